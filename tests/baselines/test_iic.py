@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from baseline_kit import assert_only_the_seed_decides, pictures, read_all, session, weights_of
 from sklearn.metrics import mutual_info_score
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
@@ -32,7 +33,6 @@ from ucds.baselines.loop import Clustering, Loop
 from ucds.baselines.views import sobel_backbone
 from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
-from ucds.errors import UserError
 from ucds.math.metrics import clustering_accuracy
 from ucds.training.prediction import predict
 
@@ -45,7 +45,7 @@ PAIRS = PairSettings(sub_heads=3, over_clustering=2.5, feature_dropout=0.05)
 EASY = {"epochs": 100, "batch_size": 80, "sub_heads": 5, "learning_rate": 0.1}
 
 
-def run(session: Any, data: Any, seed: int = 0, **settings: Any) -> Clustering:
+def run(data: Any, seed: int = 0, **settings: Any) -> Clustering:
     return cluster_by_iic(session(SETTINGS, seed, **settings), identity_backbone(24), data, 4)
 
 
@@ -54,33 +54,25 @@ def test_defaults_are_the_authors() -> None:
     assert (settings.batch_size * settings.repeats, settings.sub_heads) == (700, 5)
     assert (settings.over_clustering, settings.learning_rate) == (7, 1e-4)
     assert settings.crop == pytest.approx(64 / 96)
-    with pytest.raises(
-        UserError, match=r"^bad settings: unknown setting 'heads', did you mean 'sub_heads'\?$"
-    ):
-        IICSettings.from_mapping({"heads": 3})
 
 
-def test_it_finds_clear_clusters(session: Any, target: Any) -> None:
-    found = run(session, target, **EASY)
+def test_it_finds_clear_clusters(target: Any) -> None:
+    found = run(target, **EASY)
     assert clustering_accuracy(found.labels, np.arange(80) % 4) == 1.0
 
 
-def test_the_seed_decides(session: Any, target: Any) -> None:
-    one, again, other = (run(session, target, seed) for seed in (0, 0, 1))
-    np.testing.assert_array_equal(one.labels, again.labels)
-    states = [found.model.state_dict() for found in (one, again, other)]
-    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
-    assert not torch.equal(states[0]["prototypes"], states[2]["prototypes"])
+def test_the_seed_decides(target: Any) -> None:
+    assert_only_the_seed_decides(lambda seed: run(target, seed))
 
 
-def test_every_view_counts_as_seen(session: Any, target: Any) -> None:
-    found = run(session, target)
+def test_every_view_counts_as_seen(target: Any) -> None:
+    found = run(target)
     assert found.images_seen == 2 * 2 * 3 * 32 * (1 + 2)  # epochs, heads, steps, samples, views
     assert found.labels.shape == (80,)
     assert found.labels.dtype == np.int64
 
 
-def test_the_heads_take_turns(session: Any, target: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_heads_take_turns(target: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     turns: list[bool] = []
     forward = Loop.forward
 
@@ -89,20 +81,20 @@ def test_the_heads_take_turns(session: Any, target: Any, monkeypatch: pytest.Mon
         return forward(loop, inputs, over)
 
     monkeypatch.setattr(Loop, "forward", spied)
-    run(session, target)
+    run(target)
     assert turns == ([True] * 6 + [False] * 6) * 2  # three steps of two passes each
 
 
-def test_domains_are_of_no_meaning(session: Any, source: Any) -> None:
-    alike = Dataset(VectorSamples(source.samples.read(np.arange(len(source.samples))).numpy()), source.view)
-    np.testing.assert_array_equal(run(session, source).labels, run(session, alike).labels)
+def test_domains_are_of_no_meaning(source: Any) -> None:
+    alike = Dataset(VectorSamples(read_all(source).numpy()), source.view)
+    np.testing.assert_array_equal(run(source).labels, run(alike).labels)
 
 
 @pytest.mark.parametrize("precision", ["32-true", pytest.param("bf16-mixed", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("bottleneck", [False, True])
-def test_images_from_random_weights(session: Any, pictures: Any, bottleneck: bool, precision: str) -> None:
+def test_images_from_random_weights(bottleneck: bool, precision: str) -> None:
     backbone = sobel_backbone(size=32)
-    start = {name: weight.detach().clone() for name, weight in backbone.module.named_parameters()}
+    start = weights_of(backbone.module)
     settings = IICSettings(epochs=1, batch_size=6, repeats=1, bottleneck=bottleneck)
     found = cluster_by_iic(session(settings, tune="full", precision=precision), backbone, pictures(6), 3)
     assert found.labels.shape == (6,)
@@ -110,24 +102,15 @@ def test_images_from_random_weights(session: Any, pictures: Any, bottleneck: boo
         assert not torch.equal(weight, start[name]), name
 
 
-def test_a_step_descends_on_the_mutual_information_of_pairs(
-    session: Any, target: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    losses: list[float] = []
-    update = Loop.update
-
-    def spied(loop: Loop, **terms: torch.Tensor) -> None:
-        losses.append(sum(term.item() for term in terms.values()))
-        update(loop, **terms)
-
-    monkeypatch.setattr(Loop, "update", spied)
-    run(session, target, **EASY)
-    assert losses[0] == pytest.approx(0, abs=0.01)
-    assert min(losses) > -np.log(8)  # the over-clustering head has eight outputs
-    assert np.mean(losses[-3:]) == pytest.approx(-np.log(4), abs=0.25)
+def test_a_step_descends_on_the_mutual_information_of_pairs(target: Any, losses: Any) -> None:
+    run(target, **EASY)
+    sums = [sum(terms.values()) for terms in losses]
+    assert sums[0] == pytest.approx(0, abs=0.01)
+    assert min(sums) > -np.log(8)  # the over-clustering head has eight outputs
+    assert np.mean(sums[-3:]) == pytest.approx(-np.log(4), abs=0.25)
 
 
-def networks(session: Any, data: Any, **options: Any) -> Any:
+def networks(data: Any, **options: Any) -> Any:
     opened = session(PAIRS, **options)
     return prepare_networks(opened, identity_backbone(24), data, 4, name="test")
 
@@ -150,9 +133,9 @@ def test_pairs_keep_their_samples() -> None:
             torch.testing.assert_close(second[1, 2 * r + i], (2 * views[i, 1 + r]).softmax(-1))
 
 
-def test_heads_are_linear_layers_on_the_encoder(session: Any, target: Any) -> None:
-    made, data = networks(session, target)
-    heads, inputs = made.heads.eval(), data.samples.read(torch.arange(5).numpy())
+def test_heads_are_linear_layers_on_the_encoder(target: Any) -> None:
+    made, data = networks(target)
+    heads, inputs = made.heads.eval(), read_all(data)
     assert heads.over.shape == (3, 16, 10)
     assert heads.clusters.shape == (3, 16, 4)
     for name in ("over", "clusters"):
@@ -165,29 +148,27 @@ def test_heads_are_linear_layers_on_the_encoder(session: Any, target: Any) -> No
 @pytest.mark.parametrize(
     ("tune", "bottleneck", "width"), [("full", False, 24), ("full", True, 16), ("head", False, 16)]
 )
-def test_the_bottleneck_is_there_where_it_must(
-    session: Any, target: Any, tune: str, bottleneck: bool, width: int
-) -> None:
-    made, _ = networks(session, target, tune=tune, bottleneck=bottleneck)
+def test_the_bottleneck_is_there_where_it_must(target: Any, tune: str, bottleneck: bool, width: int) -> None:
+    made, _ = networks(target, tune=tune, bottleneck=bottleneck)
     assert made.heads.clusters.shape[1] == made.whole.prototypes.shape[0] == width
     assert made.trained.encoder is made.heads.encoder
     assert len(made.whole.encoder.bottleneck) == (0 if width == 24 else 2)
     assert made.whole(torch.randn(3, 24)).logits.shape == (3, 4)
 
 
-def test_a_frozen_backbone_is_not_trained(session: Any, target: Any) -> None:
+def test_a_frozen_backbone_is_not_trained(target: Any) -> None:
     backbone = module_backbone(nn.Linear(24, 9), 9)
     made, data = prepare_networks(session(PAIRS), backbone, target, 4, name="test")
-    assert data.samples.read(torch.arange(2).numpy()).shape == (2, 9)
+    assert read_all(data).shape == (80, 9)
     trained = {id(weight) for weight in made.heads.parameters()}
     assert not trained & {id(weight) for weight in backbone.module.parameters()}
     assert {id(weight) for weight in made.whole.encoder.bottleneck.parameters()} <= trained
 
 
 @pytest.mark.filterwarnings("ignore:test. .* empty:ucds.errors.UcdsWarning")
-def test_the_sub_head_of_lowest_loss_is_taken(session: Any, target: Any) -> None:
+def test_the_sub_head_of_lowest_loss_is_taken(target: Any) -> None:
     opened = session(PAIRS)
-    made, usual = networks(session, target)
+    made, usual = networks(target)
     pairs = in_pairs(identity_backbone(24), usual, PAIRS)
     with torch.no_grad():
         made.heads.clusters[1] *= 100  # the surer of equals
@@ -196,9 +177,7 @@ def test_the_sub_head_of_lowest_loss_is_taken(session: Any, target: Any) -> None
     assert torch.equal(made.whole.prototypes, made.heads.clusters[1])
     probabilities = predict(found.model, target, opened.runtime, 64)  # type: ignore[arg-type]
     assert found.labels.tolist() == probabilities.argmax(1).tolist()
-    views = pairs.view.train(
-        target.samples.read(torch.arange(80).numpy()), torch.ones(80, 24)
-    )  # nothing is dropped
+    views = pairs.view.train(read_all(target), torch.ones(80, 24))  # nothing is dropped
     losses = -mutual_information(view_joint(*pair_probabilities(made.heads, views, False)))
     assert losses.argmin() == 1
     assert found.information == pytest.approx(-losses.min().item(), abs=0.2)  # features are dropped there

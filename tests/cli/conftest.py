@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 sys.path.append(str(Path(__file__).parent))  # pytest's import mode leaves helpers beside tests unfound
 
-from cli_kit import SHORT_SOURCE, SHORT_TARGET, draw_domain, run_successfully, write_labels
+from cli_kit import EDGES, SHORT_SOURCE, SHORT_TARGET, draw_domain, run_successfully, write_labels
 
 
 @pytest.fixture(scope="session")
@@ -54,3 +55,21 @@ def runs(vectors: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "unfinished").mkdir()
     (root / "unfinished" / "run.json").write_text("{}")
     return root
+
+
+@pytest.fixture(scope="session")
+def story(pictures: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """The results of the five commands of both sides, each asked to be quiet and to print JSON."""
+    folder = tmp_path_factory.mktemp("story")
+    source, target, labels = folder / "source", folder / "target", folder / "labels.json"
+    brief = (*EDGES, "--set", "starts=1")
+    commands = {
+        "train-source": (pictures / "source", "--clusters", 3, "--out", source, *brief),
+        "label": (source, pictures / "target", "--out", labels),
+        "train-target": (pictures / "target", "--labels", labels, "--out", target, *brief),
+        "predict": (target, pictures / "target", "--out", folder / "p.csv"),
+        "evaluate": (target, pictures / "target"),
+    }
+    printed = {name: run_successfully(name, *rest, "--quiet", "--json") for name, rest in commands.items()}
+    assert {name: found.err for name, found in printed.items()} == dict.fromkeys(commands, "")
+    return folder, {name: json.loads(found.out) for name, found in printed.items()}

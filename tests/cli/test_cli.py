@@ -11,14 +11,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from cli_kit import (
     EDGES,
     SHAPES,
     SHORT_SOURCE,
     SHORT_TARGET,
-    Result,
     draw,
     read_rows,
     run_command,
@@ -31,19 +29,12 @@ from ucds.math.metrics import score
 from ucds.training.session import Session
 
 
-def test_the_whole_story_on_pictures(pictures: Path, tmp_path: Path) -> None:
+def test_the_whole_story_on_pictures(
+    story: tuple[Path, dict[str, Any]], pictures: Path, tmp_path: Path
+) -> None:
     """Only the label file goes from one side to the other. (tests/architecture runs each side by itself.)"""
-    target = pictures / "target"
-
-    def run(*arguments: str | Path) -> Result:
-        done = run_successfully(*arguments)
-        assert "Traceback" not in done.err
-        return done
-
-    source_options = ("--clusters", "3", "--out", tmp_path / "source", *EDGES)
-    run("train-source", pictures / "source", *source_options)
-    run("label", tmp_path / "source", target, "--out", tmp_path / "labels.json")
-    answers = json.loads((tmp_path / "labels.json").read_text())
+    folder, target = story[0], pictures / "target"
+    answers = json.loads((folder / "labels.json").read_text())
     ids = sorted(f"{shape}/{i}.png" for shape in SHAPES for i in range(8))
     assert answers["ids"] == ids
     assert answers["provider"] == "source"
@@ -51,10 +42,8 @@ def test_the_whole_story_on_pictures(pictures: Path, tmp_path: Path) -> None:
     assert {type(label) for label in answers["labels"]} == {int}
     assert set(answers["labels"]) <= {0, 1, 2}
 
-    labels = ("--labels", tmp_path / "labels.json")
-    run("train-target", target, *labels, "--out", tmp_path / "target", *EDGES, *SHORT_TARGET)
     sort = ("--sort-into", tmp_path / "sorted")
-    run("predict", tmp_path / "target", target, "--out", tmp_path / "p.csv", *sort)
+    run_successfully("predict", folder / "target", target, "--out", tmp_path / "p.csv", *sort)
     rows = read_rows(tmp_path / "p.csv")
     assert [row["sample"] for row in rows] == ids
     assert all(1 / 3 - 1e-4 <= float(row["confidence"]) <= 1 for row in rows)
@@ -64,64 +53,37 @@ def test_the_whole_story_on_pictures(pictures: Path, tmp_path: Path) -> None:
     assert all(copies[name].read_bytes() == (target / wanted[name]).read_bytes() for name in wanted)
     assert sorted(p.name for p in (tmp_path / "sorted").iterdir()) == [f"cluster_{k}" for k in range(3)]
 
-    done = run("evaluate", tmp_path / "target", target)
-    report = json.loads((tmp_path / "target" / "evaluation.json").read_text())
+    done = run_successfully("evaluate", folder / "target", target)
+    report = json.loads((folder / "target" / "evaluation.json").read_text())
     classes = [SHAPES.index(row["sample"].split("/")[0]) for row in rows]
     expected = score([int(row["cluster"]) for row in rows], classes)
     assert report["overall"] == {"accuracy": expected.accuracy, "nmi": expected.nmi, "ari": expected.ari}
     assert (report["samples"], report["n_clusters"], report["n_classes"]) == (24, 3, 3)
     assert f"accuracy {100 * expected.accuracy:5.1f}" in done.out
-    assert not list(tmp_path.rglob(".*partial*"))
-    assert not list(tmp_path.rglob("checkpoint.pt"))
-
-
-def test_the_same_command_gives_the_same_files(vectors: Path, tmp_path: Path) -> None:
-    for out in ("one", "two"):
-        data = ("train-source", vectors / "source.npz", "--clusters", 4)
-        run_successfully(*data, "--out", tmp_path / out, *SHORT_SOURCE)
-        run_successfully("label", tmp_path / out, vectors / "target.npy", "--out", tmp_path / f"{out}.json")
-    one, two = (json.loads((tmp_path / f"{out}.json").read_text()) for out in ("one", "two"))
-    assert one.pop("provider") == "one"
-    assert two.pop("provider") == "two"
-    assert one.pop("digest") != two.pop("digest")  # it covers the provider's name
-    assert one == two
-    log = [(tmp_path / out / "log.jsonl").read_text() for out in ("one", "two")]
-    assert log[0] == log[1] != ""
-
-
-def test_domains_of_an_archive_can_be_chosen(vectors: Path, tmp_path: Path) -> None:
-    with np.load(vectors / "source.npz") as archive:
-        np.savez(tmp_path / "only.npz", b=archive["b"])
-    for data, out, more in (
-        (vectors / "source.npz", "chosen", ("--domains", "b")),
-        (tmp_path / "only.npz", "alone", ()),
-    ):
-        command = ("train-source", data, "--clusters", 4, "--out", tmp_path / out, *more)
-        run_successfully(*command, *SHORT_SOURCE)
-    logs = [(tmp_path / out / "log.jsonl").read_text() for out in ("chosen", "alone")]
-    assert logs[0] == logs[1]
+    assert not list(folder.rglob(".*partial*"))
+    assert not list(folder.rglob("checkpoint.pt"))
 
 
 def test_a_run_that_differs_is_not_resumed(vectors: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    command = ("train-source", vectors / "source.npz", "--out", out, "--resume")
-    run_successfully(*command, "--clusters", 4, *SHORT_SOURCE)
+    command = ("train-source", vectors / "source.npz", "--clusters", 4, "--out", out, "--resume")
+    other = ("train-source", vectors / "three.npz", *command[2:])
+    run_successfully(*command, *SHORT_SOURCE)
     (out / "model.safetensors").unlink()  # as if it had not come so far
     before = tree(out)
-    other = vectors / "three.npz"
     for arguments, words in (
-        ((*command, "--clusters", 5, *SHORT_SOURCE), "its clusters is 4, not 5"),
-        ((*command, "--clusters", 4, *SHORT_SOURCE, "--seed", 1), "its seed is 0, not 1"),
-        ((*command, "--clusters", 4, *SHORT_SOURCE[:2]), "its settings.source_epochs is 2, not 100"),
-        ((*command, "--clusters", 4), "its method is 'pcd', not 'consensus'"),
-        ((*command, "--clusters", 4, *SHORT_SOURCE, "--domains", "a"), "its data is"),
-        (("train-source", other, "--out", out, "--resume", "--clusters", 4, *SHORT_SOURCE), "its data is"),
+        ((*command, *SHORT_SOURCE, "--clusters", 5), "its clusters is 4, not 5"),
+        ((*command, *SHORT_SOURCE, "--seed", 1), "its seed is 0, not 1"),
+        ((*command, *SHORT_SOURCE[:2]), "its settings.source_epochs is 2, not 100"),
+        (command, "its method is 'pcd', not 'consensus'"),
+        ((*command, *SHORT_SOURCE, "--domains", "a"), "its data is"),
+        ((*other, *SHORT_SOURCE), "its data is"),
     ):
         found = run_command(*arguments)
         assert found.status == 2
         assert f"holds another run: {words}" in found.err
         assert tree(out) == before
-    run_successfully(*command, "--clusters", 4, *SHORT_SOURCE)
+    run_successfully(*command, *SHORT_SOURCE)
 
 
 def test_a_finished_run_is_left_as_it_is(runs: Path, vectors: Path) -> None:
@@ -135,14 +97,12 @@ def test_a_finished_run_is_left_as_it_is(runs: Path, vectors: Path) -> None:
 
 
 def test_sorting_refuses_a_folder_in_use_before_anything_is_written(pictures: Path, tmp_path: Path) -> None:
-    target = pictures / "target"
-    ids = [f"{shape}/{i}.png" for shape in SHAPES for i in range(8)]
-    write_labels(tmp_path / "labels.json", ids, [i % 4 for i in range(24)])
-    labels = ("--labels", tmp_path / "labels.json")
-    run_successfully("train-target", target, *labels, "--out", tmp_path / "run", *EDGES, *SHORT_TARGET)
+    target, run = pictures / "target", tmp_path / "run"
+    brief = ("--clusters", 3, "--set", "starts=1", "--no-report")
+    run_successfully("train-target", target, "--out", run, *EDGES, *brief)
     (tmp_path / "used").mkdir()
     (tmp_path / "used" / "file").touch()
-    predict = ("predict", tmp_path / "run", target, "--out", tmp_path / "p.csv", "--sort-into")
+    predict = ("predict", run, target, "--out", tmp_path / "p.csv", "--sort-into")
     for folder in (tmp_path / "used", tmp_path / "used" / "file"):
         before = tree(tmp_path)
         found = run_command(*predict, folder)

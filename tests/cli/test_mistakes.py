@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from cli_kit import draw, draw_domain, in_subprocess, run_command, tree
+from cli_kit import WITHOUT, draw, draw_domain, in_subprocess, run_command, tree
 
 Arguments = list[str]
 NO_WEIGHTS = ("--weights", "none")
@@ -65,7 +67,8 @@ def predict(run: str, data: str = "{v}/target.npy", *more: str, out: str = "{new
 
 
 PCD = ("--method", "pcd")
-DATA = {
+MISTAKES = {
+    # Of data.
     "no such data": (source(data="{bad}/absent"), "no folder"),
     "no such vectors": (source(data="{bad}/absent.npz"), "There is no file"),
     "vectors are junk": (source(data="{bad}/junk.npy"), "not a readable .npy or .npz"),
@@ -85,19 +88,12 @@ DATA = {
         source(*NO_WEIGHTS, data="{pictures}/source", out="{pictures}/source/run"),
         "lies inside",
     ),
-    "batch too small": (
-        source(*PCD, "--set", "batch_size=2", data="{v}/three.npz"),
-        "cannot hold 3 domains",
-    ),
+    "batch too small": (source(*PCD, "--set=batch_size=2", data="{v}/three.npz"), "cannot hold 3 domains"),
     "too few samples": (source(*PCD, data="{v}/two.npy", clusters="2"), "at least 2 samples"),
     "more clusters than samples": (source(data="{v}/two.npy"), "2 samples cannot form 4 clusters"),
-    "more clusters than target samples": (
-        alone("--clusters", "37"),
-        "36 samples cannot form 37 clusters",
-    ),
+    "more clusters than target samples": (alone("--clusters", "37"), "36 samples cannot form 37 clusters"),
     "several domains as target": (target(data="{v}/source.npz"), "a target is one domain"),
-}
-COMMAND_LINE = {
+    # Of the command line.
     "one cluster": (source(clusters="1"), "--clusters"),
     "clusters no number": (source(clusters="many"), "a number, 'auto', or a range such as 3..40, not 'many'"),
     "range not as it is written": (alone("--clusters", "auto:1"), "a range such as 3..40, not 'auto:1'"),
@@ -109,8 +105,7 @@ COMMAND_LINE = {
     "unknown command": (["train"], "train"),
     "unknown method": (source("--method", "kmeans"), "--method"),
     "image too small": (pictures_source("--image-size", "8"), "--image-size"),
-}
-SETTINGS = {
+    # Of settings.
     "unknown setting": (source("--set", "epochs=3"), "unknown setting 'epochs'"),
     "misspelt setting": (
         source(*PCD, "--set", "batch_sise=3"),
@@ -146,15 +141,13 @@ SETTINGS = {
         source(*PCD, "--config", "{bad}/typo.toml"),
         "unknown setting 'epslion', did you mean 'epsilon'?",
     ),
-}
-ENCODER = {
+    # Of the encoder.
     "unknown backbone": (pictures_source("--backbone", "resnet81", *NO_WEIGHTS), "did you mean"),
     "backbone for vectors": (source("--backbone", "resnet18"), "--backbone, --weights and --image-size"),
     "image size for vectors": (source("--image-size", "64"), "are for images, not for embeddings"),
     "no such weights": (pictures_source("--weights", "{bad}/absent.pth"), "absent.pth"),
     "weights are junk": (pictures_source("--weights", "{bad}/junk.npy"), "junk.npy"),
-}
-RUN_FOLDER = {
+    # Of the run folder.
     "out occupied": (source(out="{bad}/occupied"), "is not empty: choose another --out"),
     "out occupied, resumed": (source("--resume", out="{bad}/occupied"), "holds no run to resume"),
     "out is a file": (source(out="{v}/labels.json"), "is a file: choose another --out"),
@@ -163,8 +156,7 @@ RUN_FOLDER = {
         source(*PCD, "--set=new_layer_learning_rate=1e30", "--set=source_epochs=20", "--quiet"),
         "no longer finite",
     ),
-}
-LABELS = {
+    # Of labels.
     "labels missing": (target(labels="{bad}/absent.json"), "cannot read the label file"),
     "labels are junk": (target(labels="{bad}/junk.json"), "junk.json is not a usable label file"),
     "labels of other samples": (target(labels="{v}/foreign.json"), "none of the 36 samples has a label"),
@@ -181,8 +173,7 @@ LABELS = {
         ["query", "{v}/target.npy", "--url", "ftp://provider.example", "--out", "{new}"],
         "ftp://provider.example",
     ),
-}
-MODELS = {
+    # Of models.
     "label with a target run": (label("{runs}/target"), "role 'target'"),
     "label without a run": (label("{bad}/absent"), "run folder"),
     "label with other width": (label("{runs}/source", "{v}/wide.npy"), "takes 6"),
@@ -207,10 +198,7 @@ MODELS = {
         "needs image files",
     ),
     "predict into a folder": (predict("{runs}/target", out="{bad}/occupied"), "name the file to write"),
-    "predict into a text": (
-        predict("{runs}/target", out="{new}.txt"),
-        "must end in .csv",
-    ),
+    "predict into a text": (predict("{runs}/target", out="{new}.txt"), "must end in .csv"),
     "predict a table of words": (predict("{runs}/target", "{bad}/words.csv"), "the column 'city' holds no"),
     "predict an archive": (predict("{runs}/target", "{bad}/images.tar"), "is a file; give a folder"),
     "evaluate vectors": (["evaluate", "{runs}/target", "{v}/target.npy"], "has no class folders"),
@@ -218,7 +206,6 @@ MODELS = {
     "demo in a folder in use": (["demo", "--out", "{bad}/occupied"], "holds other things than a demo"),
     "demo in a file": (["demo", "--out", "{v}/labels.json"], "is a file"),
 }
-MISTAKES = DATA | COMMAND_LINE | SETTINGS | ENCODER | RUN_FOLDER | LABELS | MODELS
 
 
 @pytest.mark.parametrize(("arguments", "words"), MISTAKES.values(), ids=MISTAKES)
@@ -256,9 +243,34 @@ def test_a_bound_of_the_cache_that_is_no_number_is_refused(
     assert tree(tmp_path) == {}
 
 
-def test_no_two_mistakes_have_one_name() -> None:
-    tables = (DATA, COMMAND_LINE, SETTINGS, ENCODER, RUN_FOLDER, LABELS, MODELS)
-    assert len(MISTAKES) == sum(map(len, tables))
+WRONG = (
+    "train-target missing --clusters 3 --out run",
+    "train-target empty --clusters 3 --out run",
+    "train-target empty --clusters 3 --out used",
+    "train-target empty --labels missing.json --out run",
+    "train-source missing --clusters 3 --out run",
+    "train-source empty --clusters 3 --domains a --out run",
+    "label missing empty --out labels.json",
+    "predict missing empty --out clusters.csv",
+    "evaluate missing empty",
+    "report missing",
+    "export missing",
+)
+
+
+def test_wrong_inputs_are_refused_without_torch(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "used").mkdir()
+    (tmp_path / "used" / "thesis.txt").touch()
+    program = [sys.executable, "-c", WITHOUT, "torch", *WRONG]
+    done = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.stdout.splitlines() == ["ENDED 2"] * len(WRONG)
+    errors = done.stderr.splitlines()
+    assert len(errors) == len(WRONG)
+    for line in errors:
+        assert line.startswith("error: ")
+        assert "missing" in line or "empty" in line or "used" in line
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "used"]
 
 
 @pytest.mark.slow

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,6 @@ from ucds.experiments.pipeline import Task
 from ucds.experiments.preflight import Machine
 from ucds.training.inputs import open_for_training
 from ucds.training.options import Compute, EncoderOptions
-from ucds.training.progress import Reporter
 
 TOML = """
 title = "Small"
@@ -42,18 +41,33 @@ po = { a = 14.1 }
 """
 
 
-def write_small(folder: Path, more: str = "", **replaced: str) -> Path:
-    """Write the benchmark above, with the lines that begin with these keys replaced, and more at the end."""
+VARIANTS = """
+[[variants]]
+name = "pooled"
+pooled_source = true
+[[variants]]
+name = "open"
+start = "source weights"
+[[variants]]
+name = "part"
+subset = "imbalanced"
+[[variants]]
+name = "the grid again"
+"""
+
+
+def write_small(folder: Path, more: str = "", **replaced: str | Sequence[object]) -> Path:
+    """Write the benchmark above, with other lists under these keys, or other lines, and more at the end."""
     text = TOML
     for old, new in replaced.items():
         (line,) = [line for line in text.splitlines() if line.startswith(f"{old} =")]
-        text = text.replace(line, new)
+        text = text.replace(line, new if isinstance(new, str) else f"{old} = {json.dumps(new)}")
     path = folder / "small.toml"
     path.write_text(text + more)
     return path
 
 
-def small(folder: Path, more: str = "", **replaced: str) -> Benchmark:
+def small(folder: Path, more: str = "", **replaced: str | Sequence[object]) -> Benchmark:
     """The same, read."""
     return read_benchmark(write_small(folder, more, **replaced))
 
@@ -85,11 +99,6 @@ def picture_task(root: Path, cache: Path, target: str) -> Task:
         Dataset(subset(data.samples, np.flatnonzero(side)), data.view) for side in (~is_target, is_target)
     )
     return Task(*sides, edges.build, 3)
-
-
-def told(machine: Machine, reporter: Reporter) -> Machine:
-    """The same machine, of whose work a reporter hears."""
-    return replace(machine, compute=replace(machine.compute, reporter=reporter))
 
 
 def run_inline(

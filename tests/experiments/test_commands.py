@@ -5,19 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from grid_kit import make_machine, record, run_inline, write_small
+from grid_kit import record, write_small
 from typer.testing import CliRunner
 
 from ucds.cli.options import app
 from ucds.errors import UserError
-from ucds.experiments import runner as module
+from ucds.experiments.grid import read_benchmark
+from ucds.experiments.preflight import Machine
 from ucds.experiments.records import FILE, append_record, read_records
 
 
-def test_a_benchmark_is_run_and_its_page_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "run_jobs", run_inline)
-    machine = make_machine(tmp_path)
-    config, results = write_small(tmp_path, seeds="seeds = [0]"), tmp_path / "results"
+def test_a_benchmark_is_run_and_its_page_written(machine: Machine, tmp_path: Path) -> None:
+    config, results = write_small(tmp_path, seeds=[0]), tmp_path / "results"
     arguments = ["benchmark", str(config), "--data", str(machine.data), "--results", str(results)]
     arguments += ["--weights", "ucds/oriented_edges=none"]
     done = CliRunner().invoke(app, [*arguments, "--accelerator", "cpu"], catch_exceptions=False)
@@ -29,15 +28,8 @@ def test_a_benchmark_is_run_and_its_page_written(tmp_path: Path, monkeypatch: py
 
 
 def test_a_page_is_written_again_from_records_alone(tmp_path: Path) -> None:
-    config = write_small(tmp_path, backbone='backbone = "net"', seeds="seeds = [0]")
-    settings = {
-        "tune": "head",
-        "bottleneck_width": 8,
-        "source_epochs": 1,
-        "clustering_epochs": 1,
-        "refinement_epochs": 1,
-        "evaluations_per_stage": 1,
-    }
+    config = write_small(tmp_path, backbone='backbone = "net"', seeds=[0])
+    settings = read_benchmark(config).settings["pcd"]
     results = tmp_path / "results"
     append_record(results / "small" / FILE, record("po", "a", 0, 0.125, settings=settings))
     done = CliRunner().invoke(app, ["table", str(config), "--results", str(results)], catch_exceptions=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
@@ -9,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ucds.data.folders import Scan
-from ucds.data.ground_truth import GroundTruth
+from ucds.data.folders import Scan, scan_domains
+from ucds.data.ground_truth import GroundTruth, read_ground_truth
 from ucds.errors import UcdsWarning, UserError
 from ucds.experiments.datasets import (
     KNOWN,
@@ -33,6 +34,7 @@ OFFICE = ("amazon", "dslr", "webcam")
 
 def test_the_folder_itself_or_one_in_it(tmp_path: Path) -> None:
     inner = make(tmp_path / "office31", OFFICE)
+    make(tmp_path / "PACS", KNOWN["pacs"].counts)
     for given in (inner, tmp_path):
         found = locate(given, "office31", ["webcam"])
         assert found.path == inner
@@ -44,12 +46,8 @@ def test_case_spaces_and_hyphens_do_not_matter(tmp_path: Path) -> None:
     inner = make(tmp_path / "Office-Home", ["Art", "clipart", "Product", "RealWorld"])
     found = locate(tmp_path, "officehome", ["Real World", "Clipart"])
     assert found.path == inner
-    assert found.folders == {
-        "Art": "Art",
-        "Clipart": "clipart",
-        "Product": "Product",
-        "Real World": "RealWorld",
-    }
+    named = {"Art": "Art", "Clipart": "clipart", "Product": "Product", "Real World": "RealWorld"}
+    assert found.folders == named
 
 
 def test_a_wrapper_is_stepped_into_and_other_folders_are_left_alone(tmp_path: Path) -> None:
@@ -58,13 +56,6 @@ def test_a_wrapper_is_stepped_into_and_other_folders_are_left_alone(tmp_path: Pa
         found = locate(given, "pacs", ["photo"])
         assert found.path == inner
         assert found.domains == ["art_painting", "cartoon", "photo", "sketch"]
-
-
-def test_the_right_one_of_several(tmp_path: Path) -> None:
-    make(tmp_path / "office31", OFFICE)
-    make(tmp_path / "PACS", KNOWN["pacs"].counts)
-    assert locate(tmp_path, "pacs", ["photo"]).path == tmp_path / "PACS"
-    assert locate(tmp_path, "office31", ["amazon"]).path == tmp_path / "office31"
 
 
 def test_what_is_missing_and_where_to_put_it(tmp_path: Path) -> None:
@@ -101,18 +92,14 @@ def made_up(counts: dict[str, int]) -> Scan:
     return Scan(None, tuple(paths), domain, tuple(counts))
 
 
-@pytest.mark.parametrize("name", KNOWN)
-def test_complete_copies_pass(name: str) -> None:
+@pytest.mark.parametrize(("name", "total"), [("office31", 4110), ("officehome", 15588), ("pacs", 9991)])
+def test_complete_copies_have_the_published_totals_and_pass(name: str, total: int) -> None:
     known = KNOWN[name]
+    assert sum(known.counts.values()) == total
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         check_counts(name, made_up(dict(known.counts)), known.n_classes)
         check_counts("mine", made_up({"north": 10, "south": 10}), 2)  # others are not judged
-
-
-def test_published_totals() -> None:
-    totals = {name: sum(known.counts.values()) for name, known in KNOWN.items()}
-    assert totals == {"office31": 4110, "officehome": 15588, "pacs": 9991}
 
 
 def test_differences_are_said() -> None:
@@ -168,3 +155,18 @@ def test_a_small_subset_is_of_its_size_and_follows_the_seed():
     assert set(kept) <= set(positions)
     assert (kept != small_subset(positions, seed=2)).any()
     assert (small_subset(positions[:30]) == positions[:30]).all()
+
+
+@pytest.mark.skipif("UCDS_OFFICE31" not in os.environ, reason="needs Office-31: set UCDS_OFFICE31")
+def test_a_real_copy_of_office31_is_whole_and_its_imbalanced_subset_is_the_papers() -> None:
+    scan = scan_domains(os.environ["UCDS_OFFICE31"])
+    truth = read_ground_truth(scan)
+    assert truth is not None
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_counts("office31", scan, truth.n_classes)
+    kept = imbalanced_subset(truth, scan.domain)
+    counts = np.bincount(truth.classes[kept], minlength=31)
+    assert (counts[15:] == np.bincount(truth.classes)[15:]).all()
+    assert (counts[:15] > 0).all()
+    assert len(kept) < 0.75 * len(scan)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
-from grid_kit import make_machine, run_inline, small, write_small
+from grid_kit import small
 
 from ucds.config import ConsensusSettings, PCDSettings
 from ucds.errors import UserError
-from ucds.experiments import runner
-from ucds.experiments.grid import Benchmark, Cell, read_benchmark
+from ucds.experiments.grid import read_benchmark
+from ucds.experiments.preflight import Machine
 from ucds.experiments.records import FILE, read_records
+from ucds.experiments.runner import run_benchmark
 from ucds.reports.tables import write_table
 from ucds.training.options import EncoderOptions
 
@@ -36,6 +36,7 @@ def test_the_papers_methods_and_five_seeds_are_the_default(tmp_path: Path) -> No
         ({"seeds": "seed = [0]"}, "grid.seed: "),
         ({"seeds": "seeds = [-1]"}, "grid.seeds.0: "),
         ({"title": ""}, "title: "),
+        ({"title": 'title = "Small"\nmeasures = ["beauty"]'}, "unknown measure 'beauty'"),
         ({"tune": 'tune = "tail"'}, "tune: "),
         ({"tune": "epochs = 3"}, "unknown setting 'epochs'"),
         ({"po": 'po = { a = "good" }'}, "paper.po.a"),
@@ -48,60 +49,62 @@ def test_a_benchmark_with_mistakes_is_refused(tmp_path: Path, replaced: dict[str
         small(tmp_path, **replaced)
 
 
+VARIANT = '[[variants]]\nname = "v"\n'
+
+
 @pytest.mark.parametrize(
     ("more", "words"),
     [
         ("[[variants]]\nsettings = {}", "variants.0.name: "),
+        (VARIANT + "settings.pcd = { x = 1 }", "variant 'v': bad settings: unknown setting 'x'"),
+        (VARIANT + VARIANT, "several variants are named 'v'"),
+        (VARIANT + 'methods = ["dine"]', "unknown methods dine"),
+        (VARIANT + 'start = "labels"', "variants.0.start: "),
         (
-            '[[variants]]\nname = "v"\nsettings.pcd = { x = 1 }',
-            "variant 'v': bad settings: unknown setting 'x'",
-        ),
-        ('[[variants]]\nname = "v"\n[[variants]]\nname = "v"', "several variants are named 'v'"),
-        ('[[variants]]\nname = "v"\nmethods = ["dine"]', "unknown methods dine"),
-        ('[[variants]]\nname = "v"\nstart = "labels"', "variants.0.start: "),
-        (
-            '[[variants]]\nname = "v"\nstart = "source weights"\ntarget_backbone = "resnet18"',
+            VARIANT + 'start = "source weights"\ntarget_backbone = "resnet18"',
             "a target of resnet18 cannot start from the weights of a ucds/oriented_edges",
+        ),
+        (VARIANT + 'weights = "file.pt"', "variants.0.weights: "),
+        (
+            VARIANT + 'methods = ["po"]\nsettings.iic = { repeats = 3 }',
+            "variant 'v': settings of 'iic' are given, but no method of that family runs",
+        ),
+        (
+            VARIANT + 'methods = ["consensus"]\nsettings.consensus = { startz = 3 }',
+            "variant 'v': bad settings: unknown setting 'startz', did you mean 'starts'",
+        ),
+        (
+            VARIANT + 'methods = ["consensus"]\nsettings.consensus = { epsilon = 3 }',
+            "variant 'v': bad settings: 'epsilon' is a setting of method 'pcd'",
         ),
         ('[[sweeps]]\nsetting = "speed"\nvalues = [1]', "unknown setting 'speed'"),
         ('[[sweeps]]\nsetting = "epsilon"\nvalues = []', "sweeps.0.values: "),
         ("[dataset_settings.pacs.pcd]\nepsilon = 1", "the grid has no data set 'pacs'"),
         ('[[figures]]\nkind = "pie"', "figures.0.kind: "),
-        ('[[variants]]\nname = "v"\nweights = "file.pt"', "variants.0.weights: "),
-        ('measures = ["beauty"]', "unknown measure 'beauty'"),
+        ("[settings.iic]\nbeauty = 3", "bad settings: unknown setting 'beauty'"),
+        ("[settings.iic]\nrepeat = 3", "unknown setting 'repeat', did you mean 'repeats'"),
+        ("[settings.iic]\nrepeats = 0", "bad settings: repeats: "),
+        (
+            "[settings.acids]\nsub_heads = 3",
+            "settings of 'acids' are given, but no method of that family runs",
+        ),
+        ("[settings.dine]\nepochs = 3", "settings of 'dine' are given"),
+        ("[settings]\nepochs = 3", "settings.epochs: Input should be a valid dictionary"),
     ],
 )
-def test_variants_with_mistakes_are_refused(tmp_path: Path, more: str, words: str) -> None:
-    # What belongs to the top of the file must come before its first table.
-    path = write_small(tmp_path, more if more.startswith("[") else "")
-    if not more.startswith("["):
-        path.write_text(more + "\n" + path.read_text())
-    with pytest.raises(UserError, match=words):
-        read_benchmark(path)
-
-
-def settings_in(benchmark: Benchmark) -> dict[str, dict[str, Any]]:
-    """The settings of each method's cells, which must all be alike."""
-    found: dict[str, dict[str, Any]] = {}
-    for cell in benchmark.cells():
-        values = {} if cell.settings is None else cell.settings.model_dump()
-        assert found.setdefault(cell.method, values) == values
-    return found
+def test_variants_and_settings_with_mistakes_are_refused(tmp_path: Path, more: str, words: str) -> None:
+    with pytest.raises(UserError, match=words) as caught:
+        small(tmp_path, more, methods=["iic", "po"])
+    assert "\n" not in str(caught.value)
 
 
 def test_settings_reach_the_methods_of_their_family_alone(tmp_path: Path) -> None:
-    more = """
-[settings.consensus]
-bottleneck_width = 16
-starts = 3
-[settings.iic]
-epochs = 4
-"""
-    found = settings_in(small(tmp_path, more, methods='methods = ["kmeans", "iic", "po", "consensus"]'))
+    more = "[settings.consensus]\nbottleneck_width = 16\nstarts = 3\n[settings.iic]\nepochs = 4\n"
+    cells = small(tmp_path, more, methods=["kmeans", "iic", "po", "consensus"]).cells()
+    found = {cell.method: cell.settings.model_dump() if cell.settings else {} for cell in cells}
+    widths = {name: values.get("bottleneck_width") for name, values in found.items()}
+    assert widths == {"kmeans": None, "iic": 256, "po": 8, "consensus": 16}
     assert found["kmeans"] == {}
-    assert {name: values.get("bottleneck_width") for name, values in found.items()} == {
-        **{"kmeans": None, "iic": 256, "po": 8, "consensus": 16}
-    }
     assert (found["consensus"]["starts"], found["iic"]["epochs"]) == (3, 4)
     assert not found["iic"].keys() & {"source_epochs", "starts"}
 
@@ -118,9 +121,7 @@ name = "v"
 settings.consensus = { starts = 5 }
 """
     targets = 'targets = { one = ["a"], two = ["a"] }'
-    found = small(
-        tmp_path, more, targets=targets, methods='methods = ["pcd", "consensus"]', seeds="seeds = [0]"
-    )
+    found = small(tmp_path, more, targets=targets, methods=["pcd", "consensus"], seeds=[0])
     seen = {
         (cell.dataset, cell.variant): (cell.settings.starts, cell.settings.whitening)
         for cell in found.cells()
@@ -136,79 +137,29 @@ settings.consensus = { starts = 5 }
 
 def test_a_setting_may_belong_to_the_methods_of_one_variant_alone(tmp_path: Path) -> None:
     """The grid's own methods do not look at it, and are not refused for that."""
-    more = '[settings.consensus]\nstarts = 3\n[[variants]]\nname = "v"\nmethods = ["consensus"]\n'
+    more = "[settings.consensus]\nstarts = 3\n" + VARIANT + 'methods = ["consensus"]\n'
     cells = list(small(tmp_path, more).cells())
     assert {type(given) for c in cells if not c.variant for given in c.condition.settings} == {PCDSettings}
     assert {type(given) for c in cells if c.variant for given in c.condition.settings} == {ConsensusSettings}
 
 
-@pytest.mark.parametrize(
-    ("more", "words"),
-    [
-        ("[settings.iic]\nbeauty = 3", "bad settings: unknown setting 'beauty'"),
-        ("[settings.iic]\nrepeat = 3", "unknown setting 'repeat', did you mean 'repeats'"),
-        ("[settings.iic]\nrepeats = 0", "bad settings: repeats: "),
-        (
-            "[settings.acids]\nsub_heads = 3",
-            "settings of 'acids' are given, but no method of that family runs",
-        ),
-        ("[settings.dine]\nepochs = 3", "settings of 'dine' are given"),
-        ("[settings]\nepochs = 3", "settings.epochs: Input should be a valid dictionary"),
-        (
-            '[[variants]]\nname = "v"\nmethods = ["po"]\nsettings.iic = { repeats = 3 }',
-            "variant 'v': settings of 'iic' are given, but no method of that family runs",
-        ),
-        (
-            '[[variants]]\nname = "v"\nsettings.consensus = { startz = 3 }\nmethods = ["consensus"]',
-            "variant 'v': bad settings: unknown setting 'startz', did you mean 'starts'",
-        ),
-        (
-            '[[variants]]\nname = "v"\nsettings.consensus = { epsilon = 3 }\nmethods = ["consensus"]',
-            "variant 'v': bad settings: 'epsilon' is a setting of method 'pcd'",
-        ),
-    ],
-)
-def test_settings_that_no_method_looks_at_are_refused(tmp_path: Path, more: str, words: str) -> None:
-    with pytest.raises(UserError, match=words) as caught:
-        small(tmp_path, more, methods='methods = ["iic", "po"]')
-    assert "\n" not in str(caught.value)
-
-
-OWN = """
-import numpy as np
-from ucds.experiments.methods import Method
-from ucds.experiments.pipeline import Outcome
-
-def alternate(pipeline):
-    target = pipeline.task.target
-    labels = np.arange(len(target.samples)) % pipeline.task.n_clusters
-    return Outcome(labels, 0.5)
-
-titled = Method("Alternating", alternate, settings=None)
-"""
-
-
 def test_methods_of_ones_own_join_a_benchmark_by_their_names(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    own_module: str, machine: Machine, tmp_path: Path
 ) -> None:
     """From the TOML file to records and page, with a function and with a Method, and no edit of our code."""
-    name = f"own_{tmp_path.name}"
-    (tmp_path / f"{name}.py").write_text(OWN)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(runner, "run_jobs", run_inline)
-    methods = f'methods = ["kmeans", "po", "{name}:alternate", "{name}:titled"]'
-    asked, machine, out = small(tmp_path, methods=methods), make_machine(tmp_path), tmp_path / "out"
-    assert runner.run_benchmark(asked, out, machine) == 8
+    names = [f"{own_module}:alternate", f"{own_module}:titled"]
+    asked, out = small(tmp_path, methods=["kmeans", "po", *names]), tmp_path / "out"
+    assert run_benchmark(asked, out, machine) == 8
     own = [r for r in read_records(out / FILE) if r["method"] not in ("kmeans", "po")]
-    assert sorted({r["method"] for r in own}) == [f"{name}:alternate", f"{name}:titled"]
+    assert sorted({r["method"] for r in own}) == names
     assert {(r["settings"], r["settings_hash"], r["seconds"], r["samples"]) for r in own} == {
         (None, "none", 0.5, 12)
     }
     # Classes x, y, z hold four samples each: one cluster of three meets two of a class, the others one.
     assert {r["accuracy"] for r in own} == {0.5}
-    assert runner.run_benchmark(asked, out, machine) == 0
+    assert run_benchmark(asked, out, machine) == 0
     text = write_table(asked, out)
-    assert f"| {name}:alternate | 50.0 +- 0.0 (2) |" in text
+    assert f"| {names[0]} | 50.0 +- 0.0 (2) |" in text
     assert "| Alternating | 50.0 +- 0.0 (2) |" in text
     assert "8 of 8 cells have a record." in text
 
@@ -219,8 +170,8 @@ def test_a_missing_benchmark_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_cells_are_every_seed_target_variant_and_method(tmp_path: Path) -> None:
-    more = '[[variants]]\nname = "v"\nmethods = ["pcd"]\nsettings.pcd = { epsilon = 0.5 }\n'
-    cells = list(small(tmp_path, more, targets='targets = ["a", "b"]').cells())
+    more = VARIANT + 'methods = ["pcd"]\nsettings.pcd = { epsilon = 0.5 }\n'
+    cells = list(small(tmp_path, more, targets=["a", "b"]).cells())
     assert len(cells) == 2 * 2 * 3
     assert [(c.seed, c.target, c.variant, c.method) for c in cells[:4]] == [
         (0, "a", "", "kmeans"),
@@ -232,44 +183,25 @@ def test_the_cells_are_every_seed_target_variant_and_method(tmp_path: Path) -> N
     assert epsilon == {("v", 0.5), ("", 0.01)}
 
 
-def only(cells: list[Cell]) -> Cell:
-    (cell,) = cells
-    return cell
-
-
 def test_what_a_variant_names_wins_over_the_grid(tmp_path: Path) -> None:
-    more = """
-[[variants]]
-name = "v"
-methods = ["pcd"]
-source_backbone = "resnet18"
-subset = "imbalanced"
-pooled_source = true
-"""
-    cells = list(small(tmp_path, more, seeds="seeds = [0]").cells())
-    found = only([cell for cell in cells if cell.variant]).condition
+    more = 'methods = ["pcd"]\nsource_backbone = "resnet18"\nsubset = "imbalanced"\npooled_source = true\n'
+    *grid, cell = small(tmp_path, VARIANT + more, seeds=[0]).cells()
+    found, base = cell.condition, grid[0].condition
     assert found.source == EncoderOptions("resnet18")
     assert found.target == EncoderOptions("ucds/oriented_edges")
     assert (found.subset, found.pooled_source, found.start) == ("imbalanced", True, "pre-trained")
-    base = next(cell for cell in cells if not cell.variant).condition
     assert (base.subset, base.pooled_source) == ("full", False)
 
 
 def test_a_grid_without_a_backbone_has_its_variants_only(tmp_path: Path) -> None:
-    more = '[[variants]]\nname = "v"\nbackbone = "resnet18"\n'
-    found = small(tmp_path, more, backbone="")
+    found = small(tmp_path, VARIANT + 'backbone = "resnet18"\n', backbone="")
     assert {cell.variant for cell in found.cells()} == {"v"}
 
 
 def test_a_sweep_is_a_variant_for_each_value(tmp_path: Path) -> None:
     found = small(tmp_path, '[[sweeps]]\nsetting = "mixing_weight"\nvalues = [0.6, 5]\n')
-    assert [variant.name for variant in found.all_variants] == [
-        "",
-        "mixing_weight = 0.6",
-        "mixing_weight = 5",
-    ]
     own = {c.variant: c.settings.mixing_weight for c in found.cells() if isinstance(c.settings, PCDSettings)}
-    assert list(own.values()) == [1.0, 0.6, 5.0]
+    assert list(own.items()) == [("", 1.0), ("mixing_weight = 0.6", 0.6), ("mixing_weight = 5", 5.0)]
 
 
 def test_the_name_of_the_only_data_set(tmp_path: Path) -> None:

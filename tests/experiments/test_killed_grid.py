@@ -18,6 +18,12 @@ from ucds.experiments.cells import UNFINISHED
 from ucds.experiments.grid import read_benchmark
 from ucds.experiments.records import FILE, describe, identity, read_records
 
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(1800),
+    pytest.mark.skipif(sys.platform != "linux", reason="reads /proc"),
+]
+
 KILLS = 10
 LONGEST = 1200  # seconds: at a load of ten on two cores, the last run takes over 400
 SCORES = ("clusters_in_use", "accuracy", "nmi", "ari")
@@ -61,10 +67,17 @@ def kill(grid: subprocess.Popen[bytes], whole: bool) -> bool:
     return running
 
 
+def finished_after(records: Path, before: bytes) -> bytes:
+    """The records after a kill, which must still hold the whole lines that were there before it."""
+    finished = records.read_bytes() if records.exists() else b""
+    assert finished.startswith(before[: before.rfind(b"\n") + 1])
+    return finished
+
+
 def write_grid(folder: Path) -> Path:
     """A grid that is not finished between the kills."""
     write_pictures(folder / "data")
-    methods, seeds = 'methods = ["kmeans", "to", "pcd"]', f"seeds = {list(range(2 * KILLS))}"
+    methods, seeds = ["kmeans", "to", "pcd"], list(range(2 * KILLS))
     return write_small(folder, methods=methods, seeds=seeds, tune='tune = "full"')
 
 
@@ -77,9 +90,6 @@ def read_finished(config: Path, records: Path) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(1800)
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_ten_kills_lose_no_finished_record_and_repeat_none(tmp_path: Path) -> None:
     config = write_grid(tmp_path)
     records = tmp_path / "results" / "small" / FILE
@@ -88,18 +98,14 @@ def test_ten_kills_lose_no_finished_record_and_repeat_none(tmp_path: Path) -> No
         grid = start(config, tmp_path)
         time.sleep(rng.uniform(1.5, 6.0))
         interrupted += kill(grid, whole=turn % 2 == 1)  # or the grid was too small to be killed so often
-        before, finished = finished, records.read_bytes() if records.exists() else b""
-        assert finished.startswith(before[: before.rfind(b"\n") + 1])
+        finished = finished_after(records, finished)
     assert interrupted == KILLS
     last = start(config, tmp_path)
     assert last.wait(timeout=LONGEST) == 0, last.communicate()[1].decode()
-    assert records.read_bytes().startswith(finished[: finished.rfind(b"\n") + 1])
+    finished_after(records, finished)
     read_finished(config, records)
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(1800)
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_two_grids_at_once_that_are_killed_end_with_equal_results(tmp_path: Path) -> None:
     config, names, rng = write_grid(tmp_path), ("one", "two"), np.random.default_rng(1)
     records = [tmp_path / name / "small" / FILE for name in names]
@@ -109,9 +115,7 @@ def test_two_grids_at_once_that_are_killed_end_with_equal_results(tmp_path: Path
         for which in rng.permutation(2):
             time.sleep(rng.uniform(1.0, 6.0))
             interrupted += kill(grids[which], whole=turn % 2 == 1)
-            before, path = finished[which], records[which]
-            finished[which] = path.read_bytes() if path.exists() else b""
-            assert finished[which].startswith(before[: before.rfind(b"\n") + 1])
+            finished[which] = finished_after(records[which], finished[which])
     assert interrupted == 2 * KILLS
     for grid in [start(config, tmp_path, name) for name in names]:
         assert grid.wait(timeout=LONGEST) == 0, grid.communicate()[1].decode()

@@ -5,16 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
-from grid_kit import make_machine, small, told, write_pictures
+from grid_kit import make_machine, small, write_pictures
 
 from ucds import backbones
 from ucds.errors import UserError
+from ucds.experiments.grid import Benchmark
 from ucds.experiments.methods import METHODS
 from ucds.experiments.preflight import (
     Machine,
+    Survey,
     decode_all,
     encoders_of,
     make_backbone,
@@ -22,16 +25,8 @@ from ucds.experiments.preflight import (
     read_weights,
     survey,
 )
-from ucds.training.options import Compute, EncoderOptions
-from ucds.training.progress import Quiet
-
-
-class Listener(Quiet):
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def say(self, message: str) -> None:
-        self.lines.append(message)
+from ucds.training.options import EncoderOptions
+from ucds.training.progress import Reporter
 
 
 def test_weights_for_all_and_for_one_encoder(tmp_path: Path) -> None:
@@ -46,14 +41,20 @@ def test_weights_for_all_and_for_one_encoder(tmp_path: Path) -> None:
             read_weights(twice)
 
 
+def looked_at(asked: Benchmark, machine: Machine) -> tuple[Survey, list[str]]:
+    """What is found of a benchmark, and the lines that are said of what is missing."""
+    reporter = mock.Mock(spec=Reporter)
+    found = survey(asked, replace(machine, compute=replace(machine.compute, reporter=reporter)))
+    return found, [call.args[0] for call in reporter.say.mock_calls]
+
+
 def test_nothing_is_missing(tmp_path: Path) -> None:
-    listener = Listener()
     asked, machine = small(tmp_path), make_machine(tmp_path)
-    found = survey(asked, told(machine, listener))
-    assert listener.lines == []
+    found, said = looked_at(asked, machine)
+    assert said == []
     assert not found.faults
     cells = list(asked.cells())
-    decode_all(cells, found, told(machine, listener))
+    decode_all(cells, found, machine)
     origin = found.origin(cells[0])
     assert (
         origin["weights"] == origin["source_weights"] == found.weights[EncoderOptions("ucds/oriented_edges")]
@@ -62,10 +63,8 @@ def test_nothing_is_missing(tmp_path: Path) -> None:
 
 
 def test_a_missing_target_costs_its_own_cells(tmp_path: Path) -> None:
-    listener = Listener()
-    asked = small(tmp_path, targets='targets = ["a", "c"]')
-    found = survey(asked, told(make_machine(tmp_path), listener))
-    (line,) = listener.lines
+    asked = small(tmp_path, targets=["a", "c"])
+    found, (line,) = looked_at(asked, make_machine(tmp_path))
     assert line.startswith("missing, 4 cells (kmeans, po on c): ")
     assert line.endswith("has no domain c")
     assert {cell.target for cell in asked.cells() if found.fault(cell) is None} == {"a"}
@@ -75,22 +74,18 @@ def test_a_package_that_is_not_installed_costs_the_cells_of_its_method(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(METHODS, "umap", replace(METHODS["umap"], needs="nowhere"))
-    listener = Listener()
-    asked = small(tmp_path, methods='methods = ["kmeans", "po", "umap"]')
-    found = survey(asked, told(make_machine(tmp_path), listener))
-    assert listener.lines == [
+    asked = small(tmp_path, methods=["kmeans", "po", "umap"])
+    found, said = looked_at(asked, make_machine(tmp_path))
+    assert said == [
         "missing, 2 cells (umap on a): UMAP + k-means needs a further package: pip install 'ucds[nowhere]'"
     ]
     assert {cell.method for cell in asked.cells() if found.fault(cell) is None} == {"kmeans", "po"}
 
 
 def test_a_missing_data_set_costs_its_own_cells(tmp_path: Path) -> None:
-    listener = Listener()
     asked = small(tmp_path, targets='targets = { shapes = ["a"], pacs = ["photo"] }')
-    machine = make_machine(tmp_path)
     write_pictures(tmp_path / "data" / "shapes")
-    found = survey(asked, told(machine, listener))
-    (line,) = listener.lines
+    found, (line,) = looked_at(asked, make_machine(tmp_path))
     assert line.startswith("missing, 4 cells (kmeans, po on pacs photo): PACS is not whole")
     assert "put it at " in line
     assert {cell.dataset for cell in asked.cells() if found.fault(cell) is None} == {"shapes"}
@@ -108,12 +103,10 @@ def test_a_missing_encoder_costs_the_cells_that_need_it(
 
     monkeypatch.setattr(backbones, "find_backbone", offline)
     more = '[[variants]]\nname = "v"\nsource_backbone = "resnet18"\nmethods = ["po", "so", "pcd"]\n'
-    asked, listener = small(tmp_path, more, seeds="seeds = [0]"), Listener()
-    write_pictures(tmp_path / "data")
-    compute = Compute("cpu", cache=tmp_path / "cache")
-    machine = Machine(tmp_path / "data", {"ucds/oriented_edges": "none"}, compute)
-    found = survey(asked, told(machine, listener))
-    assert listener.lines == [
+    asked = small(tmp_path, more, seeds=[0])
+    machine = replace(make_machine(tmp_path), weights={"ucds/oriented_edges": "none"})
+    found, said = looked_at(asked, machine)
+    assert said == [
         "missing, 2 cells (so [v], pcd [v] on a): pre-trained weights of 'resnet18': not in the cache; "
         "give --weights resnet18=FILE"
     ]
@@ -134,7 +127,7 @@ def test_an_image_size_of_ones_own_reaches_samples_and_encoder(tmp_path: Path) -
 
 def test_when_nothing_can_be_run_it_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="nothing can be run: .* has no domain c"):
-        survey(small(tmp_path, targets='targets = ["c"]'), make_machine(tmp_path))
+        survey(small(tmp_path, targets=["c"]), make_machine(tmp_path))
 
 
 def test_data_without_classes_cannot_be_scored(tmp_path: Path) -> None:
@@ -149,7 +142,7 @@ def test_data_without_classes_cannot_be_scored(tmp_path: Path) -> None:
 
 
 def test_the_encoders_that_a_method_needs(tmp_path: Path) -> None:
-    methods = 'methods = ["kmeans", "po-source", "so", "pcd", "acids", "iic", "iic-original"]'
+    methods = ["kmeans", "po-source", "so", "pcd", "acids", "iic", "iic-original"]
     more = '[[variants]]\nname = "v"\nsource_backbone = "resnet18"\n'
     cells = [cell for cell in small(tmp_path, more, methods=methods).cells() if cell.variant]
     own, other = EncoderOptions("ucds/oriented_edges"), EncoderOptions("resnet18")

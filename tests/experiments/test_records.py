@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from grid_kit import record, small
+from grid_kit import VARIANTS, record, small
 
 from ucds.errors import NoSpaceError, UserError
 from ucds.experiments.records import (
@@ -84,29 +84,18 @@ def test_one_process_at_a_time_fills_a_folder(tmp_path: Path) -> None:
         pass
 
 
-VARIANTS = """
+MANY = f"""{VARIANTS}
 [[variants]]
 name = "other settings"
-settings.pcd = { epsilon = 0.5 }
-[[variants]]
-name = "pooled"
-pooled_source = true
-[[variants]]
-name = "open"
-start = "source weights"
-[[variants]]
-name = "part"
-subset = "imbalanced"
+settings.pcd.epsilon = 0.5
 [[variants]]
 name = "transfer"
 source_backbone = "resnet18"
-[[variants]]
-name = "the grid again"
 """
 
 
 def test_cells_are_told_apart_by_what_they_do_and_not_by_their_names(tmp_path: Path) -> None:
-    found = small(tmp_path, VARIANTS, methods='methods = ["pcd"]', seeds="seeds = [0]")
+    found = small(tmp_path, MANY, methods=["pcd"], seeds=[0])
     identities = {cell.variant: identity(describe(cell)) for cell in found.cells()}
     assert identities["the grid again"] == identities[""]
     assert len(set(identities.values())) == len(identities) - 1
@@ -124,23 +113,20 @@ EVERY = (
         ({"iic": {"epochs": 3}}, {"iic"}),
         ({"pcd": {"epsilon": 0.5}}, {"po", "so", "to", "ao", "pcd"}),
         ({"consensus": {"starts": 3}}, {"consensus-source", "consensus-alone", "consensus"}),
-        ({"consensus": {"spaces": ["features"]}}, {"consensus-source", "consensus-alone", "consensus"}),
     ],
 )
 def test_settings_tell_the_cells_apart_whose_method_looks_at_them(
     tmp_path: Path, settings: dict[str, Any], looking: set[str]
 ) -> None:
-    plain = small(tmp_path, methods=f"methods = {list(EVERY)}", seeds="seeds = [0]")
+    plain = small(tmp_path, methods=EVERY, seeds=[0])
     other = plain.model_copy(update={"settings": {**plain.settings, **settings}})
-    pairs = zip(plain.cells(), other.cells(), strict=True)
-    assert {
-        cell.method for cell, again in pairs if identity(describe(cell)) != identity(describe(again))
-    } == looking
+    one, two = ({cell.method: identity(describe(cell)) for cell in asked.cells()} for asked in (plain, other))
+    assert {method for method in EVERY if one[method] != two[method]} == looking
 
 
 def test_a_record_belongs_to_the_cells_that_mean_the_same(tmp_path: Path) -> None:
     targets = 'dataset = "office31"\ntargets = ["a"]'
-    found = small(tmp_path, VARIANTS, methods='methods = ["pcd"]', seeds="seeds = [0]", targets=targets)
+    found = small(tmp_path, MANY, methods=["pcd"], seeds=[0], targets=targets)
     both = {"backbone": "ucds/oriented_edges", "source_backbone": "ucds/oriented_edges"}
     made = record("pcd", "a", 0, 0.5, dataset="office31", settings=found.settings["pcd"], **both)
     matching = [c.variant for c in found.cells() if identity(describe(c)) == identity(made)]

@@ -21,11 +21,7 @@ from ucds.reports import COLOURS, figures
 from ucds.reports.figures import draw_figures
 from ucds.reports.table_rows import collect
 
-KNOWN = {
-    "classes": ["x", "y"],
-    "true_proportions": [0.75, 0.25],
-    "estimated_proportions": [0.7, 0.3],
-}
+KNOWN = {"classes": ["x", "y"], "true_proportions": [0.75, 0.25], "estimated_proportions": [0.7, 0.3]}
 
 
 def benchmark(*pictures: dict[str, Any], **changes: Any) -> Benchmark:

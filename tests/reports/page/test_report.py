@@ -20,6 +20,8 @@ from ucds.labels.cluster_labels import ClusterLabels
 
 pytestmark = pytest.mark.filterwarnings("ignore:stage .* (empty|collapsed):ucds.errors.UcdsWarning")
 
+CPU = ucds.Compute("cpu")
+
 
 def data_of(page: str) -> dict[str, Any]:
     found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
@@ -36,40 +38,34 @@ def test_the_page_holds_the_clusters_that_predict_finds(
     client: Path, pictures: Path, page_file: Path
 ) -> None:
     data = data_of(page_file.read_text())
-    found = ucds.predict(client, pictures, compute=ucds.Compute("cpu"))
-    assert dict(zip(data["ids"], data["cluster"], strict=True)) == dict(
-        zip(found.ids, found.clusters.tolist(), strict=True)
-    )
-    sure = dict(zip(found.ids, (100 * found.confidence).astype(int).tolist(), strict=True))
-    assert dict(zip(data["ids"], data["sure"], strict=True)) == sure
+    found = ucds.predict(client, pictures, compute=CPU)
+    sure = (100 * found.confidence).astype(int).tolist()
+    expected = zip(found.ids, found.clusters.tolist(), sure, strict=True)
+    assert set(zip(data["ids"], data["cluster"], data["sure"], strict=True)) == set(expected)
     assert data["cluster"] == sorted(data["cluster"])
 
 
 def test_the_page_shows_why_there_are_so_many_clusters(client: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    shutil.copytree(client, run)
-    assert 'id="number"' not in ucds.report(run, compute=ucds.Compute("cpu")).path.read_text()
+    run = shutil.copytree(client, tmp_path / "run")
+    assert 'id="number"' not in ucds.report(run, compute=CPU).path.read_text()
     evidence: dict[str, Any] = {"asked": "2..5", "number": 3, "low": 3, "high": 4, "candidates": [2, 3, 4, 5]}
     evidence |= {"stability": [0.5, 0.9, 0.8, 0.4], "separation": [0.2, 0.5, 0.5, 0.3], "clear": True}
     (run / "clusters.json").write_text(json.dumps(evidence))
-    done = ucds.report(run, compute=ucds.Compute("cpu"))
+    done = ucds.report(run, compute=CPU)
     page = done.path.read_text()
     assert "The number of clusters, 3, was chosen among 2 to 5; 3 to 4 are plausible." in done.summary
     assert "Why 3 clusters" in text_of(page)
     assert "Clusters Stability Separation Score 2 0.50 0.20 0.10 3 0.90 0.50 0.45 4" in text_of(page)
     assert 'points="2,-0.1 3,-0.45 4,-0.4 5,-0.12 "' in page  # the score
     assert '<rect class="plausible" x="3" y="-1" width="1"' in page
-    assert not any("No number of clusters stands out" in line for line in done.warnings)
+    assert "No number of clusters stands out" not in " ".join(done.warnings)
     evidence["separation"] = [0.2, 0.3, 0.3, 0.2]
     (run / "clusters.json").write_text(json.dumps(evidence))
-    assert any(
-        "No number of clusters stands out" in line
-        for line in ucds.report(run, compute=ucds.Compute("cpu")).warnings
-    )
+    assert "No number of clusters stands out" in " ".join(ucds.report(run, compute=CPU).warnings)
     for damage in ("[]", '{"number": 3}', json.dumps(evidence | {"candidates": [2]})):
         (run / "clusters.json").write_text(damage)
         with pytest.raises(ucds.DamagedFileError, match=r"clusters.json is damaged: delete it"):
-            ucds.report(run, compute=ucds.Compute("cpu"))
+            ucds.report(run, compute=CPU)
 
 
 def test_the_page_needs_nothing_but_itself(page_file: Path) -> None:
@@ -124,10 +120,10 @@ def test_the_summary_says_what_was_found(client: Path, page_file: Path, labels: 
 def test_clusters_that_depend_on_chance_or_seem_too_sure_are_warned_of_once(
     client: Path, tmp_path: Path, doubtful: bool, overconfident: bool
 ) -> None:
-    shutil.copytree(client, tmp_path / "run")
+    run = shutil.copytree(client, tmp_path / "run")
     stability = {"own_agreement": 0.41, "doubtful": doubtful, "overconfident": overconfident}
-    (tmp_path / "run" / "stability.json").write_text(json.dumps(stability))
-    done = ucds.report(tmp_path / "run", compute=ucds.Compute("cpu"))
+    (run / "stability.json").write_text(json.dumps(stability))
+    done = ucds.report(run, compute=CPU)
     assert any("agree with each other to 0.41" in sentence for sentence in done.summary)
     warned = [sentence for sentence in done.warnings if "to only 0.41" in sentence]
     assert len(warned) == (doubtful or overconfident)
@@ -144,7 +140,7 @@ def test_every_figure_of_the_evidence_has_words(client: Path, page_file: Path) -
 def test_with_class_folders_the_scores_are_those_of_evaluate(
     client: Path, pictures: Path, page_file: Path
 ) -> None:
-    overall = ucds.evaluate(client, pictures, client / "scores.json", compute=ucds.Compute("cpu")).overall
+    overall = ucds.evaluate(client, pictures, client / "scores.json", compute=CPU).overall
     text = text_of(page_file.read_text())
     assert f"Accuracy {overall.accuracy:.1%} NMI {overall.nmi:.3f} ARI {overall.ari:.3f}" in text
 
@@ -161,7 +157,7 @@ def test_the_uniform_line_is_one_over_the_number_of_clusters(page_file: Path) ->
 
 
 def test_equal_runs_give_equal_pages(client: Path, page_file: Path, tmp_path: Path) -> None:
-    again = ucds.report(client, out=tmp_path / "again.html", compute=ucds.Compute("cpu"))
+    again = ucds.report(client, out=tmp_path / "again.html", compute=CPU)
     assert again.path.read_bytes() == page_file.read_bytes()
     assert again.samples == 37
 
@@ -170,7 +166,7 @@ def test_other_images_than_the_training_set_are_called_so(
     client: Path, pictures: Path, tmp_path: Path
 ) -> None:
     shutil.copytree(pictures / "disc", tmp_path / "others")
-    done = ucds.report(client, tmp_path / "others", tmp_path / "others.html", compute=ucds.Compute("cpu"))
+    done = ucds.report(client, tmp_path / "others", tmp_path / "others.html", compute=CPU)
     assert "The model was trained on other images than these." in done.warnings
     assert "13 images are few for 3 clusters" in " ".join(done.warnings)
     page = done.path.read_text()
@@ -191,21 +187,20 @@ def test_embeddings_have_a_report_without_pictures(
 
 
 def test_a_run_whose_samples_are_gone_asks_for_them(client: Path, tmp_path: Path) -> None:
-    shutil.copytree(client, tmp_path / "run")
-    described = json.loads((tmp_path / "run" / "run.json").read_text())
-    described["images"] = str(tmp_path / "gone")
-    (tmp_path / "run" / "run.json").write_text(json.dumps(described))
+    run = shutil.copytree(client, tmp_path / "run")
+    described = json.loads((run / "run.json").read_text()) | {"images": str(tmp_path / "gone")}
+    (run / "run.json").write_text(json.dumps(described))
     with pytest.raises(ucds.InputError, match="gone, which is gone: name their folder"):
-        ucds.report(tmp_path / "run")
+        ucds.report(run)
     del described["images"]
-    (tmp_path / "run" / "run.json").write_text(json.dumps(described))
+    (run / "run.json").write_text(json.dumps(described))
     with pytest.raises(ucds.InputError, match="does not say where its samples lie"):
-        ucds.report(tmp_path / "run")
+        ucds.report(run)
 
 
 def test_a_damaged_file_of_the_run_is_named(client: Path, pictures: Path, tmp_path: Path) -> None:
-    shutil.copytree(client, tmp_path / "run")
-    (tmp_path / "run" / "transfer.json").write_text("{half")
+    run = shutil.copytree(client, tmp_path / "run")
+    (run / "transfer.json").write_text("{half")
     with pytest.raises(ucds.DamagedFileError, match=r"transfer.json is damaged: delete it"):
-        ucds.report(tmp_path / "run", pictures, tmp_path / "never.html")
+        ucds.report(run, pictures, tmp_path / "never.html")
     assert not (tmp_path / "never.html").exists()
