@@ -16,7 +16,8 @@ def code_revision() -> str:
     package = Path(__file__).parents[1]
 
     def git(*arguments: str) -> str:
-        command = ["git", "-C", str(package), *arguments]
+        # A look that is killed must leave no lock of the index: nobody could make a commit then.
+        command = ["git", "--no-optional-locks", "-C", str(package), *arguments]
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
     try:
