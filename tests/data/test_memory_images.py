@@ -73,11 +73,7 @@ def test_keys_and_fingerprint_follow_the_content():
     assert {len(key) for key in samples.keys} == {16}
     again = MemoryImages([Image.fromarray(array) for array in arrays], SIZE)
     assert (again.keys, again.fingerprint) == (samples.keys, samples.fingerprint)
-    others = [
-        MemoryImages(arrays[::-1][:2], SIZE),
-        MemoryImages(arrays, 2 * SIZE),
-        MemoryImages(arrays[:1], SIZE),
-    ]
+    others = [MemoryImages(arrays[2:0:-1], SIZE), MemoryImages(arrays, 32), MemoryImages(arrays[:1], SIZE)]
     assert len({samples.fingerprint, *(other.fingerprint for other in others)}) == 4
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -50,11 +49,6 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "images"
 
 
-def _numbers(place: Path, save: Callable[[Path], object]) -> Path:
-    save(place)
-    return place
-
-
 def test_embeddings_are_the_same_in_every_form(tmp_path: Path) -> None:
     import datasets  # takes more than a second, which every worker would pay that collects this file
 
@@ -63,12 +57,13 @@ def test_embeddings_are_the_same_in_every_form(tmp_path: Path) -> None:
     listed = [row.tolist() for row in VECTORS]
     hub = datasets.Dataset.from_dict({"sample": IDS, "embedding": listed})
     hub.save_to_disk(str(tmp_path / "saved"))
+    write_table(tmp_path / "wide.parquet", {"id": IDS, **by_name})
+    write_table(tmp_path / "deep.parquet", {"id": IDS, "vector": listed})
+    frame.to_csv(tmp_path / "x.csv", index=False)
     named = [
         frame,
         pandas.DataFrame({"sample": IDS, "features": listed}),
-        _numbers(tmp_path / "wide.parquet", lambda path: write_table(path, {"id": IDS, **by_name})),
-        _numbers(tmp_path / "deep.parquet", lambda path: write_table(path, {"id": IDS, "vector": listed})),
-        _numbers(tmp_path / "x.csv", lambda path: frame.to_csv(path, index=False)),
+        *(tmp_path / name for name in ("wide.parquet", "deep.parquet", "x.csv")),
         hub,
         tmp_path / "saved",
         [{"id": name, "embedding": row} for name, row in zip(IDS, VECTORS, strict=True)],
@@ -240,10 +235,7 @@ def test_columns_and_arrays_of_paths_are_lists_of_paths(folder: Path) -> None:
         (pandas.DataFrame({"x": [1.0, None]}), "NaN"),
         (pandas.DataFrame({"id": [1, 1], "x": [1.0, 2.0]}), "ids of vectors must all be different"),
         (pandas.DataFrame({"embedding": [[1.0], [1.0, 2.0]]}), "a list of numbers a row, all of one length"),
-        (
-            pandas.DataFrame({"path": ["a.png", "a.png"]}),
-            r"the data frame: .* a\.png is given twice",
-        ),
+        (pandas.DataFrame({"path": ["a.png", "a.png"]}), r"the data frame: .* a\.png is given twice"),
         (pandas.DataFrame({"path": []}), "there are no samples"),
         (iter([1, 2]), "several samples at a time, not one list_iterator"),
     ],
