@@ -13,7 +13,6 @@ from ucds.backbones import identity_backbone, module_backbone
 from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
 from ucds.models import ClusteringModel
-from ucds.training.encoding import evaluation_mode
 from ucds.training.options import Compute
 from ucds.training.prediction import encode, predict, threads_for
 from ucds.training.runtime import Runtime
@@ -47,8 +46,9 @@ def data(n: int = 23) -> Dataset:
     return Dataset(VectorSamples(vectors))
 
 
-@pytest.mark.parametrize("batch_size", [1, 7, 22, 23, 24, 256])
-@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize(
+    ("batch_size", "training"), [(1, True), (7, True), (22, False), (23, True), (256, True)]
+)
 def test_predictions_are_those_of_the_model_in_evaluation_mode(batch_size: int, training: bool) -> None:
     net = model().train(training)
     before = {name: tensor.clone() for name, tensor in net.state_dict().items()}
@@ -71,10 +71,6 @@ def test_samples_come_in_batches_of_the_size_asked_for() -> None:
     assert sizes.sizes == [10, 10, 3]
 
 
-def test_one_sample_is_enough() -> None:
-    assert predict(model(), data(1), RUNTIME, 8).shape == (1, 3)
-
-
 def test_answers_are_single_precision_under_autocast() -> None:
     runtime = Runtime(Compute("cpu", "bf16-mixed", cache=None))
     found = predict(model(), data(), runtime, 8)
@@ -83,20 +79,6 @@ def test_answers_are_single_precision_under_autocast() -> None:
     torch.testing.assert_close(found.sum(-1), torch.ones(23), rtol=0, atol=1e-6)
     torch.testing.assert_close(found, exact, rtol=0, atol=0.05)
     assert not torch.equal(found, exact)  # autocast was on
-
-
-def test_the_mode_is_restored_after_an_error() -> None:
-    net = model().train()
-
-    def fail() -> None:
-        assert not net.training
-        assert not torch.is_grad_enabled()
-        raise RuntimeError("no")
-
-    with pytest.raises(RuntimeError, match="no"), evaluation_mode(net):
-        fail()
-    assert net.training
-    assert torch.is_grad_enabled()
 
 
 def test_predictions_side_by_side_leave_the_number_of_threads_as_it_was() -> None:
