@@ -199,7 +199,7 @@ def test_pytorchs_number_of_threads_holds(
 def test_features_that_are_not_finite_are_refused(with_graph: bool, tmp_path: Path) -> None:
     backbone = named(network())
     graph = graph_of(backbone, tmp_path) if with_graph else None
-    with pytest.raises(ucds.InputError, match="features are not finite"):
+    with pytest.raises(ucds.InputError, match="features are not finite: are its weights right"):
         FrozenEncoder(backbone, CPU, graph)(torch.full((2, 3, 32, 32), float("nan")))
 
 

@@ -163,15 +163,12 @@ def test_folders_files_pictures_and_pixels(of_images: Model, tmp_path: Path) -> 
 
 
 def test_samples_of_another_kind_are_refused_by_every_answer(of_images: Model, of_vectors: Model) -> None:
-    images, vectors = (
-        r"^this model takes images, not .*$",
-        r"^this model takes embeddings of width 5, not .*$",
-    )
-    refused = [(of_images, images, source) for source in (VECTORS, Labelled(VECTORS))]
-    refused += [(of_vectors, vectors, source) for source in (PIXELS, Labelled(PIXELS), ".")]
-    for model, words, source in refused:
+    refused: list[tuple[Model, Any]] = [(of_images, VECTORS), (of_images, Labelled(VECTORS))]
+    refused += [(of_vectors, source) for source in (PIXELS, Labelled(PIXELS), ".")]
+    for model, source in refused:
+        words = "images" if model is of_images else "embeddings of width 5"
         for answer in (model.predict, model.transform):
-            with pytest.raises(InputError, match=words):
+            with pytest.raises(InputError, match=rf"^this model takes {words}, not .*$"):
                 answer(source)
 
 
