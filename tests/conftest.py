@@ -9,7 +9,7 @@ import subprocess
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ os.environ.setdefault("MKL_NUM_THREADS", "1")
 
 import numpy as np
 import pytest
+from PIL import Image
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))  # for `label_service`
 
@@ -97,6 +98,66 @@ def _blobs(sizes: Mapping[str, int], n_clusters: int = 4, width: int = 6, seed: 
 def blobs() -> Blobs:
     """Vectors of several domains around shared centres; row ``i`` belongs to centre ``i % n_clusters``."""
     return _blobs
+
+
+def _noise_image(seed: int, size: tuple[int, int] = (40, 30)) -> Image.Image:
+    coarse = np.random.default_rng(seed).integers(0, 256, (6, 8, 3), dtype=np.uint8)
+    return Image.fromarray(coarse).resize(size, Image.Resampling.BICUBIC)
+
+
+@pytest.fixture(scope="session")
+def noise_image() -> Callable[..., Image.Image]:
+    """Smooth noise of a seed and size."""
+    return _noise_image
+
+
+@pytest.fixture(scope="session")
+def write_images() -> Callable[..., list[Path]]:
+    """Write images of noise, no two alike, under names relative to a folder, and return their paths."""
+
+    def write(
+        root: Path, names: Iterable[str], first_seed: int = 0, size: tuple[int, int] = (40, 30)
+    ) -> list[Path]:
+        paths = [root / name for name in names]
+        for seed, path in enumerate(paths, first_seed):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _noise_image(seed, size).save(path)
+        return paths
+
+    return write
+
+
+def _stored_model(backbone: Any, n_clusters: int, width: int, spread: bool = False, **card: Any) -> Any:
+    import torch
+
+    from ucds.models import ClusteringModel
+    from ucds.training.model_file import ModelCard, StoredModel
+
+    described = ModelCard(
+        name="clinic",
+        n_clusters=n_clusters,
+        bottleneck_width=width,
+        backbone=backbone.spec,
+        weights=backbone.weights,
+        **{"role": "target", "domains": ("north", "south"), "stages": ("learn",), "tune": "head"} | card,
+    )
+    unit_features, generator = described.unit_features, torch.Generator().manual_seed(0)
+    model = ClusteringModel(
+        backbone, n_clusters, bottleneck_width=width, unit_features=unit_features, generator=generator
+    ).eval()
+    if spread:
+        norm = model.encoder.bottleneck.norm
+        norm.running_mean.copy_(torch.randn(width, generator=generator) / 10)
+        norm.running_var.copy_(torch.rand(width, generator=generator) / 100 + 0.001)
+        norm.weight.data.copy_(torch.rand(width, generator=generator) + 0.5)
+        norm.bias.data.copy_(torch.randn(width, generator=generator) / 10)
+    return StoredModel.of(described, model, torch.full((len(described.domains), n_clusters), 1 / n_clusters))
+
+
+@pytest.fixture(scope="session")
+def stored_model() -> Callable[..., Any]:
+    """Make a model with random weights and its card, as if trained; ``spread`` changes its statistics, too."""
+    return _stored_model
 
 
 @pytest.fixture

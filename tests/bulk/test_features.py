@@ -178,13 +178,9 @@ def test_the_task_is_the_same_after_its_journey_to_a_worker(
 @pytest.mark.timeout(900)
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are killed as a group")
 @pytest.mark.parametrize("engine", ["plain", "ray"])
-def test_a_killed_command_goes_on_where_it_stopped(tmp_path: Path, engine: str) -> None:
+def test_a_killed_command_goes_on_where_it_stopped(tmp_path: Path, write_images: Any, engine: str) -> None:
     images, out = tmp_path / "images", tmp_path / "out"
-    images.mkdir()
-    generator = np.random.default_rng(1)
-    for number in range(120):
-        coarse = generator.integers(0, 256, (7, 6, 3), dtype=np.uint8)
-        Image.fromarray(coarse).resize((64, 64)).save(images / f"{number:03}.png")
+    write_images(images, [f"{number:03}.png" for number in range(120)], size=(64, 64))
     command = [sys.executable, "-m", "ucds", "features", images, "--out", out, "--shard-size", 4]
     command += ["--backbone", "ucds/oriented_edges", "--weights", "none", "--image-size", 64]
     command += ["--engine", engine]

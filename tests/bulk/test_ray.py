@@ -7,12 +7,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
-from PIL import Image
 
 import ucds
 
@@ -68,14 +66,10 @@ def parts(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.fixture(scope="module")
-def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def many(tmp_path_factory: pytest.TempPathFactory, write_images: Callable[..., list[Path]]) -> Path:
     """300 images of noise, and a file that is none."""
     root = tmp_path_factory.mktemp("many") / "images"
-    root.mkdir()
-    generator = np.random.default_rng(1)
-    for number in range(300):
-        coarse = generator.integers(0, 256, (7, 6, 3), dtype=np.uint8)
-        Image.fromarray(coarse).resize((64, 64)).save(root / f"{number:03}.png")
+    write_images(root, [f"{number:03}.png" for number in range(300)], size=(64, 64))
     (root / "999.png").write_bytes(b"torn")
     return root
 

@@ -202,9 +202,9 @@ def test_the_cache_is_bounded(tmp_path, make_images, decodings):
     assert rows_stored(tmp_path) == 7
 
 
-def test_rows_of_other_data_sets_make_room(tmp_path, make_images, decodings):
+def test_rows_of_other_data_sets_make_room(tmp_path, make_images, write_images, decodings):
     make_images(*names("a", 8))
-    make_images(*names("a", 8), root=tmp_path / "other", first_seed=100)
+    write_images(tmp_path / "other", names("a", 8), first_seed=100)
     first = opened(tmp_path, limit_bytes=10 * ROW)
     scan = scan_domains(tmp_path / "other")
     second = ImageSamples(scan, tmp_path / "cache", size=SIZE, limit_bytes=10 * ROW)

@@ -11,7 +11,6 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
-from PIL import Image
 from torch import Tensor, nn
 
 import ucds
@@ -239,14 +238,9 @@ def test_features_of_the_two_are_kept_apart(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_a_run_takes_its_features_from_the_graph_that_an_earlier_one_made(
-    tmp_path: Path, run: Any, monkeypatch: pytest.MonkeyPatch, exports: list[int]
+    tmp_path: Path, run: Any, write_images: Any, monkeypatch: pytest.MonkeyPatch, exports: list[int]
 ) -> None:
-    generator = np.random.default_rng(0)
-    (tmp_path / "images").mkdir()
-    for number in range(12):
-        coarse = generator.integers(0, 256, (4, 6, 3), dtype=np.uint8)
-        image = Image.fromarray(coarse).resize((48, 40), Image.Resampling.BICUBIC)
-        image.save(tmp_path / "images" / f"{number}.png")
+    write_images(tmp_path / "images", [f"{number}.png" for number in range(12)])
     monkeypatch.setattr(encoding, "FEWEST_PIXELS", 1)
     encoder = ("--backbone", "resnet18", "--weights", "none", "--image-size", 32)
     train = ("train-target", tmp_path / "images", "--clusters", 2, *encoder, "--accelerator", "cpu")

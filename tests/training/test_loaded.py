@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,49 +14,36 @@ from PIL import Image
 from recording import Recorder
 
 from ucds import load
-from ucds.backbones import Backbone, build_backbone, identity_backbone
+from ucds.backbones import build_backbone, identity_backbone
 from ucds.errors import InputError
-from ucds.models import ClusteringModel
 from ucds.training.loaded import FEWEST_TO_CENTRE, Model
-from ucds.training.model_file import ModelCard, StoredModel
+from ucds.training.model_file import StoredModel
 from ucds.training.options import Compute
 
 K = 3
+EDGES = build_backbone("ucds/oriented_edges", weights="none", input_size=28)
 PIXELS = np.random.default_rng(0).integers(256, size=(4, 40, 40, 3), dtype=np.uint8)
 VECTORS = np.random.default_rng(1).normal(size=(6, 5)).astype(np.float32)
 
 
-def made(backbone: Backbone, cache: Path, **card: Any) -> Model:
-    model = ClusteringModel(
-        backbone,
-        K,
-        bottleneck_width=7,
-        unit_features=card.get("unit_features", False),
-        generator=torch.Generator().manual_seed(0),
-    ).eval()
-    values: dict[str, Any] = {"role": "target", "tune": "head", **card}
-    described = ModelCard(
-        name="run",
-        n_clusters=K,
-        bottleneck_width=7,
-        backbone=backbone.spec,
-        weights=backbone.weights,
-        domains=("a",),
-        stages=("learn",),
-        **values,
-    )
-    return Model(StoredModel.of(described, model, torch.full((1, K), 1 / K)), Compute("cpu", cache=cache))
+Make = Callable[..., Model]
 
 
 @pytest.fixture
-def of_vectors(tmp_path: Path) -> Model:
-    return made(identity_backbone(5), tmp_path / "cache")
+def made(stored_model: Callable[..., StoredModel], tmp_path: Path) -> Make:
+    """Make a model with a cache of its own."""
+    compute = Compute("cpu", cache=tmp_path / "cache")
+    return lambda backbone, **card: Model(stored_model(backbone, K, 7, domains=("a",), **card), compute)
+
+
+@pytest.fixture
+def of_vectors(made: Make) -> Model:
+    return made(identity_backbone(5))
 
 
 @pytest.fixture(params=["head", "full"])
-def of_images(tmp_path: Path, request: pytest.FixtureRequest) -> Model:
-    backbone = build_backbone("ucds/oriented_edges", weights="none", input_size=28)
-    return made(backbone, tmp_path / "cache", tune=request.param)
+def of_images(made: Make, request: pytest.FixtureRequest) -> Model:
+    return made(EDGES, tune=request.param)
 
 
 def test_images_on_their_way_through_the_encoder_are_counted(of_images: Model, of_vectors: Model) -> None:
@@ -118,9 +106,9 @@ def test_the_answers_of_a_model_of_vectors_by_hand(of_vectors: Model) -> None:
 @pytest.mark.parametrize("count", [FEWEST_TO_CENTRE - 1, FEWEST_TO_CENTRE, 5000])
 @pytest.mark.parametrize("recentres", [True, False])
 def test_many_samples_of_one_domain_are_seen_from_their_own_mean_if_the_model_gains(
-    count: int, recentres: bool, tmp_path: Path
+    count: int, recentres: bool, made: Make
 ) -> None:
-    model = made(identity_backbone(5), tmp_path, unit_features=True, recentres=recentres)
+    model = made(identity_backbone(5), unit_features=True, recentres=recentres)
     vectors = np.random.default_rng(2).normal(1, size=(count, 5)).astype(np.float32)
     data = model.open(vectors)
     plain, seen = model.outputs(data)[1], model.outputs(data, recentred=True)[1]
@@ -134,10 +122,9 @@ def test_many_samples_of_one_domain_are_seen_from_their_own_mean_if_the_model_ga
     np.testing.assert_array_equal(model.predict_proba(vectors), plain)  # the model itself is as it was
 
 
-def test_images_are_seen_from_the_mean_of_their_features(tmp_path: Path) -> None:
-    backbone = build_backbone("ucds/oriented_edges", weights="none", input_size=28)
+def test_images_are_seen_from_the_mean_of_their_features(made: Make) -> None:
     pixels = np.random.default_rng(3).integers(256, size=(FEWEST_TO_CENTRE, 28, 28, 3), dtype=np.uint8)
-    model = made(backbone, tmp_path / "cache", unit_features=True, recentres=True)
+    model = made(EDGES, unit_features=True, recentres=True)
     data = model.open(pixels)
     with torch.no_grad():
         features = model.stored.model.encoder.backbone(data.view.test(data.samples.read(np.arange(32))))
