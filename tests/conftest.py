@@ -156,7 +156,7 @@ def _stored_model(backbone: Any, n_clusters: int, width: int, spread: bool = Fal
 
 @pytest.fixture(scope="session")
 def stored_model() -> Callable[..., Any]:
-    """Make a model with random weights and its card, as if trained; ``spread`` changes its statistics, too."""
+    """Make a model with random weights and its card, as if trained; ``spread`` spreads its statistics."""
     return _stored_model
 
 
