@@ -71,18 +71,15 @@ def test_a_failure_leaves_things_as_they_were(
     assert not existed or path.read_text() == "old"
 
 
-def test_a_folder_in_the_way_is_an_error_that_leaves_nothing(tmp_path: Path) -> None:
-    (tmp_path / "file").mkdir()
+def test_what_is_in_the_way_is_an_error_that_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
     with pytest.raises(OSError, match="directory"):
-        write_text_atomically(tmp_path / "file", "x")
-    assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
-
-
-def test_a_file_in_the_folders_place_is_an_error(tmp_path: Path) -> None:
+        write_text_atomically(tmp_path / "folder", "x")
     (tmp_path / "file").write_text("x")
     with pytest.raises(OSError, match="file"):
         write_text_atomically(tmp_path / "file" / "inner", "y")
     assert (tmp_path / "file").read_text() == "x"
+    assert {entry.name for entry in tmp_path.iterdir()} == {"file", "folder"}
 
 
 @pytest.mark.parametrize("mask", [0o022, 0o077, 0o002])

@@ -54,10 +54,6 @@ def decoded(data: bytes, size: int = SIZE) -> np.ndarray:
     return result.astype(int)
 
 
-def test_lossless_images_of_the_right_size_come_through_exactly():
-    assert (decoded(encoded(gradient())) == pixels(gradient())).all()
-
-
 @pytest.mark.parametrize(
     ("kind", "mode"),
     [
@@ -71,7 +67,7 @@ def test_formats(kind, mode):
     assert np.abs(decoded(encoded(image, kind, quality=95)) - pixels(image)).mean() < 8
 
 
-@pytest.mark.parametrize("size", [(100, 60), (31, 900), (1, 1), (1, 3000), (33, 32)])
+@pytest.mark.parametrize("size", [(SIZE, SIZE), (100, 60), (31, 900), (1, 1), (1, 3000), (33, 32)])
 def test_any_shape_becomes_a_square_with_antialiasing(size):
     expected = pixels(gradient(size).resize((SIZE, SIZE), Image.Resampling.BILINEAR))
     assert (decoded(encoded(gradient(size))) == expected).all()

@@ -26,6 +26,7 @@ def test_subset_addresses_the_parents_samples():
     assert part.domain.tolist() == [1, 0, 0]
     assert part.keys == (parent.keys[7], parent.keys[0], parent.keys[3])
     assert torch.equal(part.read(np.array([2, 0])), parent.read(np.array([3, 7])))
+    assert subset(part, [2, 0]).ids == ("3", "7")
 
 
 def test_domains_without_samples_leave_a_subset():
@@ -35,11 +36,6 @@ def test_domains_without_samples_leave_a_subset():
     kept = subset(vectors(2, 2, 2), [4, 5, 0], keep_domains=True)
     assert kept.domain_names == ("a", "b", "c")
     assert kept.domain.tolist() == [2, 2, 0]
-
-
-def test_subset_of_a_subset():
-    part = subset(subset(vectors(6), [5, 4, 3]), [2, 0])
-    assert part.ids == ("3", "5")
 
 
 def test_fingerprints_follow_the_choice():

@@ -96,13 +96,9 @@ def test_paths_are_the_same_in_every_form(folder: Path, monkeypatch: pytest.Monk
     write_table(folder / "list.csv", {"score": np.array([1.0, 2.0]), "path": names})
     write_table(folder / "list.parquet", {"file_name": names, "label": ["b", "a"]})
     monkeypatch.chdir(folder)
-    sources = (
-        names,
-        [Path(name) for name in names],
-        pandas.DataFrame({"path": names}),
-        [{"image": n} for n in names],
-    )
-    for source in (folder / "list.txt", folder / "list.csv", folder / "list.parquet", *sources):
+    listed = [folder / f"list.{kind}" for kind in ("txt", "csv", "parquet")]
+    arrays = [pandas.DataFrame({"path": names}), pandas.Series(names, index=[5, 8]), np.array(names)]
+    for source in (*listed, *arrays, names, [Path(n) for n in names], [{"image": n} for n in names]):
         found = find_samples(source, by_domain=False)
         assert isinstance(found, Scan)
         assert found.ids == tuple(names)
@@ -121,12 +117,9 @@ def test_pictures_are_the_same_in_every_form(folder: Path, tmp_path: Path) -> No
     write_table(tmp_path / "hub.parquet", {"image": rows, "label": [0, 1, 2]})
     pictures = [Image.open(io.BytesIO(data)) for data in files]
     hub = datasets.Dataset.from_dict({"image": [str(folder / name) for name in names], "label": [0, 1, 2]})
-    sources = [PIXELS, list(PIXELS), pictures, files, tmp_path / "hub.parquet"]
-    sources += [
-        hub.cast_column("image", datasets.Image()),
-        [{"image": picture, "label": 3} for picture in pictures],
-    ]
-    sources += [[(picture, 3) for picture in pictures], torch.from_numpy(PIXELS)]
+    sources = [PIXELS, list(PIXELS), torch.from_numpy(PIXELS), pictures, files, tmp_path / "hub.parquet"]
+    sources += [[{"image": picture, "label": 3} for picture in pictures], [(one, 3) for one in pictures]]
+    sources += [hub.cast_column("image", datasets.Image())]
     expected = PIXELS.transpose(0, 3, 1, 2)
     for source in sources:
         found = find_samples(source, by_domain=False)
@@ -214,14 +207,6 @@ def test_ids_of_digits_stay_as_they_are_written(tmp_path: Path) -> None:
     lines = [f"{name},{x}" for name, x in zip(ids, VECTORS[:, 0], strict=True)]
     (tmp_path / "x.csv").write_text("\n".join(["id,x", *lines]))
     assert vectors_of(tmp_path / "x.csv").ids == ids
-
-
-def test_columns_and_arrays_of_paths_are_lists_of_paths(folder: Path) -> None:
-    names = [str(folder / name) for name in ("b/2.png", "a/0.png")]
-    for source in (pandas.Series(names, index=[5, 8]), np.array(names)):
-        found = find_samples(source, by_domain=False)
-        assert isinstance(found, Scan)
-        assert found.ids == tuple(names)
 
 
 @pytest.mark.parametrize(

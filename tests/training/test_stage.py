@@ -105,17 +105,14 @@ def test_other_samples_may_be_evaluated() -> None:
     assert [len(evaluation.labels) for evaluation in result.evaluations] == [5] * 3
 
 
-def test_a_finished_stage_yields_no_steps() -> None:
+def test_a_finished_stage_yields_no_steps_and_an_unfinished_one_has_no_result() -> None:
     session = opened()
+    with pytest.raises(RuntimeError, match="stage stage is not finished"):
+        started(session, network()).result()
     result = train(started(session, network()))
     again = started(session, network())
     assert list(again.steps()) == []
     assert again.result() is result
-
-
-def test_an_unfinished_stage_has_no_result() -> None:
-    with pytest.raises(RuntimeError, match="stage stage is not finished"):
-        started(opened(), network()).result()
 
 
 @pytest.mark.parametrize("moment", [1, 4, 11])
