@@ -133,14 +133,9 @@ def _stored_model(backbone: Any, n_clusters: int, width: int, spread: bool = Fal
     from ucds.models import ClusteringModel
     from ucds.training.model_file import ModelCard, StoredModel
 
-    described = ModelCard(
-        name="clinic",
-        n_clusters=n_clusters,
-        bottleneck_width=width,
-        backbone=backbone.spec,
-        weights=backbone.weights,
-        **{"role": "target", "domains": ("north", "south"), "stages": ("learn",), "tune": "head"} | card,
-    )
+    usual = {"role": "target", "name": "clinic", "domains": ("a", "b"), "stages": ("learn",), "tune": "head"}
+    size = {"n_clusters": n_clusters, "bottleneck_width": width}
+    described = ModelCard(**size, backbone=backbone.spec, weights=backbone.weights, **usual | card)
     unit_features, generator = described.unit_features, torch.Generator().manual_seed(0)
     model = ClusteringModel(
         backbone, n_clusters, bottleneck_width=width, unit_features=unit_features, generator=generator

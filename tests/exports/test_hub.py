@@ -132,7 +132,7 @@ def test_a_local_folder_is_opened_without_a_hub(make_model: MakeModel, tmp_path:
     np.testing.assert_array_equal(again.predict_proba(VECTORS), model.predict_proba(VECTORS))
     config = json.loads((done.path / "config.json").read_text())
     assert (config["model_type"], config["n_clusters"]) == ("ucds", 5)
-    assert config["card"]["domains"] == ["north", "south"]
+    assert config["card"]["domains"] == ["a", "b"]
     (tmp_path / "used").mkdir()
     (tmp_path / "used" / "thesis.txt").write_text("years of work")
     with pytest.raises(InputError, match="holds other things than an exported model"):
