@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import errno
+import multiprocessing
 import os
 import random
 import signal
 import tempfile
-import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -217,20 +218,16 @@ def test_processes_and_threads_fill_one_store(tmp_path):
             put(store, chunk.tolist())
 
     def threads(offset: int) -> None:
-        workers = [threading.Thread(target=work, args=(offset + i,)) for i in range(3)]
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join()
+        with ThreadPoolExecutor(3) as pool:
+            list(pool.map(work, range(offset, offset + 3)))
 
-    children = []
-    for offset in (0, 13, 26):
-        child = os.fork()
-        if child == 0:
-            threads(offset)
-            os._exit(0)
-        children.append(child)
-    assert all(os.waitpid(child, 0)[1] == 0 for child in children)
+    fork = multiprocessing.get_context("fork")
+    processes = [fork.Process(target=threads, args=(offset,)) for offset in (0, 13, 26)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+        assert process.exitcode == 0
     store = open_store(tmp_path)
     assert len(store) == 9 * 40
     assert (read(store, range(40)) == values(range(40))).all()

@@ -12,6 +12,7 @@ import pytest
 import torch
 from PIL import Image
 from recording import Recorder
+from torch.utils.data import StackDataset
 
 from ucds import load
 from ucds.backbones import build_backbone, identity_backbone
@@ -76,17 +77,9 @@ def centred(vectors: np.ndarray, model: Model) -> np.ndarray:
     return np.asarray((unit - unit.mean(0)) @ weight.T @ state["prototypes"].numpy())
 
 
-class Labelled(torch.utils.data.Dataset[Any]):
+def labelled(items: Any) -> StackDataset[Any]:
     """A torch dataset of items with classes."""
-
-    def __init__(self, items: Any) -> None:
-        self.items = items
-
-    def __len__(self) -> int:
-        return len(self.items)
-
-    def __getitem__(self, position: int) -> Any:
-        return self.items[position], 0
+    return StackDataset(items, [0] * len(items))
 
 
 def test_the_answers_of_a_model_of_vectors_by_hand(of_vectors: Model) -> None:
@@ -141,7 +134,7 @@ def test_folders_files_pictures_and_pixels(of_images: Model, tmp_path: Path) -> 
     pictures = [Image.fromarray(image) for image in PIXELS]
     np.testing.assert_allclose(expected.sum(1), 1, atol=1e-6)
     assert len(np.unique(expected[:, 0])) == 4
-    for source in (pictures, Labelled(pictures), Labelled(PIXELS), paths, [str(path) for path in paths]):
+    for source in (pictures, labelled(pictures), labelled(PIXELS), paths, [str(path) for path in paths]):
         np.testing.assert_allclose(of_images.predict_proba(source), expected, atol=1e-6)
     folder = of_images.predict_proba(tmp_path / "images")  # by name: 0/0, 0/2, 1/1, 1/3
     np.testing.assert_allclose(folder, expected[[0, 2, 1, 3]], atol=1e-5)
@@ -150,8 +143,8 @@ def test_folders_files_pictures_and_pixels(of_images: Model, tmp_path: Path) -> 
 
 
 def test_samples_of_another_kind_are_refused_by_every_answer(of_images: Model, of_vectors: Model) -> None:
-    refused: list[tuple[Model, Any]] = [(of_images, VECTORS), (of_images, Labelled(VECTORS))]
-    refused += [(of_vectors, source) for source in (PIXELS, Labelled(PIXELS), ".")]
+    refused: list[tuple[Model, Any]] = [(of_images, VECTORS), (of_images, labelled(VECTORS))]
+    refused += [(of_vectors, source) for source in (PIXELS, labelled(PIXELS), ".")]
     for model, source in refused:
         words = "images" if model is of_images else "embeddings of width 5"
         for answer in (model.predict, model.transform):
