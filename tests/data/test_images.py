@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import warnings
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -249,13 +250,10 @@ def test_a_killed_opening_goes_on_where_it_was(tmp_path, make_images, decodings,
         if count == done:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    child = os.fork()
-    if child == 0:
-        try:
-            opened(tmp_path, progress=die)
-        finally:
-            os._exit(1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    child = get_context("fork").Process(target=opened, args=(tmp_path,), kwargs={"progress": die})
+    child.start()
+    child.join()
+    assert child.exitcode == -signal.SIGKILL
     samples = opened(tmp_path)
     assert torch.equal(everything(samples), reference(samples))
     assert len(decodings) <= 70

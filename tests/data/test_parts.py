@@ -62,17 +62,15 @@ def read(store: PartStore, numbers) -> np.ndarray:
     return store.read(store.rows_of(keys(numbers)))
 
 
-def in_child(work: Callable[[], object]) -> int:
+FORK = multiprocessing.get_context("fork")
+
+
+def in_child(work: Callable[[], object]) -> int | None:
     """Run something in a process of its own; the signal that killed it, or its exit status."""
-    child = os.fork()
-    if child == 0:
-        status = 1
-        try:
-            work()
-            status = 0
-        finally:
-            os._exit(status)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    child = FORK.Process(target=work)
+    child.start()
+    child.join()
+    return child.exitcode
 
 
 def test_rows_come_back(tmp_path):
@@ -221,8 +219,7 @@ def test_processes_and_threads_fill_one_store(tmp_path):
         with ThreadPoolExecutor(3) as pool:
             list(pool.map(work, range(offset, offset + 3)))
 
-    fork = multiprocessing.get_context("fork")
-    processes = [fork.Process(target=threads, args=(offset,)) for offset in (0, 13, 26)]
+    processes = [FORK.Process(target=threads, args=(offset,)) for offset in (0, 13, 26)]
     for process in processes:
         process.start()
     for process in processes:

@@ -26,11 +26,8 @@ IDS = ["p", "q", "r", "s"]
 
 
 def write_table(path: Path, columns: dict[str, Any]) -> None:
-    frame = pandas.DataFrame({name: list(values) for name, values in columns.items()})
-    if path.suffix == ".csv":
-        frame.to_csv(path, index=False)
-    else:
-        frame.to_parquet(path, index=False)
+    frame = pandas.DataFrame(columns)
+    (frame.to_csv if path.suffix == ".csv" else frame.to_parquet)(path, index=False)
 
 
 def vectors_of(source: Any, **how: Any) -> VectorSamples:

@@ -172,9 +172,8 @@ def test_pytorch_computes_what_no_graph_holds_and_says_so_each_time(
     assert len(exports) == tried  # the cache knows
 
 
-@pytest.mark.parametrize("threads", [1, 2])
 def test_pytorchs_number_of_threads_holds(
-    threads: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    several_threads: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[int] = []
     session = onnxruntime.InferenceSession
@@ -185,13 +184,10 @@ def test_pytorchs_number_of_threads_holds(
 
     graph = graph_of(named(network()), tmp_path)
     monkeypatch.setattr(onnxruntime, "InferenceSession", watching)
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
+    for threads in (several_threads, 1):
+        torch.set_num_threads(threads)
         FrozenEncoder(named(network()), CPU, graph)(pixels())
-    finally:
-        torch.set_num_threads(before)
-    assert seen == [threads]
+    assert seen == [several_threads, 1]
 
 
 @pytest.mark.parametrize("with_graph", [True, False])

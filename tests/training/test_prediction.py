@@ -81,10 +81,9 @@ def test_answers_are_single_precision_under_autocast() -> None:
     assert not torch.equal(found, exact)  # autocast was on
 
 
-def test_predictions_side_by_side_leave_the_number_of_threads_as_it_was() -> None:
+def test_predictions_side_by_side_leave_the_number_of_threads_as_it_was(several_threads: int) -> None:
     model = ClusteringModel(identity_backbone(3), 2, bottleneck_width=4)
-    before, inside, finish = torch.get_num_threads(), threading.Barrier(2), threading.Event()
-    torch.set_num_threads(3)
+    inside, finish = threading.Barrier(2, timeout=60), threading.Event()
     seen: list[int] = []
 
     def first() -> None:
@@ -95,14 +94,11 @@ def test_predictions_side_by_side_leave_the_number_of_threads_as_it_was() -> Non
         finish.set()
 
     thread = threading.Thread(target=first)
-    try:
-        thread.start()
-        with threads_for(model):
-            inside.wait()
-            finish.wait()  # the first one has ended, and this one goes on
-            seen.append(torch.get_num_threads())
-        thread.join()
-        assert torch.get_num_threads() == 3
-        assert seen == [1, 3, 1]
-    finally:
-        torch.set_num_threads(before)
+    thread.start()
+    with threads_for(model):
+        inside.wait()
+        finish.wait()  # the first one has ended, and this one goes on
+        seen.append(torch.get_num_threads())
+    thread.join()
+    assert torch.get_num_threads() == several_threads
+    assert seen == [1, several_threads, 1]

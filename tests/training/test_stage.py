@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -59,15 +59,6 @@ def train(stage: Stage, each: Callable[[Step], None] = lambda step: None) -> Sta
         each(step)
         stage.update(information=mutual_information_loss(stage.forward(step.inputs).logits))
     return stage.result()
-
-
-@pytest.fixture
-def several_threads() -> Iterator[int]:
-    """The number of threads that PyTorch has during the test."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(3)
-    yield 3
-    torch.set_num_threads(before)
 
 
 def test_it_has_the_steps_and_evaluations_of_its_settings() -> None:
