@@ -53,7 +53,7 @@ def test_workers_that_are_killed_lose_nothing_and_do_nothing_twice(many: Path, t
     process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
     for done in (3, 20, 50):  # parts that are there when the next worker dies
         while len(list(out.glob("part-*.part"))) < done:
-            assert process.poll() is None
+            assert process.poll() is None, process.communicate()
             time.sleep(0.05)
         while not (alive := [worker for worker in workers_of(process) if worker not in killed]):
             time.sleep(0.05)

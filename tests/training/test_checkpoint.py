@@ -121,23 +121,22 @@ def test_an_unreadable_checkpoint_is_not_called_damaged(run: Path) -> None:
         assert step_of(read_checkpoint(run)) == 1
 
 
-def test_what_was_being_replaced_is_never_lost(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The machine stops at each of the two renamings."""
-    rename = os.replace
-    for survived in range(2):
-        calls: list[int] = []
+@pytest.mark.parametrize("survived", [0, 1])
+def test_what_was_being_replaced_is_never_lost(
+    survived: int, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The machine stops at one of the two renamings."""
+    renamings = [os.replace] * survived
 
-        def replace(self: Path, target: Path, calls: list[int] = calls, survived: int = survived) -> None:
-            calls.append(1)
-            if len(calls) > survived:
-                raise KeyboardInterrupt
-            rename(self, target)
+    def replace(self: Path, target: Path) -> None:
+        if not renamings:
+            raise KeyboardInterrupt
+        renamings.pop()(self, target)
 
-        monkeypatch.setattr(Path, "replace", replace)
-        with pytest.raises(KeyboardInterrupt):
-            write_checkpoint(run, checkpoint(3))
-        monkeypatch.undo()
-        assert step_of(read_checkpoint(run)) == 2
+    monkeypatch.setattr(Path, "replace", replace)
+    with pytest.raises(KeyboardInterrupt):
+        write_checkpoint(run, checkpoint(3))
+    assert step_of(read_checkpoint(run)) == 2
 
 
 class Trap:

@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from ucds.backbones import identity_backbone, module_backbone
 from ucds.data.dataset import Dataset
@@ -16,18 +16,6 @@ from ucds.models import ClusteringModel
 from ucds.training.options import Compute
 from ucds.training.prediction import encode, predict, threads_for
 from ucds.training.runtime import Runtime
-
-
-class Sizes(nn.Module):
-    """Passes inputs on and notes how many came at a time."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.sizes: list[int] = []
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        self.sizes.append(len(inputs))
-        return inputs
 
 
 def model(n_clusters: int = 3) -> ClusteringModel:
@@ -65,10 +53,11 @@ def test_predictions_are_those_of_the_model_in_evaluation_mode(batch_size: int, 
 
 
 def test_samples_come_in_batches_of_the_size_asked_for() -> None:
-    sizes = Sizes()
-    net = ClusteringModel(module_backbone(sizes, 4), 3)
-    predict(net, data(), RUNTIME, 10)
-    assert sizes.sizes == [10, 10, 3]
+    sizes: list[int] = []
+    backbone = nn.Identity()
+    backbone.register_forward_pre_hook(lambda module, inputs: sizes.append(len(inputs[0])))
+    predict(ClusteringModel(module_backbone(backbone, 4), 3), data(), RUNTIME, 10)
+    assert sizes == [10, 10, 3]
 
 
 def test_answers_are_single_precision_under_autocast() -> None:

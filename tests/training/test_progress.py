@@ -6,6 +6,7 @@ import io
 import re
 import sys
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 from recording import Recorder
@@ -13,19 +14,10 @@ from recording import Recorder
 from ucds.training.progress import STARTING, WORKING, Bar, Lines, Quiet, end_bar, terminal_reporter, told_to
 
 
-class Clock:
-    """Takes the place of the module ``time``; the test says how time goes by."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
+def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """Takes the place of the module ``time``; the test says how time goes by."""
+    clock = SimpleNamespace(now=0.0, monotonic=lambda: clock.now)
     monkeypatch.setattr("ucds.training.progress.time", clock)
     return clock
 
@@ -34,7 +26,7 @@ LinesOf = Callable[..., list[str]]
 
 
 @pytest.fixture
-def lines_of(capsys: pytest.CaptureFixture[str], clock: Clock) -> LinesOf:
+def lines_of(capsys: pytest.CaptureFixture[str], clock: SimpleNamespace) -> LinesOf:
     """Lines about steps of which each takes some seconds."""
 
     def told(steps: range, total: int, done: int = 0, each: float = 1.0) -> list[str]:
