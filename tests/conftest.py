@@ -100,19 +100,19 @@ def blobs() -> Blobs:
     return _blobs
 
 
-def _noise_image(seed: int, size: tuple[int, int] = (40, 30)) -> Image.Image:
-    coarse = np.random.default_rng(seed).integers(0, 256, (6, 8, 3), dtype=np.uint8)
-    return Image.fromarray(coarse).resize(size, Image.Resampling.BICUBIC)
-
-
 @pytest.fixture(scope="session")
 def noise_image() -> Callable[..., Image.Image]:
     """Smooth noise of a seed and size."""
-    return _noise_image
+
+    def make(seed: int, size: tuple[int, int] = (40, 30)) -> Image.Image:
+        coarse = np.random.default_rng(seed).integers(0, 256, (6, 8, 3), dtype=np.uint8)
+        return Image.fromarray(coarse).resize(size, Image.Resampling.BICUBIC)
+
+    return make
 
 
 @pytest.fixture(scope="session")
-def write_images() -> Callable[..., list[Path]]:
+def write_images(noise_image: Callable[..., Image.Image]) -> Callable[..., list[Path]]:
     """Write images of noise, no two alike, under names relative to a folder, and return their paths."""
 
     def write(
@@ -121,38 +121,37 @@ def write_images() -> Callable[..., list[Path]]:
         paths = [root / name for name in names]
         for seed, path in enumerate(paths, first_seed):
             path.parent.mkdir(parents=True, exist_ok=True)
-            _noise_image(seed, size).save(path)
+            noise_image(seed, size).save(path)
         return paths
 
     return write
 
 
-def _stored_model(backbone: Any, n_clusters: int, width: int, spread: bool = False, **card: Any) -> Any:
+@pytest.fixture(scope="session")
+def stored_model() -> Callable[..., Any]:
+    """Make a model with random weights and its card, as if trained; ``spread`` spreads its statistics."""
     import torch
 
     from ucds.models import ClusteringModel
     from ucds.training.model_file import ModelCard, StoredModel
 
     usual = {"role": "target", "name": "clinic", "domains": ("a", "b"), "stages": ("learn",), "tune": "head"}
-    size = {"n_clusters": n_clusters, "bottleneck_width": width}
-    described = ModelCard(**size, backbone=backbone.spec, weights=backbone.weights, **usual | card)
-    unit_features, generator = described.unit_features, torch.Generator().manual_seed(0)
-    model = ClusteringModel(
-        backbone, n_clusters, bottleneck_width=width, unit_features=unit_features, generator=generator
-    ).eval()
-    if spread:
-        norm = model.encoder.bottleneck.norm
-        norm.running_mean.copy_(torch.randn(width, generator=generator) / 10)
-        norm.running_var.copy_(torch.rand(width, generator=generator) / 100 + 0.001)
-        norm.weight.data.copy_(torch.rand(width, generator=generator) + 0.5)
-        norm.bias.data.copy_(torch.randn(width, generator=generator) / 10)
-    return StoredModel.of(described, model, torch.full((len(described.domains), n_clusters), 1 / n_clusters))
 
+    def make(backbone: Any, n_clusters: int, width: int, spread: bool = False, **card: Any) -> StoredModel:
+        size = {"n_clusters": n_clusters, "bottleneck_width": width}
+        described = ModelCard(**size, backbone=backbone.spec, weights=backbone.weights, **usual | card)
+        how = {"unit_features": described.unit_features, "generator": torch.Generator().manual_seed(0)}
+        model = ClusteringModel(backbone, n_clusters, bottleneck_width=width, **how).eval()
+        if spread:
+            norm, generator = model.encoder.bottleneck.norm, how["generator"]
+            norm.running_mean.copy_(torch.randn(width, generator=generator) / 10)
+            norm.running_var.copy_(torch.rand(width, generator=generator) / 100 + 0.001)
+            norm.weight.data.copy_(torch.rand(width, generator=generator) + 0.5)
+            norm.bias.data.copy_(torch.randn(width, generator=generator) / 10)
+        shares = torch.full((len(described.domains), n_clusters), 1 / n_clusters)
+        return StoredModel.of(described, model, shares)
 
-@pytest.fixture(scope="session")
-def stored_model() -> Callable[..., Any]:
-    """Make a model with random weights and its card, as if trained; ``spread`` spreads its statistics."""
-    return _stored_model
+    return make
 
 
 @pytest.fixture

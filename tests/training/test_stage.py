@@ -43,10 +43,8 @@ def network() -> ClusteringModel:
 def opened(
     path: Path | None = None, reporter: Reporter | None = None, **options: Any
 ) -> Session[PCDSettings]:
-    folder = None if path is None else RunFolder(path)
-    return Session(
-        Runtime(Compute("cpu", cache=None, reporter=reporter or Quiet()), folder=folder, **options), SETTINGS
-    )
+    compute = Compute("cpu", cache=None, reporter=reporter or Quiet())
+    return Session(Runtime(compute, folder=path and RunFolder(path), **options), SETTINGS)
 
 
 def started(session: Session[PCDSettings], model: ClusteringModel, **options: Any) -> Stage:
