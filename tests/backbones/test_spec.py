@@ -77,12 +77,14 @@ def test_module_width_is_found_and_nothing_changed() -> None:
     assert module[1].num_batches_tracked == 0
 
 
-def test_module_width_may_be_announced() -> None:
+def test_module_width_may_be_announced_and_must_fit() -> None:
     assert module_backbone(nn.Linear(4, 6), 6).spec.width == 6
     with pytest.raises(UserError, match="returns 6 features, not the 5"):
         module_backbone(nn.Linear(4, 6), 5, example=torch.randn(2, 4))
     with pytest.raises(UserError, match="give the width"):
         module_backbone(nn.Linear(4, 6))
+    with pytest.raises(UserError, match="'Linear' cannot take inputs of shape 2x5"):
+        module_backbone(nn.Linear(4, 6), example=torch.randn(2, 5))
 
 
 @pytest.mark.parametrize(
@@ -99,11 +101,6 @@ def test_module_must_return_rows_of_floats(output: object, message: str) -> None
     odd.register_forward_hook(lambda *given: output)
     with pytest.raises(UserError, match=message):
         module_backbone(odd, example=torch.randn(2, 4))
-
-
-def test_module_that_cannot_take_the_example_is_named() -> None:
-    with pytest.raises(UserError, match="'Linear' cannot take inputs of shape 2x5"):
-        module_backbone(nn.Linear(4, 6), example=torch.randn(2, 5))
 
 
 def test_module_cannot_be_rebuilt() -> None:

@@ -52,14 +52,11 @@ def test_half_precision_is_summed_in_single() -> None:
     assert half.marginal_entropy == pytest.approx(assess(p, 0).marginal_entropy, rel=1e-3)
 
 
-def test_one_cluster_is_healthy() -> None:
-    assert assess(torch.ones(3, 1), 0).warning is None
-
-
 @pytest.mark.parametrize(
     ("active", "n_clusters", "n", "words"),
     [
         (4, 4, 100, None),
+        (1, 1, 3, None),
         (3, 4, 100, "1 of 4 clusters is empty"),
         (2, 4, 100, "2 of 4 clusters are empty"),  # exactly half is not collapsed
         (1, 4, 100, "collapsed: only 1 of 4"),
