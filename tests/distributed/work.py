@@ -29,14 +29,8 @@ from ucds.training.run_folder import RunFolder
 from ucds.training.runtime import Runtime
 from ucds.training.session import Session
 
-SETTINGS = PCDSettings(
-    batch_size=32,
-    bottleneck_width=8,
-    source_epochs=2,
-    clustering_epochs=2,
-    refinement_epochs=2,
-    evaluations_per_stage=2,
-)
+EPOCHS = dict.fromkeys(("source_epochs", "clustering_epochs", "refinement_epochs"), 2)
+SETTINGS = PCDSettings(batch_size=32, bottleneck_width=8, evaluations_per_stage=2, **EPOCHS)
 
 
 SAMPLES = 45

@@ -23,14 +23,8 @@ from ucds.training.options import Compute
 from ucds.training.runtime import Runtime
 from ucds.training.session import Session
 
-SETTINGS = PCDSettings(
-    batch_size=4,
-    source_epochs=1,
-    clustering_epochs=1,
-    refinement_epochs=1,
-    evaluations_per_stage=1,
-    validation_fraction=0,
-)
+EPOCHS = dict.fromkeys(("source_epochs", "clustering_epochs", "refinement_epochs"), 1)
+SETTINGS = PCDSettings(batch_size=4, evaluations_per_stage=1, validation_fraction=0, **EPOCHS)
 
 
 @pytest.fixture
