@@ -9,7 +9,7 @@ import subprocess
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ os.environ.setdefault("MKL_NUM_THREADS", "1")
 
 import numpy as np
 import pytest
+from PIL import Image
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))  # for `label_service`
 
@@ -97,6 +98,60 @@ def _blobs(sizes: Mapping[str, int], n_clusters: int = 4, width: int = 6, seed: 
 def blobs() -> Blobs:
     """Vectors of several domains around shared centres; row ``i`` belongs to centre ``i % n_clusters``."""
     return _blobs
+
+
+@pytest.fixture(scope="session")
+def noise_image() -> Callable[..., Image.Image]:
+    """Smooth noise of a seed and size."""
+
+    def make(seed: int, size: tuple[int, int] = (40, 30)) -> Image.Image:
+        coarse = np.random.default_rng(seed).integers(0, 256, (6, 8, 3), dtype=np.uint8)
+        return Image.fromarray(coarse).resize(size, Image.Resampling.BICUBIC)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def write_images(noise_image: Callable[..., Image.Image]) -> Callable[..., list[Path]]:
+    """Write images of noise, no two alike, under names relative to a folder, and return their paths."""
+
+    def write(
+        root: Path, names: Iterable[str], first_seed: int = 0, size: tuple[int, int] = (40, 30)
+    ) -> list[Path]:
+        paths = [root / name for name in names]
+        for seed, path in enumerate(paths, first_seed):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            noise_image(seed, size).save(path)
+        return paths
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def stored_model() -> Callable[..., Any]:
+    """Make a model with random weights and its card, as if trained; ``spread`` spreads its statistics."""
+    import torch
+
+    from ucds.models import ClusteringModel
+    from ucds.training.model_file import ModelCard, StoredModel
+
+    usual = {"role": "target", "name": "clinic", "domains": ("a", "b"), "stages": ("learn",), "tune": "head"}
+
+    def make(backbone: Any, n_clusters: int, width: int, spread: bool = False, **card: Any) -> StoredModel:
+        size = {"n_clusters": n_clusters, "bottleneck_width": width}
+        described = ModelCard(**size, backbone=backbone.spec, weights=backbone.weights, **usual | card)
+        how = {"unit_features": described.unit_features, "generator": torch.Generator().manual_seed(0)}
+        model = ClusteringModel(backbone, n_clusters, bottleneck_width=width, **how).eval()
+        if spread:
+            norm, generator = model.encoder.bottleneck.norm, how["generator"]
+            norm.running_mean.copy_(torch.randn(width, generator=generator) / 10)
+            norm.running_var.copy_(torch.rand(width, generator=generator) / 100 + 0.001)
+            norm.weight.data.copy_(torch.rand(width, generator=generator) + 0.5)
+            norm.bias.data.copy_(torch.randn(width, generator=generator) / 10)
+        shares = torch.full((len(described.domains), n_clusters), 1 / n_clusters)
+        return StoredModel.of(described, model, shares)
+
+    return make
 
 
 @pytest.fixture

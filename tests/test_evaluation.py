@@ -17,7 +17,7 @@ from ucds.errors import UserError
 from ucds.evaluation import Report, evaluate
 from ucds.math.metrics import ClusteringScores, score
 from ucds.source.train import train_source
-from ucds.training.inputs import Inputs, open_for_training
+from ucds.training.inputs import open_for_training
 from ucds.training.model_file import load_model
 from ucds.training.options import Compute, EncoderOptions, RunOptions
 from ucds.training.prediction import predict
@@ -74,20 +74,17 @@ def source_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def opened(root: Path) -> Inputs:
-    return open_for_training(
-        find_samples(root / "data", by_domain=True), ENCODER, Compute(cache=root / "cache")
-    )
-
-
 def evaluated(root: Path, data: str = "data", out: Path | None = None) -> Report:
     return evaluate(root / "run", root / data, out, compute=Compute("cpu", cache=root / "cache"))
 
 
 @pytest.mark.filterwarnings("ignore:stage .* (empty|collapsed):ucds.errors.UcdsWarning")
-def test_scores_are_those_of_the_models_predictions_domain_by_domain(source_run: Path) -> None:
+def test_scores_are_those_of_the_models_predictions_domain_by_domain(
+    source_run: Path, tmp_path: Path
+) -> None:
     stored = load_model(source_run / "run")
-    inputs = opened(source_run)
+    found = find_samples(source_run / "data", by_domain=True)
+    inputs = open_for_training(found, ENCODER, Compute(cache=source_run / "cache"))
     samples = inputs.data.samples
     runtime = Runtime(Compute("cpu", cache=None))
     labels = predict(stored.model, inputs.data, runtime, 7).argmax(-1).numpy()
@@ -100,10 +97,7 @@ def test_scores_are_those_of_the_models_predictions_domain_by_domain(source_run:
     }
     assert (found.run, found.samples, found.n_clusters, found.n_classes) == ("run", 20, 3, 2)
     assert json.loads((source_run / "run" / "evaluation.json").read_text()) == asdict(found)
-
-
-def test_the_scores_are_written_where_asked(source_run: Path, tmp_path: Path) -> None:
-    found = evaluated(source_run, out=tmp_path / "scores.json")
+    assert evaluated(source_run, out=tmp_path / "scores.json") == found
     assert json.loads((tmp_path / "scores.json").read_text()) == asdict(found)
 
 

@@ -30,17 +30,13 @@ from ucds.files import (
 )
 
 
-def test_writes_bytes_and_text_and_makes_folders(tmp_path: Path) -> None:
+def test_writes_bytes_and_text_makes_folders_and_leaves_nothing_beside(tmp_path: Path) -> None:
     path = tmp_path / "a" / "b" / "file"
     write_atomically(path, lambda file: file.write(b"\x00\xff"))
     assert path.read_bytes() == b"\x00\xff"
     write_text_atomically(path, "größer\n")
     assert path.read_bytes() == "größer\n".encode()
-
-
-def test_leaves_nothing_beside_the_file(tmp_path: Path) -> None:
-    write_text_atomically(tmp_path / "file", "x")
-    assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
+    assert list(path.parent.iterdir()) == [path]
 
 
 def test_while_writing_the_old_file_is_whole(tmp_path: Path) -> None:
@@ -75,18 +71,15 @@ def test_a_failure_leaves_things_as_they_were(
     assert not existed or path.read_text() == "old"
 
 
-def test_a_folder_in_the_way_is_an_error_that_leaves_nothing(tmp_path: Path) -> None:
-    (tmp_path / "file").mkdir()
+def test_what_is_in_the_way_is_an_error_that_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
     with pytest.raises(OSError, match="directory"):
-        write_text_atomically(tmp_path / "file", "x")
-    assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
-
-
-def test_a_file_in_the_folders_place_is_an_error(tmp_path: Path) -> None:
+        write_text_atomically(tmp_path / "folder", "x")
     (tmp_path / "file").write_text("x")
     with pytest.raises(OSError, match="file"):
         write_text_atomically(tmp_path / "file" / "inner", "y")
     assert (tmp_path / "file").read_text() == "x"
+    assert {entry.name for entry in tmp_path.iterdir()} == {"file", "folder"}
 
 
 @pytest.mark.parametrize("mask", [0o022, 0o077, 0o002])
@@ -103,11 +96,10 @@ def test_permissions_follow_the_umask_which_stays_for_other_threads(
     assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o666 & ~mask
 
 
-def test_a_private_folder_is_its_owners_alone(tmp_path: Path) -> None:
+def test_a_private_folder_is_its_owners_alone_and_one_that_exists_stays_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old").chmod(0o755)
     for name, mode in (("above/new", 0o700), ("old", 0o755)):
-        if name == "old":
-            (tmp_path / name).mkdir()
-            (tmp_path / name).chmod(mode)
         make_private(tmp_path / name)
         assert stat.S_IMODE((tmp_path / name).stat().st_mode) == mode
 

@@ -121,8 +121,7 @@ def _write_journal(folder: Path) -> None:
         journal.add(KeptReceipt(receipt=RECEIPT, labels={b"one".hex(): 1, b"two".hex(): 2}))
 
 
-def _write_labels(folder: Path) -> None:
-    ClusterLabels(("a", "b"), np.array([0, 2]), 3, "p", marks_of(KEYS[:2])).save(folder / "labels.json")
+LABELS = ClusterLabels(("a", "b"), np.array([0, 2]), 3, "p", marks_of(KEYS[:2]))
 
 
 def _open_rows(folder: Path) -> PartStore:
@@ -168,23 +167,18 @@ def _read_ledger(folder: Path) -> None:
     verify(folder)
 
 
-def _write_picture(kind: str, folder: Path) -> None:
-    Image.fromarray(np.arange(768, dtype=np.uint8).reshape(16, 16, 3)).save(folder / "picture", kind)
-
-
-def _decode(path: Path) -> None:
-    decode_image(path.read_bytes(), 8)
-
-
-def _read_run(folder: Path) -> None:
-    RunFolder(folder).refuse_other_run({"seed": 1})
+PICTURE = Image.fromarray(np.arange(768, dtype=np.uint8).reshape(16, 16, 3))
 
 
 NAMES = {"format": "ucds-names/1", "model": "m", "names": {"0": "dogs", "2": "cats"}}
 ANSWERS = '{"format": "ucds-answers/1", "clusters": "c"}\n{"did": "joined", "group": ["a"], "to": ["b"]}\n'
 RUN = dict.fromkeys((*IDENTITY, *ORIGIN), "a") | {"accuracy": 0.5}
 READERS = {
-    "labels": Reader("labels.json", _write_labels, lambda folder: ClusterLabels.load(folder / "labels.json")),
+    "labels": Reader(
+        "labels.json",
+        lambda folder: LABELS.save(folder / "labels.json"),
+        lambda folder: ClusterLabels.load(folder / "labels.json"),
+    ),
     "journal": Reader("journal", _write_journal, lambda folder: _open_journal(folder).__exit__()),
     "receipts": Reader("receipts", _write_ledger, lambda folder: read_receipts(folder / "receipts")),
     "ledger": Reader("ledger.sqlite", _write_ledger, _read_ledger),
@@ -194,7 +188,7 @@ READERS = {
     "signing key": Reader("key.pem", _write_ledger, lambda folder: Signer.open(folder / "key.pem")),
     "checkpoint": Reader(CHECKPOINT_FILE, _write_checkpoint, read_checkpoint),
     "model": Reader(MODEL_FILE, _write_model, load_model),
-    "run": Reader("run.json", lambda folder: (folder / "run.json").write_text('{"seed": 1}'), _read_run),
+    "run": file("run.json", '{"seed": 1}', lambda path: RunFolder(path.parent).refuse_other_run({"seed": 1})),
     "record": file("run.json", '{"seed": 1, "images": "x"}', lambda path: read_record(path.parent)),
     "records": file("runs.jsonl", f"{json.dumps(RUN)}\n" * 2, read_records),
     "names": file("names.json", json.dumps(NAMES), ClusterNames.load),
@@ -214,7 +208,9 @@ READERS = {
     "description of a part": Reader("*/*.part", _write_rows, _read_rows),
     "known files": Reader("images/*.known", _write_known_files, _open_images),
 } | {
-    kind: Reader("picture", partial(_write_picture, kind), lambda folder: _decode(folder / "picture"))
+    kind: file(
+        "picture", saved(partial(PICTURE.save, format=kind)), lambda path: decode_image(path.read_bytes(), 8)
+    )
     for kind in COMMON_FORMATS
 }
 

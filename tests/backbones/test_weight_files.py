@@ -191,24 +191,20 @@ def test_a_download_lands_in_the_cache_and_is_taken_from_there(server: str, publ
     assert weight_files.download_weights(f"{unused_address()}/net.pth", "net") == path
 
 
-def test_a_damaged_download_is_refused_and_not_kept(server: str, published: Path) -> None:
+def test_a_damaged_download_and_one_that_is_not_there_are_refused_and_not_kept(
+    server: str, published: Path
+) -> None:
     digest = hashlib.sha256(b"weights").hexdigest()[:8]
     (published / f"net-{digest}.pth").write_bytes(b"damaged")
     with pytest.raises(UserError, match=r"cannot download net-.*, the weights of 'net', .*hash"):
         weight_files.download_weights(f"{server}/net-{digest}.pth", "net")
+    with pytest.raises(UserError, match=r"cannot download .* 404.*--weights FILE"):
+        weight_files.download_weights(f"{server}/nothing.pth", "net")
     assert not list(Path(torch.hub.get_dir(), "checkpoints").iterdir())
 
 
-def test_a_file_the_server_lacks_is_an_error_in_words(server: str) -> None:
-    with pytest.raises(UserError, match=r"cannot download .* 404.*--weights FILE"):
-        weight_files.download_weights(f"{server}/nothing.pth", "net")
-
-
-def test_any_answer_counts_as_reachable(server: str) -> None:
+def test_any_answer_counts_as_reachable_and_a_closed_port_is_told_at_once(server: str) -> None:
     weight_files.require_reachable(f"{server}/no/such/page", "weights")
-
-
-def test_a_closed_port_is_told_at_once() -> None:
     start = time.perf_counter()
     with pytest.raises(UserError, match=r"x is not in the cache, .* refused.*--weights none"):
         weight_files.require_reachable(unused_address(), "x")

@@ -1,19 +1,16 @@
-"""Images of three colours in many places, and models that sort them."""
+"""Images of noise in many places, and models that sort them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import pytest
-import torch
-from PIL import Image
 
 import ucds
-from ucds.choices import Role
-from ucds.models import ClusteringModel
 from ucds.training.loaded import FEWEST_TO_CENTRE
-from ucds.training.model_file import ModelCard, StoredModel, save_model
+from ucds.training.model_file import save_model
 
 IMAGES = FEWEST_TO_CENTRE + 3
 
@@ -25,40 +22,22 @@ def edges() -> ucds.EncoderOptions:
 
 
 @pytest.fixture(scope="session")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """35 images of noise in two folders, one of them below the other; and a file that is no image."""
+def folder(tmp_path_factory: pytest.TempPathFactory, write_images: Callable[..., list[Path]]) -> Path:
+    """35 images of noise in two folders; and a file that is no image."""
     root = tmp_path_factory.mktemp("bulk") / "images"
-    generator = np.random.default_rng(0)
-    for number in range(IMAGES):
-        path = root / ("day" if number % 2 else "night") / f"{number:02}.png"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        coarse = generator.integers(0, 256, (4 + number % 5, 6, 3), dtype=np.uint8)
-        Image.fromarray(coarse).resize((48, 40), Image.Resampling.BICUBIC).save(path)
+    write_images(root, [f"{'day' if i % 2 else 'night'}/{i:02}.png" for i in range(IMAGES)], size=(48, 40))
     (root / "day" / "torn.png").write_bytes(b"\x89PNG\r\n\x1a\n torn")
     return root
 
 
 @pytest.fixture(scope="session")
-def runs(tmp_path_factory: pytest.TempPathFactory, edges: ucds.EncoderOptions) -> Path:
+def runs(
+    tmp_path_factory: pytest.TempPathFactory, edges: ucds.EncoderOptions, stored_model: Callable[..., Any]
+) -> Path:
     """Run folders of images, ``source`` (seen from their own mean) and ``target``; no training is needed."""
     root = tmp_path_factory.mktemp("bulk-runs")
-    roles: tuple[Role, ...] = ("source", "target")
-    for role in roles:
-        backbone, generator = edges.build(), torch.Generator().manual_seed(1)
-        model = ClusteringModel(backbone, 5, bottleneck_width=8, unit_features=True, generator=generator)
-        card = ModelCard(
-            role,
-            f"clinic-{role}",
-            5,
-            8,
-            backbone.spec,
-            backbone.weights,
-            ("a",),
-            ("clusters",),
-            tune="head",
-            unit_features=True,
-            recentres=role == "source",
-        )
+    for role in ("source", "target"):
+        card = {"role": role, "unit_features": True, "recentres": role == "source"}
         (root / role).mkdir()
-        save_model(root / role, StoredModel.of(card, model, torch.full((1, 5), 0.2)))
+        save_model(root / role, stored_model(edges.build(), 5, 8, **card))
     return root

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 import ucds
@@ -65,18 +66,16 @@ def test_the_folder_holds_the_features_that_training_computes(
     folder: Path, edges: ucds.EncoderOptions, tmp_path: Path
 ) -> None:
     done = ucds.features(folder, tmp_path / "out", encoder=edges, options=SMALL)
-    found = find_samples(folder, by_domain=False)
-    inputs = open_for_training(found, edges, Compute(cache=tmp_path / "cache"))
-    expected = frozen_features(
-        inputs.backbone, inputs.data, Runtime(Compute("cpu", cache=None)), batch_size=64
+    inputs = open_for_training(
+        find_samples(folder, by_domain=False), edges, Compute(cache=tmp_path / "cache")
     )
+    runtime = Runtime(Compute("cpu", cache=None))
+    expected = frozen_features(inputs.backbone, inputs.data, runtime, batch_size=64).samples
     found = opened(tmp_path / "out")
     assert found.ids == inputs.data.samples.ids
     assert found.keys == inputs.data.samples.keys
     assert (found.domain_names, found.fingerprint) == (("images",), inputs.data.samples.fingerprint)
-    np.testing.assert_allclose(
-        rows(tmp_path / "out"), expected.samples.read(np.arange(35)).numpy(), atol=1e-6
-    )
+    np.testing.assert_allclose(rows(tmp_path / "out"), expected.read(np.arange(35)).numpy(), atol=1e-6)
     assert (done.samples, done.skipped, done.parts, done.made) == (35, 1, 4, 4)
     manifest = json.loads((tmp_path / "out" / "features.json").read_text())
     assert manifest["root"] == str(folder)
@@ -139,17 +138,14 @@ def test_other_features_in_the_same_folder_are_refused(
     assert parts(tmp_path / "out") == before
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("x")
-    with pytest.raises(ucds.InputError, match="in use"):
-        ucds.features(folder, tmp_path / "mine", encoder=edges, options=SMALL)
-    with pytest.raises(ucds.InputError, match="lies inside"):
-        ucds.features(folder, folder / "night" / "out", encoder=edges, options=SMALL)
-    with pytest.raises(ucds.InputError, match="is a file"):
-        ucds.features(folder, tmp_path / "mine" / "thesis.txt", encoder=edges, options=SMALL)
+    unusable = {"mine": "in use", "mine/thesis.txt": "is a file", str(folder / "night/out"): "lies inside"}
+    for out, words in unusable.items():
+        with pytest.raises(ucds.InputError, match=words):
+            ucds.features(folder, tmp_path / out, encoder=edges, options=SMALL)
     np.save(tmp_path / "x.npy", np.ones((40, 9), np.float32))
-    with pytest.raises(ucds.InputError, match="of image files, not of embeddings"):
-        ucds.features(tmp_path / "x.npy", tmp_path / "no", encoder=edges, options=SMALL)
-    with pytest.raises(ucds.InputError, match="of image files, not of embeddings"):
-        ucds.features(tmp_path / "out", tmp_path / "no", encoder=edges, options=SMALL)
+    for embeddings in (tmp_path / "x.npy", tmp_path / "out"):
+        with pytest.raises(ucds.InputError, match="of image files, not of embeddings"):
+            ucds.features(embeddings, tmp_path / "no", encoder=edges, options=SMALL)
     assert not (tmp_path / "no").exists()
 
 
@@ -166,9 +162,7 @@ def test_the_task_is_the_same_after_its_journey_to_a_worker(
     shard = find_shards(folder, 9).shards[1]
     for name in ("mine", "theirs"):
         (tmp_path / name).mkdir()
-        task = PartTask(
-            tmp_path / name, FrozenEncoder(edges.build(), Runtime(Compute("cpu", cache=None)).device), None
-        )
+        task = PartTask(tmp_path / name, FrozenEncoder(edges.build(), torch.device("cpu")), None)
         task = pickle.loads(pickle.dumps(task)) if name == "theirs" else task
         task(1, pickle.loads(pickle.dumps(shard)))
     assert contents(tmp_path / "mine") == contents(tmp_path / "theirs")
@@ -178,13 +172,9 @@ def test_the_task_is_the_same_after_its_journey_to_a_worker(
 @pytest.mark.timeout(900)
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are killed as a group")
 @pytest.mark.parametrize("engine", ["plain", "ray"])
-def test_a_killed_command_goes_on_where_it_stopped(tmp_path: Path, engine: str) -> None:
+def test_a_killed_command_goes_on_where_it_stopped(tmp_path: Path, write_images: Any, engine: str) -> None:
     images, out = tmp_path / "images", tmp_path / "out"
-    images.mkdir()
-    generator = np.random.default_rng(1)
-    for number in range(120):
-        coarse = generator.integers(0, 256, (7, 6, 3), dtype=np.uint8)
-        Image.fromarray(coarse).resize((64, 64)).save(images / f"{number:03}.png")
+    write_images(images, [f"{number:03}.png" for number in range(120)], size=(64, 64))
     command = [sys.executable, "-m", "ucds", "features", images, "--out", out, "--shard-size", 4]
     command += ["--backbone", "ucds/oriented_edges", "--weights", "none", "--image-size", 64]
     command += ["--engine", engine]

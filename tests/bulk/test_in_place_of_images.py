@@ -18,7 +18,7 @@ from ucds.data.folders import scan_domains
 from ucds.labels.questions import VectorQuestions, open_questions
 
 K = 3
-CPU = ucds.RunOptions()
+CPU = ucds.Compute("cpu")
 SETTINGS: dict[str, MethodSettings] = {
     "consensus": ucds.ConsensusSettings(starts=1, bottleneck_width=8),
     "pcd": ucds.PCDSettings(
@@ -69,18 +69,16 @@ def test_both_sides_train_the_same_model(
     runs: Path,
     tmp_path: Path,
 ) -> None:
-    labels = ucds.label(runs / "source", images, compute=ucds.Compute("cpu"))
+    labels = ucds.label(runs / "source", images, compute=CPU)
     for name, given, encoder in (("images", images, edges), ("features", features, None)):
-        place, compute = tmp_path / name, ucds.Compute(cache=tmp_path / name / "cache")
-        how = {"encoder": encoder, "options": CPU, "compute": compute}
-        ucds.train_source(given, place / "source", K, settings=SETTINGS[source], **how)  # type: ignore[arg-type]
-        ucds.train_target(given, place / "target", labels=labels, settings=SETTINGS[target], **how)  # type: ignore[arg-type]
+        place = tmp_path / name
+        how = {"encoder": encoder, "compute": ucds.Compute(cache=place / "cache")}
+        ucds.train_source(given, place / "source", K, settings=SETTINGS[source], **how)
+        ucds.train_target(given, place / "target", labels=labels, settings=SETTINGS[target], **how)
     for side in ("source", "target"):
         assert model(tmp_path / "images" / side) == model(tmp_path / "features" / side)
     assert not (tmp_path / "features" / "cache" / "images").exists()  # nothing is decoded
-    found = ucds.predict(
-        tmp_path / "features" / "target", images, compute=ucds.Compute("cpu")
-    )  # a model of images
+    found = ucds.predict(tmp_path / "features" / "target", images, compute=CPU)  # a model of images
     assert len(found.ids) == 36
 
 
@@ -88,18 +86,10 @@ def test_some_domains_can_be_taken(
     images: Path, features: Path, edges: ucds.EncoderOptions, tmp_path: Path
 ) -> None:
     def train(given: Path, run: str, encoder: ucds.EncoderOptions | None, domains: list[str]) -> Any:
-        compute = ucds.Compute(cache=tmp_path / run / "cache")
-        ucds.train_source(
-            given,
-            tmp_path / run / "source",
-            K,
-            domains=domains,
-            encoder=encoder,
-            settings=SETTINGS["consensus"],
-            options=CPU,
-            compute=compute,
-        )
-        return model(tmp_path / run / "source")
+        place, settings = tmp_path / run, SETTINGS["consensus"]
+        how = {"domains": domains, "encoder": encoder, "compute": ucds.Compute(cache=place / "cache")}
+        ucds.train_source(given, place / "source", K, settings=settings, **how)
+        return model(place / "source")
 
     assert train(features, "features", None, ["night"]) == train(images, "images", edges, ["night"])
     with pytest.raises(ucds.InputError, match="has no domain 'dusk'; it has 'day', 'night'"):
@@ -108,11 +98,7 @@ def test_some_domains_can_be_taken(
 
 @pytest.mark.parametrize(
     "names",
-    [
-        ["a/x/1.png", "b/y/2.png", "a b/3.png"],
-        ["kfold/a/x/1.png", "kfold/b/y/2.png"],
-        ["a/1.png", "loose.png"],
-    ],
+    [["a/x/1.png", "b/y/2.png", "a b/3.png"], ["kfold/a/1.png", "kfold/b/y/2.png"], ["a/1.png", "loose.png"]],
 )
 @pytest.mark.filterwarnings("ignore:.* images lie? :ucds.UcdsWarning", "ignore:.* left out:ucds.UcdsWarning")
 def test_domains_are_those_of_the_folders(
@@ -132,18 +118,16 @@ def test_domains_are_those_of_the_folders(
 def test_labels_clusters_and_scores_are_those_of_the_images(
     images: Path, features: Path, runs: Path, tmp_path: Path
 ) -> None:
-    labels = [ucds.label(runs / "source", given, compute=ucds.Compute("cpu")) for given in (images, features)]
+    labels = [ucds.label(runs / "source", given, compute=CPU) for given in (images, features)]
     assert labels[0].fingerprint == labels[1].fingerprint
     assert labels[0].contents == labels[1].contents
     assert len(set(labels[0].labels.tolist())) > 2  # or the comparison would say little
-    found = [
-        ucds.predict(runs / "target", given, compute=ucds.Compute("cpu")) for given in (images, features)
-    ]
+    found = [ucds.predict(runs / "target", given, compute=CPU) for given in (images, features)]
     assert found[0].ids == found[1].ids
     assert found[0].clusters.tolist() == found[1].clusters.tolist()
     np.testing.assert_allclose(found[0].confidence, found[1].confidence, atol=1e-6)
     for number, given in enumerate((images, features)):
-        ucds.evaluate(runs / "target", given, tmp_path / f"{number}.json", compute=ucds.Compute("cpu"))
+        ucds.evaluate(runs / "target", given, tmp_path / f"{number}.json", compute=CPU)
     scores = [json.loads((tmp_path / f"{number}.json").read_text()) for number in (0, 1)]
     assert scores[0] == scores[1]
     assert scores[0]["n_classes"] == 2
@@ -164,7 +148,7 @@ def test_features_of_another_encoder_are_refused(
     other = ucds.EncoderOptions("ucds/oriented_edges", "none", 32)
     ucds.features(images, tmp_path / "others", encoder=other)
     with pytest.raises(ucds.InputError, match="features of another encoder than this model's"):
-        ucds.label(runs / "source", tmp_path / "others", compute=ucds.Compute("cpu"))
+        ucds.label(runs / "source", tmp_path / "others", compute=CPU)
     with pytest.raises(ucds.InputError, match="not for features, which name their encoder"):
         ucds.train_target(features, tmp_path / "run", n_clusters=K, encoder=other)
     with pytest.raises(ucds.InputError, match="--tune full trains the encoder, and .* holds features"):
@@ -184,7 +168,7 @@ def test_damage_is_found(features: Path, tmp_path: Path) -> None:
         shutil.copytree(features, copy)
         (copy / name).write_bytes((copy / name).read_bytes()[:60])
         with pytest.raises(ucds.DamagedFileError, match=message):
-            ucds.train_target(copy, tmp_path / "run", n_clusters=K, options=CPU)
+            ucds.train_target(copy, tmp_path / "run", n_clusters=K)
 
 
 @pytest.mark.slow

@@ -23,20 +23,13 @@ def domains(*sizes: int) -> np.ndarray:
     ],
 )
 def test_shares(sizes, batch_size, counts, steps):
-    sampler = DomainBalancedSampler(domains(*sizes), batch_size, seed=0)
+    domain = domains(*sizes)
+    sampler = DomainBalancedSampler(domain, batch_size, seed=0)
     assert sampler.counts == counts
     assert sampler.batch_size == sum(counts)
     assert sampler.steps_per_epoch == steps
-
-
-@pytest.mark.parametrize("sizes", [(50, 20, 30), (10,), (3, 200)])
-def test_batches_are_grouped_by_domain(sizes):
-    domain = domains(*sizes)
-    sampler = DomainBalancedSampler(domain, 16, seed=3)
     for step in range(30):
-        batch = sampler.batch(step)
-        assert batch.dtype == np.int64
-        assert (domain[batch] == np.repeat(np.arange(len(sizes)), sampler.counts)).all()
+        assert (domain[sampler.batch(step)] == np.repeat(np.arange(len(sizes)), counts)).all()
 
 
 def test_every_sample_comes_once_per_pass():
@@ -64,22 +57,9 @@ def test_a_batch_depends_on_seed_and_step_alone():
 def test_known_batches_stay_what_they_are():
     """Runs of earlier versions can be resumed and repeated."""
     sampler = DomainBalancedSampler(np.array([0, 0, 0, 0, 1, 1, 1]), 4, seed=0)
-    assert [sampler.batch(step).tolist() for step in (0, 1, 1000)] == [
-        [0, 1, 4, 5],
-        [2, 3, 6, 5],
-        [3, 1, 6, 4],
-    ]
-
-
-def test_permutations_of_domains_of_equal_size_differ():
-    sampler = DomainBalancedSampler(np.repeat([0, 1], 50), 100, seed=0)
-    first, second = np.split(sampler.batch(0), 2)
-    assert (first != second - 50).any()
-
-
-def test_a_late_step_costs_no_more_than_an_early_one():
-    sampler = DomainBalancedSampler(np.zeros(1000, dtype=np.int64), 64, seed=0)
-    assert len(sampler.batch(10**12)) == 64
+    known = {0: [0, 1, 4, 5], 1: [2, 3, 6, 5], 1000: [3, 1, 6, 4]}
+    assert {step: sampler.batch(step).tolist() for step in known} == known
+    assert sampler.batch(10**12).dtype == np.int64  # a late step costs no more than an early one
 
 
 @pytest.mark.parametrize(

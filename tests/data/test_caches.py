@@ -12,10 +12,7 @@ import pytest
 from PIL import Image
 from safetensors.numpy import load_file
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.timeout(900),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 COMMAND = [sys.executable, "-m", "ucds"]
 WITHOUT_LOCKS = """
@@ -52,15 +49,12 @@ def expected(images: Path) -> dict[str, np.ndarray]:
     return load_file(images.parent / "own" / "model.safetensors")
 
 
-def start(
-    images: Path, out: Path, cache: Path, command: list[str] | None = None, *more: object
-) -> subprocess.Popen[str]:
+def start(images: Path, out: Path, cache: Path, command: list[str] = COMMAND) -> subprocess.Popen[str]:
     """Start the training of a model of three clusters."""
     words = ["train-target", images, "--out", out, "--clusters", 3, "--no-report"]
-    words += ["--backbone", "ucds/oriented_edges", "--weights", "none", "--image-size", 64, *more]
+    words += ["--backbone", "ucds/oriented_edges", "--weights", "none", "--image-size", 64]
     environment = os.environ | {"UCDS_CACHE": str(cache)}
-    whole = [*(command or COMMAND), *map(str, words)]
-    return subprocess.Popen(whole, env=environment, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen([*command, *map(str, words)], env=environment, stderr=subprocess.PIPE, text=True)
 
 
 def finish(process: subprocess.Popen[str], status: int = 0) -> str:
@@ -81,11 +75,14 @@ def half_written(folder: Path) -> list[Path]:
     return [*folder.rglob("*ucds-tmp"), *rows]
 
 
+@pytest.mark.parametrize(
+    "command", [COMMAND, [sys.executable, "-c", WITHOUT_LOCKS]], ids=["locks", "no locks"]
+)
 def test_two_processes_share_a_cold_cache(
-    images: Path, expected: dict[str, np.ndarray], tmp_path: Path
+    command: list[str], images: Path, expected: dict[str, np.ndarray], tmp_path: Path
 ) -> None:
     cache = tmp_path / "cache"
-    both = [start(images, tmp_path / name, cache) for name in ("one", "two")]
+    both = [start(images, tmp_path / name, cache, command) for name in ("one", "two")]
     for process in both:
         finish(process)
     assert same(tmp_path / "one", expected)
@@ -124,14 +121,3 @@ def test_a_full_cache_is_said_in_one_line_and_nothing_is_half_written(
         subprocess.run(["rm", "-rf", tmp_path / "run"], check=True)
     finish(start(images, tmp_path / "run", disk))
     assert same(tmp_path / "run", expected)
-
-
-def test_a_cache_on_a_file_system_without_locks(
-    images: Path, expected: dict[str, np.ndarray], tmp_path: Path
-) -> None:
-    command = [sys.executable, "-c", WITHOUT_LOCKS]
-    both = [start(images, tmp_path / name, tmp_path / "cache", command) for name in ("one", "two")]
-    for process in both:
-        finish(process)
-    assert same(tmp_path / "one", expected)
-    assert same(tmp_path / "two", expected)

@@ -36,34 +36,19 @@ def test_classes_are_the_folders_below_the_domains():
 @pytest.mark.parametrize(
     ("domains", "expected"),
     [
+        pytest.param([("a", ["a/images/bike/x", "a/images/mug/x"])], ["bike", "mug"], id="wrapper below"),
+        pytest.param([("a", ["kfold/a/dog/x", "kfold/a/cat/x"])], ["dog", "cat"], id="wrapper above"),
+        pytest.param([("a", ["a/bike/9/x", "a/mug/x", "a/mug/8/x"])], ["bike", "mug", "mug"], id="deeper"),
+        pytest.param([("clinic", ["bike/x", "mug/x"])], ["bike", "mug"], id="one folder"),
+        pytest.param([("clinic", ["images/bike/x", "images/mug/x"])], ["bike", "mug"], id="one wrapper"),
         pytest.param(
-            [("a", ["a/images/bike/x.jpg", "a/images/mug/x.jpg"])],
-            ["bike", "mug"],
-            id="wrapper in the domain",
+            [("a", ["a/mug/x", "a/pen/x"]), ("b", ["b/bike/x", "b/pen/x"]), ("c", ["c/pen/x", "c/pen/y"])],
+            ["mug", "pen", "bike", "pen", "pen", "pen"],
+            id="shared by name, not by place",
         ),
-        pytest.param(
-            [("photo", ["kfold/photo/dog/x.jpg", "kfold/photo/cat/x.jpg"])],
-            ["dog", "cat"],
-            id="wrapper above",
-        ),
-        pytest.param(
-            [("a", ["a/bike/2010/x.jpg", "a/mug/x.jpg", "a/mug/old/x.jpg"])],
-            ["bike", "mug", "mug"],
-            id="deeper",
-        ),
-        pytest.param([("clinic", ["bike/x.jpg", "mug/x.jpg"])], ["bike", "mug"], id="one folder"),
-        pytest.param(
-            [("clinic", ["images/bike/x.jpg", "images/mug/x.jpg"])], ["bike", "mug"], id="one folder, wrapper"
-        ),
-        pytest.param(
-            [("a", ["a/bike/x.jpg", "a/mug/x.jpg"]), ("b", ["b/mug/x.jpg", "b/mug/y.jpg"])],
-            ["bike", "mug", "mug", "mug"],
-            id="a domain with one class",
-        ),
-        pytest.param([("a", ["a/x.jpg", "a/y.jpg"]), ("b", ["b/x.jpg"])], None, id="no folders"),
-        pytest.param([("a", ["a/images/x.jpg"]), ("b", ["b/images/x.jpg"])], None, id="wrappers only"),
-        pytest.param([("clinic", ["x.jpg", "y.jpg"])], None, id="one folder, no classes"),
-        pytest.param([("data", ["0", "1", "2"])], None, id="vectors"),
+        pytest.param([("a", ["a/x", "a/y"]), ("b", ["b/x"])], None, id="no folders"),
+        pytest.param([("a", ["a/images/x"]), ("b", ["b/images/x"])], None, id="wrappers only"),
+        pytest.param([("clinic", ["x", "y"])], None, id="one folder, no classes"),
     ],
 )
 def test_layouts(domains, expected):
@@ -74,12 +59,3 @@ def test_files_beside_the_class_folders():
     mixed = scan_of(("a", ["a/bike/x.jpg", "a/mug/x.jpg", "a/loose.jpg"]))
     with pytest.warns(UcdsWarning, match="1 of 3 files lie outside"):
         assert read_ground_truth(mixed) is None
-
-
-def test_class_names_are_shared_by_name_not_by_place():
-    assert classes(("a", ["a/mug/x.jpg", "a/pen/x.jpg"]), ("b", ["b/bike/x.jpg", "b/pen/x.jpg"])) == [
-        "mug",
-        "pen",
-        "bike",
-        "pen",
-    ]

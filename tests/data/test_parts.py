@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import errno
+import multiprocessing
 import os
 import random
 import signal
 import tempfile
-import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -61,17 +62,15 @@ def read(store: PartStore, numbers) -> np.ndarray:
     return store.read(store.rows_of(keys(numbers)))
 
 
-def in_child(work: Callable[[], object]) -> int:
+FORK = multiprocessing.get_context("fork")
+
+
+def in_child(work: Callable[[], object]) -> int | None:
     """Run something in a process of its own; the signal that killed it, or its exit status."""
-    child = os.fork()
-    if child == 0:
-        status = 1
-        try:
-            work()
-            status = 0
-        finally:
-            os._exit(status)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    child = FORK.Process(target=work)
+    child.start()
+    child.join()
+    return child.exitcode
 
 
 def test_rows_come_back(tmp_path):
@@ -217,20 +216,15 @@ def test_processes_and_threads_fill_one_store(tmp_path):
             put(store, chunk.tolist())
 
     def threads(offset: int) -> None:
-        workers = [threading.Thread(target=work, args=(offset + i,)) for i in range(3)]
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join()
+        with ThreadPoolExecutor(3) as pool:
+            list(pool.map(work, range(offset, offset + 3)))
 
-    children = []
-    for offset in (0, 13, 26):
-        child = os.fork()
-        if child == 0:
-            threads(offset)
-            os._exit(0)
-        children.append(child)
-    assert all(os.waitpid(child, 0)[1] == 0 for child in children)
+    processes = [FORK.Process(target=threads, args=(offset,)) for offset in (0, 13, 26)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+        assert process.exitcode == 0
     store = open_store(tmp_path)
     assert len(store) == 9 * 40
     assert (read(store, range(40)) == values(range(40))).all()
@@ -259,20 +253,14 @@ def test_a_folder_that_cannot_be_made(tmp_path):
         open_store(tmp_path / "file" / "cache")
 
 
-def spoil(path: Path, place: int) -> None:
-    """Change one bit of a file."""
-    content = bytearray(path.read_bytes())
-    content[place] ^= 1
-    path.write_bytes(content)
-
-
 def test_a_damaged_part_is_said_and_removed_and_made_again(tmp_path):
     for numbers in ([0, 1], [2], [3, 4]):
         put(open_store(tmp_path), numbers)
     store = open_store(tmp_path)
     first, second, _ = sorted(store.path.glob("*.npy"))
-    spoil(first, first.stat().st_size - 1)
-    spoil(second, second.stat().st_size - 1)
+    for path in (first, second):
+        content = path.read_bytes()
+        path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     assert (read(store, [4, 3]) == values([4, 3])).all()
     with pytest.raises(DamagedFileError, match="rows of the cache .* are damaged or gone: run again"):
         read(store, [3, 0, 1])

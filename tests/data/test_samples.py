@@ -26,6 +26,7 @@ def test_subset_addresses_the_parents_samples():
     assert part.domain.tolist() == [1, 0, 0]
     assert part.keys == (parent.keys[7], parent.keys[0], parent.keys[3])
     assert torch.equal(part.read(np.array([2, 0])), parent.read(np.array([3, 7])))
+    assert subset(part, [2, 0]).ids == ("3", "7")
 
 
 def test_domains_without_samples_leave_a_subset():
@@ -35,11 +36,6 @@ def test_domains_without_samples_leave_a_subset():
     kept = subset(vectors(2, 2, 2), [4, 5, 0], keep_domains=True)
     assert kept.domain_names == ("a", "b", "c")
     assert kept.domain.tolist() == [2, 2, 0]
-
-
-def test_subset_of_a_subset():
-    part = subset(subset(vectors(6), [5, 4, 3]), [2, 0])
-    assert part.ids == ("3", "5")
 
 
 def test_fingerprints_follow_the_choice():
@@ -75,15 +71,12 @@ def test_validation_takes_a_sample_of_each_domain_and_never_the_last(n, fraction
     assert len(train) == 2 * (n - kept)
 
 
-def test_nothing_to_validate_on():
+def test_nothing_to_validate_on_and_impossible_fractions_are_refused():
     with pytest.raises(UserError, match="one sample only"):
         split_validation(vectors(1, 1), 0.1, seed=0)
-
-
-@pytest.mark.parametrize("fraction", [0.0, 1.0, -1.0])
-def test_impossible_fractions_are_refused(fraction):
-    with pytest.raises(ValueError, match="between 0 and 1"):
-        split_validation(vectors(5), fraction, seed=0)
+    for fraction in (0.0, 1.0, -1.0):
+        with pytest.raises(ValueError, match="between 0 and 1"):
+            split_validation(vectors(5), fraction, seed=0)
 
 
 def test_at_most_so_many_samples_of_each_domain_are_drawn():

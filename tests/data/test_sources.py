@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +26,8 @@ IDS = ["p", "q", "r", "s"]
 
 
 def write_table(path: Path, columns: dict[str, Any]) -> None:
-    frame = pandas.DataFrame({name: list(values) for name, values in columns.items()})
-    if path.suffix == ".csv":
-        frame.to_csv(path, index=False)
-    else:
-        frame.to_parquet(path, index=False)
+    frame = pandas.DataFrame(columns)
+    (frame.to_csv if path.suffix == ".csv" else frame.to_parquet)(path, index=False)
 
 
 def vectors_of(source: Any, **how: Any) -> VectorSamples:
@@ -50,11 +46,6 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "images"
 
 
-def _numbers(place: Path, save: Callable[[Path], object]) -> Path:
-    save(place)
-    return place
-
-
 def test_embeddings_are_the_same_in_every_form(tmp_path: Path) -> None:
     import datasets  # takes more than a second, which every worker would pay that collects this file
 
@@ -63,12 +54,13 @@ def test_embeddings_are_the_same_in_every_form(tmp_path: Path) -> None:
     listed = [row.tolist() for row in VECTORS]
     hub = datasets.Dataset.from_dict({"sample": IDS, "embedding": listed})
     hub.save_to_disk(str(tmp_path / "saved"))
+    write_table(tmp_path / "wide.parquet", {"id": IDS, **by_name})
+    write_table(tmp_path / "deep.parquet", {"id": IDS, "vector": listed})
+    frame.to_csv(tmp_path / "x.csv", index=False)
     named = [
         frame,
         pandas.DataFrame({"sample": IDS, "features": listed}),
-        _numbers(tmp_path / "wide.parquet", lambda path: write_table(path, {"id": IDS, **by_name})),
-        _numbers(tmp_path / "deep.parquet", lambda path: write_table(path, {"id": IDS, "vector": listed})),
-        _numbers(tmp_path / "x.csv", lambda path: frame.to_csv(path, index=False)),
+        *(tmp_path / name for name in ("wide.parquet", "deep.parquet", "x.csv")),
         hub,
         tmp_path / "saved",
         [{"id": name, "embedding": row} for name, row in zip(IDS, VECTORS, strict=True)],
@@ -101,13 +93,9 @@ def test_paths_are_the_same_in_every_form(folder: Path, monkeypatch: pytest.Monk
     write_table(folder / "list.csv", {"score": np.array([1.0, 2.0]), "path": names})
     write_table(folder / "list.parquet", {"file_name": names, "label": ["b", "a"]})
     monkeypatch.chdir(folder)
-    sources = (
-        names,
-        [Path(name) for name in names],
-        pandas.DataFrame({"path": names}),
-        [{"image": n} for n in names],
-    )
-    for source in (folder / "list.txt", folder / "list.csv", folder / "list.parquet", *sources):
+    listed = [folder / f"list.{kind}" for kind in ("txt", "csv", "parquet")]
+    arrays = [pandas.DataFrame({"path": names}), pandas.Series(names, index=[5, 8]), np.array(names)]
+    for source in (*listed, *arrays, names, [Path(n) for n in names], [{"image": n} for n in names]):
         found = find_samples(source, by_domain=False)
         assert isinstance(found, Scan)
         assert found.ids == tuple(names)
@@ -126,12 +114,9 @@ def test_pictures_are_the_same_in_every_form(folder: Path, tmp_path: Path) -> No
     write_table(tmp_path / "hub.parquet", {"image": rows, "label": [0, 1, 2]})
     pictures = [Image.open(io.BytesIO(data)) for data in files]
     hub = datasets.Dataset.from_dict({"image": [str(folder / name) for name in names], "label": [0, 1, 2]})
-    sources = [PIXELS, list(PIXELS), pictures, files, tmp_path / "hub.parquet"]
-    sources += [
-        hub.cast_column("image", datasets.Image()),
-        [{"image": picture, "label": 3} for picture in pictures],
-    ]
-    sources += [[(picture, 3) for picture in pictures], torch.from_numpy(PIXELS)]
+    sources = [PIXELS, list(PIXELS), torch.from_numpy(PIXELS), pictures, files, tmp_path / "hub.parquet"]
+    sources += [[{"image": picture, "label": 3} for picture in pictures], [(one, 3) for one in pictures]]
+    sources += [hub.cast_column("image", datasets.Image())]
     expected = PIXELS.transpose(0, 3, 1, 2)
     for source in sources:
         found = find_samples(source, by_domain=False)
@@ -221,14 +206,6 @@ def test_ids_of_digits_stay_as_they_are_written(tmp_path: Path) -> None:
     assert vectors_of(tmp_path / "x.csv").ids == ids
 
 
-def test_columns_and_arrays_of_paths_are_lists_of_paths(folder: Path) -> None:
-    names = [str(folder / name) for name in ("b/2.png", "a/0.png")]
-    for source in (pandas.Series(names, index=[5, 8]), np.array(names)):
-        found = find_samples(source, by_domain=False)
-        assert isinstance(found, Scan)
-        assert found.ids == tuple(names)
-
-
 @pytest.mark.parametrize(
     ("source", "words"),
     [
@@ -240,10 +217,7 @@ def test_columns_and_arrays_of_paths_are_lists_of_paths(folder: Path) -> None:
         (pandas.DataFrame({"x": [1.0, None]}), "NaN"),
         (pandas.DataFrame({"id": [1, 1], "x": [1.0, 2.0]}), "ids of vectors must all be different"),
         (pandas.DataFrame({"embedding": [[1.0], [1.0, 2.0]]}), "a list of numbers a row, all of one length"),
-        (
-            pandas.DataFrame({"path": ["a.png", "a.png"]}),
-            r"the data frame: .* a\.png is given twice",
-        ),
+        (pandas.DataFrame({"path": ["a.png", "a.png"]}), r"the data frame: .* a\.png is given twice"),
         (pandas.DataFrame({"path": []}), "there are no samples"),
         (iter([1, 2]), "several samples at a time, not one list_iterator"),
     ],

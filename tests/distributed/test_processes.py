@@ -12,34 +12,30 @@ import numpy as np
 import pytest
 import torch
 
+pytestmark = [pytest.mark.distributed, pytest.mark.slow]
+
 SCRIPT = Path(__file__).with_name("work.py")
 
 
-def run_on_two(out: Path) -> dict[str, dict[str, torch.Tensor]]:
-    command = [sys.executable, str(SCRIPT), "stages", "2", str(out)]
+def run_work(what: str, devices: int, out: Path) -> str:
+    """Run work of ``work.py`` by several processes, and return what it prints."""
+    command = [sys.executable, str(SCRIPT), what, str(devices), str(out)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
-    assert "processes: 2" in done.stdout
-    weights: dict[str, dict[str, torch.Tensor]] = torch.load(out / "weights.pt")
-    return weights
+    return done.stdout
 
 
 def losses(out: Path) -> list[dict[str, float | str]]:
     return [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
 
 
-@pytest.mark.slow
-@pytest.mark.distributed
 @pytest.mark.filterwarnings("ignore:stage .* empty:ucds.errors.UcdsWarning")
 def test_two_processes_equal_one(tmp_path: Path) -> None:
     run_path(str(SCRIPT))["run_stages"](1, tmp_path / "one")
-    alone, together = torch.load(tmp_path / "one" / "weights.pt"), run_on_two(tmp_path / "two")
+    assert "processes: 2" in run_work("stages", 2, tmp_path / "two")
+    alone, together = (torch.load(tmp_path / name / "weights.pt") for name in ("one", "two"))
     for side in ("source", "target"):
-        assert alone[side].keys() == together[side].keys()
-        for name, expected in alone[side].items():
-            torch.testing.assert_close(
-                together[side][name], expected, rtol=2e-4, atol=2e-5, msg=lambda m, n=name: f"{n}: {m}"
-            )
+        torch.testing.assert_close(dict(together[side]), dict(alone[side]), rtol=2e-4, atol=2e-5)
     one, two = losses(tmp_path / "one"), losses(tmp_path / "two")
     assert len(one) == len(two) > 6
     for expected_line, found_line in zip(one, two, strict=True):
@@ -50,27 +46,19 @@ def test_two_processes_equal_one(tmp_path: Path) -> None:
             )
 
 
-@pytest.mark.slow
-@pytest.mark.distributed
 @pytest.mark.parametrize("how", ["found", "refused"])
 def test_only_the_first_of_two_processes_clusters(how: str, tmp_path: Path) -> None:
-    command = [sys.executable, str(SCRIPT), how, "2", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
-    assert done.returncode == 0, done.stderr
+    run_work(how, 2, tmp_path)
     assert len(list(tmp_path.glob("call-*"))) == 1
     one, two = ((tmp_path / f"end-{rank}").read_text() for rank in (0, 1))
     assert one == two
     assert (one == "no clusters today") == (how == "refused")
 
 
-@pytest.mark.slow
-@pytest.mark.distributed
 def test_each_of_two_processes_computes_its_share_of_the_features(tmp_path: Path) -> None:
-    for devices in ("1", "2"):
-        (tmp_path / devices).mkdir()
-        command = [sys.executable, str(SCRIPT), "features", devices, str(tmp_path / devices)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=240)
-        assert done.returncode == 0, done.stderr
+    for devices in (1, 2):
+        (tmp_path / str(devices)).mkdir()
+        run_work("features", devices, tmp_path / str(devices))
     alone = np.load(tmp_path / "1" / "features-0.npy")
     for rank in (0, 1):
         np.testing.assert_array_equal(np.load(tmp_path / "2" / f"features-{rank}.npy"), alone)

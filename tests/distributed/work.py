@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from ucds.backbones import Backbone, identity_backbone, module_backbone
 from ucds.config import ConsensusSettings, PCDSettings
-from ucds.data.content import content_key
 from ucds.data.dataset import Dataset, ImageView
+from ucds.data.samples import Samples
 from ucds.data.vectors import VectorSamples
 from ucds.errors import InputError
 from ucds.labels.cluster_labels import ClusterLabels
@@ -29,36 +29,22 @@ from ucds.training.run_folder import RunFolder
 from ucds.training.runtime import Runtime
 from ucds.training.session import Session
 
-SETTINGS = PCDSettings(
-    batch_size=32,
-    bottleneck_width=8,
-    source_epochs=2,
-    clustering_epochs=2,
-    refinement_epochs=2,
-    evaluations_per_stage=2,
-)
+EPOCHS = dict.fromkeys(("source_epochs", "clustering_epochs", "refinement_epochs"), 2)
+SETTINGS = PCDSettings(batch_size=32, bottleneck_width=8, evaluations_per_stage=2, **EPOCHS)
 
 
 SAMPLES = 45
 
 
-class MadeImages:
+class MadeImages(Samples):
     """Random 16 x 16 images, in memory."""
 
-    fingerprint = "made"
-
-    kind, files = "images", None
+    kind = "images"
 
     def __init__(self, sizes: dict[str, int]) -> None:
-        n = sum(sizes.values())
-        self.ids = tuple(str(i) for i in range(n))
-        self.keys = tuple(content_key(name.encode()) for name in self.ids)
-        self.domain_names = tuple(sizes)
-        self.domain = np.repeat(np.arange(len(sizes)), list(sizes.values()))
+        n, domain = sum(sizes.values()), np.repeat(np.arange(len(sizes)), list(sizes.values()))
+        super().__init__(tuple(map(str, range(n))), domain, tuple(sizes))
         self.images = np.random.default_rng(n).integers(256, size=(n, 3, 16, 16), dtype=np.uint8)
-
-    def __len__(self) -> int:
-        return len(self.ids)
 
     def read(self, index: IntArray) -> torch.Tensor:
         return torch.from_numpy(self.images[index])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -16,18 +15,14 @@ import torch
 import ucds
 from ucds.backbones import build_backbone, identity_backbone, module_backbone
 from ucds.errors import InputError, UcdsWarning
-from ucds.exports.graph import largest_difference, write_graph
+from ucds.exports.graph import describe, largest_difference, write_graph
 from ucds.training.loaded import Model
 
 MakeModel = Callable[..., Model]
 
 
-def edges(make_model: MakeModel, **card: Any) -> Model:
-    return make_model(build_backbone("ucds/oriented_edges", weights="none", input_size=32), **card)
-
-
 def test_a_graph_in_onnx_runs_without_this_package(make_model: MakeModel, tmp_path: Path) -> None:
-    model = edges(make_model)
+    model = make_model(build_backbone("ucds/oriented_edges", weights="none", input_size=32))
     done = ucds.export(model, tmp_path / "deep" / "m.onnx")
     assert set(done.differences) == {"probabilities", "features", "embeddings"}
     assert max(done.differences.values()) <= 1e-4
@@ -37,15 +32,11 @@ def test_a_graph_in_onnx_runs_without_this_package(make_model: MakeModel, tmp_pa
     described = json.loads(session.get_modelmeta().custom_metadata_map["ucds"])
     beside = json.loads((tmp_path / "deep" / "m.onnx.json").read_text())
     assert beside == described | {"largest_difference": done.differences}
-    assert (
-        described["transform"] | {"resize": [37, 37], "crop": [32, 32], "offset": [2, 2]}
-        == described["transform"]
-    )
+    transform = described["transform"]
+    assert transform | {"resize": [37, 37], "crop": [32, 32], "offset": [2, 2]} == transform
     pixels = np.random.default_rng(0).integers(256, size=(3, 37, 37, 3), dtype=np.uint8)
     crop = pixels[:, 2:34, 2:34].transpose(0, 3, 1, 2).astype(np.float32) / 255
-    mean, std = (
-        np.array(described["transform"][name], np.float32)[:, None, None] for name in ("mean", "std")
-    )
+    mean, std = (np.array(transform[name], np.float32)[:, None, None] for name in ("mean", "std"))
     probabilities, features, embeddings = session.run(None, {"images": (crop - mean) / std})
     np.testing.assert_allclose(probabilities, model.predict_proba(pixels), atol=1e-5)
     np.testing.assert_allclose(features, model.transform(pixels), atol=1e-4)
@@ -77,7 +68,6 @@ def test_a_file_of_the_same_stem_stays_as_it_is(make_model: MakeModel, tmp_path:
 
 def test_a_graph_of_another_model_differs(make_model: MakeModel) -> None:
     model, other = make_model(identity_backbone(6)), make_model(identity_backbone(6), unit_features=False)
-    from ucds.exports.graph import describe
 
     inputs = torch.randn(20, 6, generator=torch.Generator().manual_seed(0))
     content = write_graph(other.stored.model, describe(other.stored), inputs[:2])

@@ -104,14 +104,13 @@ def test_what_is_pushed_comes_back_the_same(
     (tmp_path / "run" / "log.jsonl").write_text("private")
     link = ucds.push_to_hub(tmp_path / "run", "anna/clinic", token="hf_x", endpoint=address)
     assert link == f"{address}/anna/clinic/commit/{COMMIT}"
-    assert sorted(handler.files) == ["README.md", "config.json", "model.safetensors"]
+    assert handler.files.keys() == {"README.md", "config.json", "model.safetensors"}
     assert handler.visibility.get("visibility") == "private"
     again = ucds.from_pretrained("anna/clinic", endpoint=address, compute=ucds.Compute("cpu"), role="target")
     np.testing.assert_array_equal(again.predict_proba(VECTORS), model.predict_proba(VECTORS))
-    with pytest.raises(InputError, match="neither a folder nor a model of the hub"):
-        ucds.from_pretrained("anna/other", endpoint=address)
-    with pytest.raises(InputError, match="neither a folder nor a model of the hub"):
-        ucds.from_pretrained("no such/name/at all", endpoint=address)
+    for name in ("anna/other", "no such/name/at all"):
+        with pytest.raises(InputError, match="neither a folder nor a model of the hub"):
+            ucds.from_pretrained(name, endpoint=address)
 
 
 def test_a_card_that_was_edited_is_pushed_as_it_is(
@@ -128,19 +127,12 @@ def test_a_local_folder_is_opened_without_a_hub(make_model: MakeModel, tmp_path:
     model = make_model(identity_backbone(6))
     done = ucds.export(model, tmp_path / "hub", form="hub")
     ucds.export(model, tmp_path / "hub", form="hub")  # over the earlier one
-    assert sorted(path.name for path in done.path.iterdir()) == [
-        "README.md",
-        "config.json",
-        "model.safetensors",
-    ]
+    assert {path.name for path in done.path.iterdir()} == {"README.md", "config.json", "model.safetensors"}
     again = ucds.from_pretrained(done.path, compute=ucds.Compute("cpu"))
     np.testing.assert_array_equal(again.predict_proba(VECTORS), model.predict_proba(VECTORS))
     config = json.loads((done.path / "config.json").read_text())
-    assert (config["model_type"], config["n_clusters"], config["card"]["domains"]) == (
-        "ucds",
-        5,
-        ["north", "south"],
-    )
+    assert (config["model_type"], config["n_clusters"]) == ("ucds", 5)
+    assert config["card"]["domains"] == ["a", "b"]
     (tmp_path / "used").mkdir()
     (tmp_path / "used" / "thesis.txt").write_text("years of work")
     with pytest.raises(InputError, match="holds other things than an exported model"):

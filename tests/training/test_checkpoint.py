@@ -121,23 +121,22 @@ def test_an_unreadable_checkpoint_is_not_called_damaged(run: Path) -> None:
         assert step_of(read_checkpoint(run)) == 1
 
 
-def test_what_was_being_replaced_is_never_lost(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The machine stops at each of the two renamings."""
-    rename = os.replace
-    for survived in range(2):
-        calls: list[int] = []
+@pytest.mark.parametrize("survived", [0, 1])
+def test_what_was_being_replaced_is_never_lost(
+    survived: int, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The machine stops at one of the two renamings."""
+    renamings = [os.replace] * survived
 
-        def replace(self: Path, target: Path, calls: list[int] = calls, survived: int = survived) -> None:
-            calls.append(1)
-            if len(calls) > survived:
-                raise KeyboardInterrupt
-            rename(self, target)
+    def replace(self: Path, target: Path) -> None:
+        if not renamings:
+            raise KeyboardInterrupt
+        renamings.pop()(self, target)
 
-        monkeypatch.setattr(Path, "replace", replace)
-        with pytest.raises(KeyboardInterrupt):
-            write_checkpoint(run, checkpoint(3))
-        monkeypatch.undo()
-        assert step_of(read_checkpoint(run)) == 2
+    monkeypatch.setattr(Path, "replace", replace)
+    with pytest.raises(KeyboardInterrupt):
+        write_checkpoint(run, checkpoint(3))
+    assert step_of(read_checkpoint(run)) == 2
 
 
 class Trap:
@@ -171,13 +170,6 @@ def evaluation(step: int) -> Evaluation:
     return assess(torch.rand(5, 3, generator=torch.Generator().manual_seed(step)).softmax(-1), step)
 
 
-def written(path: Path, checkpoint: Checkpoint) -> Checkpoint:
-    write_checkpoint(path, checkpoint)
-    found = read_checkpoint(path)
-    assert found is not None
-    return found
-
-
 def assert_same(found: Any, expected: Any) -> None:
     if isinstance(expected, torch.Tensor):
         assert torch.equal(found, expected)
@@ -204,13 +196,11 @@ def test_everything_survives(tmp_path: Path) -> None:
     )
     progress.state = {"targets": torch.rand(5, 3)}
     checkpoint = Checkpoint("three", dict(model.state_dict()), progress, results, 123)
-    found = written(tmp_path, checkpoint)
+    write_checkpoint(tmp_path, checkpoint)
+    found = read_checkpoint(tmp_path)
+    assert found is not None
     assert isinstance(found.progress, StageProgress)
     assert [type(result) for result in found.results] == [StageResult] * 2
     assert isinstance(found.results[0].evaluations[1], Evaluation)
     assert found.results[0].evaluations[1].information == results[0].evaluations[1].information
     assert_same(asdict(found), asdict(checkpoint))
-
-
-def test_a_finished_stage_has_no_progress(tmp_path: Path) -> None:
-    assert written(tmp_path, Checkpoint("one", {}, None, [], 0)).progress is None

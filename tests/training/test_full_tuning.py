@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from ucds.backbones import build_backbone
 from ucds.choices import Precision
@@ -23,24 +23,14 @@ from ucds.training.options import Compute
 from ucds.training.runtime import Runtime
 from ucds.training.session import Session
 
-SETTINGS = PCDSettings(
-    batch_size=4,
-    source_epochs=1,
-    clustering_epochs=1,
-    refinement_epochs=1,
-    evaluations_per_stage=1,
-    validation_fraction=0,
-)
+EPOCHS = dict.fromkeys(("source_epochs", "clustering_epochs", "refinement_epochs"), 1)
+SETTINGS = PCDSettings(batch_size=4, evaluations_per_stage=1, validation_fraction=0, **EPOCHS)
 
 
 @pytest.fixture
-def images(tmp_path: Path) -> ImageSamples:
-    rng = np.random.default_rng(0)
-    for domain in ("one", "two", "three"):
-        (tmp_path / "data" / domain).mkdir(parents=True)
-        for number in range(8):
-            pixels = rng.integers(256, size=(40, 60, 3), dtype=np.uint8)
-            Image.fromarray(pixels).resize((300, 260)).save(tmp_path / "data" / domain / f"{number}.jpg")
+def images(tmp_path: Path, write_images: Callable[..., list[Path]]) -> ImageSamples:
+    names = [f"{domain}/{number}.jpg" for domain in ("one", "two", "three") for number in range(8)]
+    write_images(tmp_path / "data", names, size=(300, 260))
     return ImageSamples(scan_domains(tmp_path / "data"), tmp_path / "cache")
 
 

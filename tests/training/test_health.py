@@ -30,16 +30,13 @@ def test_figures_by_hand() -> None:
     assert found.information == found.marginal_entropy - found.conditional_entropy
 
 
-def test_certain_and_balanced_is_the_most_informative() -> None:
-    found = assess(one_hot([0, 1, 2, 3] * 5, 4), 0)
-    assert found.information == pytest.approx(math.log(4))
-    assert found.conditional_entropy == 0
-    assert found.active_clusters == 4
-
-
-@pytest.mark.parametrize("p", [torch.full((9, 4), 0.25), one_hot([2] * 9, 4)])
-def test_unsure_and_collapsed_are_worth_nothing(p: Tensor) -> None:
-    assert assess(p, 0).information == pytest.approx(0, abs=1e-6)
+@pytest.mark.parametrize(
+    ("p", "information"),
+    [(one_hot([0, 1, 2, 3] * 5, 4), math.log(4)), (torch.full((9, 4), 0.25), 0), (one_hot([2] * 9, 4), 0)],
+    ids=["certain and balanced", "unsure", "collapsed"],
+)
+def test_certain_and_balanced_is_the_most_informative(p: Tensor, information: float) -> None:
+    assert assess(p, 0).information == pytest.approx(information, abs=1e-6)
 
 
 def test_information_is_never_negative_and_bounded() -> None:
@@ -55,14 +52,11 @@ def test_half_precision_is_summed_in_single() -> None:
     assert half.marginal_entropy == pytest.approx(assess(p, 0).marginal_entropy, rel=1e-3)
 
 
-def test_one_cluster_is_healthy() -> None:
-    assert assess(torch.ones(3, 1), 0).warning is None
-
-
 @pytest.mark.parametrize(
     ("active", "n_clusters", "n", "words"),
     [
         (4, 4, 100, None),
+        (1, 1, 3, None),
         (3, 4, 100, "1 of 4 clusters is empty"),
         (2, 4, 100, "2 of 4 clusters are empty"),  # exactly half is not collapsed
         (1, 4, 100, "collapsed: only 1 of 4"),
@@ -87,11 +81,8 @@ def test_the_latest_of_about_equals_is_selected() -> None:
     assert select([evaluation(1.0), evaluation(1.0 - 0.9 * slack)]) == 1
     assert select([evaluation(1.0), evaluation(1.0 - 1.1 * slack)]) == 0
     assert select([evaluation(0.2), evaluation(1.0), evaluation(0.5)]) == 1
-
-
-def test_selection_guards_against_a_late_collapse() -> None:
-    grows = [evaluation(x) for x in (0.3, 0.9, 1.3, 1.35, 1.34)]
-    assert select([*grows, evaluation(0.0), evaluation(0.0)]) == 4
+    collapses_late = [evaluation(x) for x in (0.3, 0.9, 1.3, 1.35, 1.34, 0.0, 0.0)]
+    assert select(collapses_late) == 4
 
 
 def test_selection_among_single_clusters() -> None:

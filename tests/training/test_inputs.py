@@ -110,19 +110,13 @@ def test_a_trained_model_takes_folders_and_files(folder: Path, archive: Path, tm
     [
         (np.ones((3, 5)), IMAGES, "this model takes images, not the embeddings in the input"),
         (np.ones((3, 4)), VECTORS, "the input has vectors of width 4; the model takes 5"),
-        (
-            np.zeros((3, 8, 8, 3), np.uint8),
-            VECTORS,
-            "takes embeddings of width 5, not the images",
-        ),
+        (np.zeros((3, 8, 8, 3), np.uint8), VECTORS, "takes embeddings of width 5, not the images"),
         ([Image.new("L", (8, 8))], VECTORS, "takes embeddings of width 5, not the images"),
         (["a.png"], VECTORS, "takes embeddings of width 5, not the images"),
-        (["a.png", "a.png"], VECTORS, "the image file a.png is given twice"),
         (np.ones((3, 8, 8, 3)), IMAGES, "image 0 is neither a PIL image nor an array"),
         ([Image.new("L", (8, 8)), "a.png"], IMAGES, "image 1 is neither a PIL image nor an array"),
         (np.ones(5), VECTORS, "must have shape"),
         ([], VECTORS, "there are no samples"),
-        (np.ones((0, 5)), VECTORS, "there are no samples"),
         ([[1.0] * 5, [2.0]], VECTORS, "neither images, image files nor embeddings"),
         ([{"a": 1}], VECTORS, "the input has vectors of width 1; the model takes 5"),
         (7, VECTORS, "several samples at a time, not one int"),
@@ -157,11 +151,8 @@ def test_views_follow_the_backbone() -> None:
         stored_size(VECTORS)
 
 
-def test_the_cache_is_the_users_own_unless_given() -> None:
+def test_the_cache_is_the_users_own_unless_a_path_or_a_text_names_another(tmp_path: Path) -> None:
     cache = Compute().cache
     assert cache is not None
     assert cache.name == "ucds"
-
-
-def test_a_text_names_the_folder_of_the_cache(tmp_path: Path) -> None:
     assert Compute(cache=str(tmp_path)).cache == tmp_path  # type: ignore[arg-type]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,51 +12,39 @@ import pytest
 import torch
 from PIL import Image
 from recording import Recorder
+from torch.utils.data import StackDataset
 
 from ucds import load
-from ucds.backbones import Backbone, build_backbone, identity_backbone
+from ucds.backbones import build_backbone, identity_backbone
 from ucds.errors import InputError
-from ucds.models import ClusteringModel
 from ucds.training.loaded import FEWEST_TO_CENTRE, Model
-from ucds.training.model_file import ModelCard, StoredModel
+from ucds.training.model_file import StoredModel
 from ucds.training.options import Compute
 
 K = 3
+EDGES = build_backbone("ucds/oriented_edges", weights="none", input_size=28)
 PIXELS = np.random.default_rng(0).integers(256, size=(4, 40, 40, 3), dtype=np.uint8)
 VECTORS = np.random.default_rng(1).normal(size=(6, 5)).astype(np.float32)
 
 
-def made(backbone: Backbone, cache: Path, **card: Any) -> Model:
-    model = ClusteringModel(
-        backbone,
-        K,
-        bottleneck_width=7,
-        unit_features=card.get("unit_features", False),
-        generator=torch.Generator().manual_seed(0),
-    ).eval()
-    values: dict[str, Any] = {"role": "target", "tune": "head", **card}
-    described = ModelCard(
-        name="run",
-        n_clusters=K,
-        bottleneck_width=7,
-        backbone=backbone.spec,
-        weights=backbone.weights,
-        domains=("a",),
-        stages=("learn",),
-        **values,
-    )
-    return Model(StoredModel.of(described, model, torch.full((1, K), 1 / K)), Compute("cpu", cache=cache))
+Make = Callable[..., Model]
 
 
 @pytest.fixture
-def of_vectors(tmp_path: Path) -> Model:
-    return made(identity_backbone(5), tmp_path / "cache")
+def made(stored_model: Callable[..., StoredModel], tmp_path: Path) -> Make:
+    """Make a model with a cache of its own."""
+    compute = Compute("cpu", cache=tmp_path / "cache")
+    return lambda backbone, **card: Model(stored_model(backbone, K, 7, domains=("a",), **card), compute)
+
+
+@pytest.fixture
+def of_vectors(made: Make) -> Model:
+    return made(identity_backbone(5))
 
 
 @pytest.fixture(params=["head", "full"])
-def of_images(tmp_path: Path, request: pytest.FixtureRequest) -> Model:
-    backbone = build_backbone("ucds/oriented_edges", weights="none", input_size=28)
-    return made(backbone, tmp_path / "cache", tune=request.param)
+def of_images(made: Make, request: pytest.FixtureRequest) -> Model:
+    return made(EDGES, tune=request.param)
 
 
 def test_images_on_their_way_through_the_encoder_are_counted(of_images: Model, of_vectors: Model) -> None:
@@ -88,17 +77,9 @@ def centred(vectors: np.ndarray, model: Model) -> np.ndarray:
     return np.asarray((unit - unit.mean(0)) @ weight.T @ state["prototypes"].numpy())
 
 
-class Labelled(torch.utils.data.Dataset[Any]):
+def labelled(items: Any) -> StackDataset[Any]:
     """A torch dataset of items with classes."""
-
-    def __init__(self, items: Any) -> None:
-        self.items = items
-
-    def __len__(self) -> int:
-        return len(self.items)
-
-    def __getitem__(self, position: int) -> Any:
-        return self.items[position], 0
+    return StackDataset(items, [0] * len(items))
 
 
 def test_the_answers_of_a_model_of_vectors_by_hand(of_vectors: Model) -> None:
@@ -118,9 +99,9 @@ def test_the_answers_of_a_model_of_vectors_by_hand(of_vectors: Model) -> None:
 @pytest.mark.parametrize("count", [FEWEST_TO_CENTRE - 1, FEWEST_TO_CENTRE, 5000])
 @pytest.mark.parametrize("recentres", [True, False])
 def test_many_samples_of_one_domain_are_seen_from_their_own_mean_if_the_model_gains(
-    count: int, recentres: bool, tmp_path: Path
+    count: int, recentres: bool, made: Make
 ) -> None:
-    model = made(identity_backbone(5), tmp_path, unit_features=True, recentres=recentres)
+    model = made(identity_backbone(5), unit_features=True, recentres=recentres)
     vectors = np.random.default_rng(2).normal(1, size=(count, 5)).astype(np.float32)
     data = model.open(vectors)
     plain, seen = model.outputs(data)[1], model.outputs(data, recentred=True)[1]
@@ -134,10 +115,9 @@ def test_many_samples_of_one_domain_are_seen_from_their_own_mean_if_the_model_ga
     np.testing.assert_array_equal(model.predict_proba(vectors), plain)  # the model itself is as it was
 
 
-def test_images_are_seen_from_the_mean_of_their_features(tmp_path: Path) -> None:
-    backbone = build_backbone("ucds/oriented_edges", weights="none", input_size=28)
+def test_images_are_seen_from_the_mean_of_their_features(made: Make) -> None:
     pixels = np.random.default_rng(3).integers(256, size=(FEWEST_TO_CENTRE, 28, 28, 3), dtype=np.uint8)
-    model = made(backbone, tmp_path / "cache", unit_features=True, recentres=True)
+    model = made(EDGES, unit_features=True, recentres=True)
     data = model.open(pixels)
     with torch.no_grad():
         features = model.stored.model.encoder.backbone(data.view.test(data.samples.read(np.arange(32))))
@@ -154,7 +134,7 @@ def test_folders_files_pictures_and_pixels(of_images: Model, tmp_path: Path) -> 
     pictures = [Image.fromarray(image) for image in PIXELS]
     np.testing.assert_allclose(expected.sum(1), 1, atol=1e-6)
     assert len(np.unique(expected[:, 0])) == 4
-    for source in (pictures, Labelled(pictures), Labelled(PIXELS), paths, [str(path) for path in paths]):
+    for source in (pictures, labelled(pictures), labelled(PIXELS), paths, [str(path) for path in paths]):
         np.testing.assert_allclose(of_images.predict_proba(source), expected, atol=1e-6)
     folder = of_images.predict_proba(tmp_path / "images")  # by name: 0/0, 0/2, 1/1, 1/3
     np.testing.assert_allclose(folder, expected[[0, 2, 1, 3]], atol=1e-5)
@@ -163,15 +143,12 @@ def test_folders_files_pictures_and_pixels(of_images: Model, tmp_path: Path) -> 
 
 
 def test_samples_of_another_kind_are_refused_by_every_answer(of_images: Model, of_vectors: Model) -> None:
-    images, vectors = (
-        r"^this model takes images, not .*$",
-        r"^this model takes embeddings of width 5, not .*$",
-    )
-    refused = [(of_images, images, source) for source in (VECTORS, Labelled(VECTORS))]
-    refused += [(of_vectors, vectors, source) for source in (PIXELS, Labelled(PIXELS), ".")]
-    for model, words, source in refused:
+    refused: list[tuple[Model, Any]] = [(of_images, VECTORS), (of_images, labelled(VECTORS))]
+    refused += [(of_vectors, source) for source in (PIXELS, labelled(PIXELS), ".")]
+    for model, source in refused:
+        words = "images" if model is of_images else "embeddings of width 5"
         for answer in (model.predict, model.transform):
-            with pytest.raises(InputError, match=words):
+            with pytest.raises(InputError, match=rf"^this model takes {words}, not .*$"):
                 answer(source)
 
 

@@ -7,7 +7,9 @@ import json
 import random
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,46 +24,21 @@ from ucds.backbones.spec import tensors_digest
 from ucds.choices import Role
 from ucds.errors import DamagedFileError, InputError, UserError
 from ucds.files import digest_of
-from ucds.models import ClusteringModel
-from ucds.training.model_file import (
-    FORMAT,
-    ModelCard,
-    StoredModel,
-    check_model,
-    load_model,
-    save_model,
-)
+from ucds.training.model_file import FORMAT, StoredModel, check_model, load_model, save_model
 from ucds.training.run_folder import MODEL_FILE
 
-
-def card_of(model: ClusteringModel, role: Role = "source", **changes: Any) -> ModelCard:
-    card = ModelCard(
-        role=role,
-        name="Klinik Süd",
-        n_clusters=model.n_clusters,
-        bottleneck_width=model.bottleneck_width,
-        backbone=model.spec,
-        weights="none (identity)",
-        domains=("a", "b"),
-        stages=("learn-source",),
-    )
-    return dataclasses.replace(card, **changes)
-
-
-def trained(unit_features: bool = False) -> ClusteringModel:
-    model = ClusteringModel(identity_backbone(5), 3, bottleneck_width=7, unit_features=unit_features)
-    model.train()(torch.randn(20, 5))  # running statistics of its own
-    return model
-
-
-def save(run: Path, model: ClusteringModel, proportions: torch.Tensor, **changes: Any) -> None:
-    save_model(run, StoredModel.of(card_of(model, **changes), model, proportions))
+MakeStored = Callable[..., StoredModel]
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Path:
-    model = trained()
-    save(tmp_path, model, torch.full((2, 3), 1 / 3))
+def make(stored_model: MakeStored) -> MakeStored:
+    """Make a model of vectors of width 5, with running statistics of its own."""
+    return partial(stored_model, identity_backbone(5), 3, 7, spread=True)
+
+
+@pytest.fixture
+def run(make: MakeStored, tmp_path: Path) -> Path:
+    save_model(tmp_path, make())
     return tmp_path
 
 
@@ -71,78 +48,63 @@ def rewrite(run: Path, tensors: dict[str, torch.Tensor] | None = None, **metadat
     tensors = load_file(path) if tensors is None else tensors
     with safe_open(path, framework="pt") as file:
         card = metadata.get("card") or file.metadata()["card"]
-    header = {
-        "format": FORMAT,
-        "card": card,
-        "digest": digest_of(card.encode(), tensors_digest(tensors).encode()),
-    }
-    kept = {name: value for name, value in (header | metadata).items() if value is not None}
-    save_file(tensors, path, metadata=kept)
+    digest = digest_of(card.encode(), tensors_digest(tensors).encode())
+    header = {"format": FORMAT, "card": card, "digest": digest} | metadata
+    save_file(tensors, path, metadata={name: value for name, value in header.items() if value is not None})
 
 
 @pytest.mark.parametrize("unit_features", [True, False])
-def test_model_card_and_proportions_survive(tmp_path: Path, unit_features: bool) -> None:
-    model = trained(unit_features=unit_features)
+def test_model_card_and_proportions_survive(make: MakeStored, tmp_path: Path, unit_features: bool) -> None:
     proportions = torch.tensor([[0.2, 0.3, 0.5], [1.0, 0.0, 0.0]])
-    card: dict[str, Any] = {"role": "target", "unit_features": unit_features, "tune": "head"}
-    save(tmp_path, model, proportions, **card)
-    stored = load_model(tmp_path)
-    assert stored.card == card_of(model, **card)
-    assert torch.equal(stored.proportions, proportions)
-    assert not stored.model.training
-    found = stored.model.state_dict()
-    assert found.keys() == model.state_dict().keys()
-    assert all(torch.equal(found[name], tensor) for name, tensor in model.state_dict().items())
+    stored = dataclasses.replace(
+        make(name="Klinik Süd", unit_features=unit_features), proportions=proportions
+    )
+    save_model(tmp_path, stored)
+    found = load_model(tmp_path)
+    assert found.card == stored.card
+    assert torch.equal(found.proportions, proportions)
+    assert not found.model.training
+    expected, state = stored.model.state_dict(), found.model.state_dict()
+    assert state.keys() == expected.keys()
+    assert all(torch.equal(state[name], tensor) for name, tensor in expected.items())
     inputs = 9 * torch.randn(4, 5)
-    assert torch.equal(stored.model(inputs).logits, model.eval()(inputs).logits)
+    assert torch.equal(found.model(inputs).logits, stored.model(inputs).logits)
 
 
-def test_a_network_is_rebuilt_from_its_name(tmp_path: Path) -> None:
-    backbone = build_backbone("resnet18", weights="none", input_size=32, seed=3)
-    model = ClusteringModel(backbone, 4, bottleneck_width=8).eval()
-    save(tmp_path, model, torch.ones(1, 4))
-    stored = load_model(tmp_path)
-    assert stored.model.spec == backbone.spec
+def test_a_network_is_rebuilt_from_its_name(stored_model: MakeStored, tmp_path: Path) -> None:
+    stored = stored_model(build_backbone("resnet18", weights="none", input_size=32, seed=3), 4, 8)
+    save_model(tmp_path, stored)
+    found = load_model(tmp_path)
+    assert found.model.spec == stored.backbone.spec
     images = torch.randn(2, 3, 32, 32)
-    assert torch.equal(stored.model(images).logits, model(images).logits)
+    assert torch.equal(found.model(images).logits, stored.model(images).logits)
 
 
-def test_a_module_of_ones_own_is_asked_for(tmp_path: Path) -> None:
-    model = ClusteringModel(module_backbone(nn.Linear(5, 6), 6), 3, bottleneck_width=7).eval()
-    save(tmp_path, model, torch.ones(1, 3))
+def test_a_module_of_ones_own_is_asked_for(stored_model: MakeStored, tmp_path: Path) -> None:
+    stored = stored_model(module_backbone(nn.Linear(5, 6), 6), 3, 7)
+    save_model(tmp_path, stored)
     with pytest.raises(UserError, match="a module of your own"):
         load_model(tmp_path)
-    stored = load_model(tmp_path, backbone=module_backbone(nn.Linear(5, 6), 6))
+    found = load_model(tmp_path, backbone=module_backbone(nn.Linear(5, 6), 6))
     inputs = torch.randn(4, 5)
-    assert torch.equal(stored.model(inputs).logits, model(inputs).logits)
-
-
-def test_loading_leaves_the_global_generator_alone_and_is_the_same_every_time(run: Path) -> None:
-    torch.manual_seed(0)
-    first = load_model(run).model.prototypes
-    torch.manual_seed(1)
-    assert torch.equal(load_model(run).model.prototypes, first)
+    assert torch.equal(found.model(inputs).logits, stored.model(inputs).logits)
 
 
 @pytest.mark.parametrize(("role", "wanted"), [("source", "target"), ("target", "source")])
-def test_the_wrong_side_is_refused(tmp_path: Path, role: Role, wanted: Role) -> None:
-    model = trained()
-    save(tmp_path, model, torch.ones(1, 3), role=role)
+def test_the_wrong_side_is_refused(make: MakeStored, tmp_path: Path, role: Role, wanted: Role) -> None:
+    save_model(tmp_path, make(role=role))
     with pytest.raises(UserError, match=f"holds a model of role '{role}', and only one of role '{wanted}'"):
         load_model(tmp_path, role=wanted)
     assert load_model(tmp_path, role=role).card.role == role
 
 
-def test_an_unfinished_run_and_no_run_are_told_apart(tmp_path: Path) -> None:
+def test_an_unfinished_run_no_run_and_a_folder_in_its_place_are_told_apart(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "absent"):
         with pytest.raises(InputError, match="is not a run folder: it holds no model.safetensors"):
             load_model(path)
     (tmp_path / "run.json").write_text("{}")
     with pytest.raises(UserError, match="is not finished: take it up again with --resume"):
         load_model(tmp_path)
-
-
-def test_a_folder_in_its_place_is_refused(tmp_path: Path) -> None:
     (tmp_path / MODEL_FILE).mkdir()
     with pytest.raises(DamagedFileError, match="is not readable .Is a directory"):
         load_model(tmp_path)
@@ -195,27 +157,24 @@ def test_tensors_that_do_not_fit_the_card_are_refused(run: Path) -> None:
 
 def test_a_file_with_any_bit_changed_is_refused_or_equal(run: Path) -> None:
     path = run / MODEL_FILE
-    whole, before = path.read_bytes(), load_file(path)
+    whole, before, card = path.read_bytes(), load_file(path), load_model(run).card
     generator = random.Random(0)
     for place in [*range(0, 40), *(generator.randrange(len(whole)) for _ in range(160))]:
         changed = whole[place] ^ 1 << generator.randrange(8)
         path.write_bytes(whole[:place] + bytes([changed]) + whole[place + 1 :])
         with suppress(DamagedFileError):
             found = load_model(run)
-            assert found.card == card_of(found.model)
+            assert found.card == card
             state = found.model.state_dict()
             assert all(torch.equal(state[name], before[f"model.{name}"]) for name in state)
 
 
 def test_a_model_that_is_not_finite_is_neither_written_nor_read(run: Path) -> None:
-    tensors = load_file(run / MODEL_FILE)
-    model = trained()
+    tensors, stored = load_file(run / MODEL_FILE), load_model(run)
     with torch.no_grad():
-        model.prototypes[1, 2] = torch.nan
-    with pytest.raises(
-        InputError, match=r"the model is not written: model\.prototypes holds NaN or infinity"
-    ):
-        save(run, model, torch.full((2, 3), 1 / 3))
+        stored.head.prototypes[1, 2] = torch.nan
+    with pytest.raises(InputError, match=r"is not written: model\.prototypes holds NaN or infinity"):
+        save_model(run, stored)
     assert load_file(run / MODEL_FILE).keys() == tensors.keys()
     tensors["model.encoder.bottleneck.norm.running_var"][0] = torch.inf
     rewrite(run, tensors)
@@ -248,9 +207,10 @@ def test_an_edited_card_is_refused_in_one_line(run: Path, changes: dict[str, Any
     assert "\n" not in str(error.value)
 
 
-def test_the_libraries_of_networks_are_not_loaded_for_weights_that_are_known(tmp_path: Path) -> None:
-    backbone = build_backbone("resnet18", weights="none", input_size=32)
-    save(tmp_path, ClusteringModel(backbone, 4, bottleneck_width=8).eval(), torch.ones(1, 4))
+def test_the_libraries_of_networks_are_not_loaded_for_weights_that_are_known(
+    stored_model: MakeStored, tmp_path: Path
+) -> None:
+    save_model(tmp_path, stored_model(build_backbone("resnet18", weights="none", input_size=32), 4, 8))
     code = (
         "import sys; from pathlib import Path; from ucds.training.model_file import load_model, save_model\n"
         "stored = load_model(Path(sys.argv[1])); stored.backbone.digest\n"

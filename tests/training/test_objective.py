@@ -25,11 +25,6 @@ def batch(n: int, width: int = 6, n_clusters: int = 4, seed: int = 0) -> tuple[T
     return torch.randn(n, width, generator=generator), torch.randn(width, n_clusters, generator=generator)
 
 
-def test_proportions_start_uniform() -> None:
-    transport = PrototypeTransport(3, 5, PCDSettings(), CPU)
-    assert torch.equal(transport.proportions, torch.full((3, 5), 0.2))
-
-
 def test_domains_of_unequal_size_are_as_if_each_were_alone() -> None:
     """Eq. 1 is a mean over domains; Eq. 2 is each domain's own."""
     features, prototypes = batch(8)
@@ -50,7 +45,7 @@ def test_domains_of_unequal_size_are_as_if_each_were_alone() -> None:
 
 
 def test_update_by_hand() -> None:
-    transport = PrototypeTransport(1, 2, PCDSettings(), CPU)
+    transport = PrototypeTransport(1, 2, PCDSettings(), CPU)  # with uniform proportions
     logits = torch.tensor([[2.0, 0.0], [0.0, 0.0]])
     posterior = torch.tensor([[torch.e**2 / (1 + torch.e**2), 1 / (1 + torch.e**2)], [0.5, 0.5]])
     transport.update_proportions(logits, (2,), sample_weights((2,)), 0.9)
@@ -104,7 +99,6 @@ def test_state_survives() -> None:
     transport.update_proportions(torch.randn(4, 4), (2, 2), sample_weights((2, 2)), 0.1)
     other.load({name: tensor.clone() for name, tensor in transport.tensors().items()})
     assert torch.equal(other.proportions, transport.proportions)
-    assert transport.tensors().keys() == {"proportions"}
 
 
 def stage(settings: PCDSettings, prototypes: Tensor) -> tuple[Any, list[Tensor]]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import re
 import sys
+from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 from recording import Recorder
@@ -12,95 +14,77 @@ from recording import Recorder
 from ucds.training.progress import STARTING, WORKING, Bar, Lines, Quiet, end_bar, terminal_reporter, told_to
 
 
-class Clock:
-    """Takes the place of the module ``time``; the test says how time goes by."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
+def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """Takes the place of the module ``time``; the test says how time goes by."""
+    clock = SimpleNamespace(now=0.0, monotonic=lambda: clock.now)
     monkeypatch.setattr("ucds.training.progress.time", clock)
     return clock
 
 
-def lines_of(
-    steps: range,
-    total: int,
-    capsys: pytest.CaptureFixture[str],
-    clock: Clock,
-    done: int = 0,
-    each: float = 1.0,
-) -> list[str]:
+LinesOf = Callable[..., list[str]]
+
+
+@pytest.fixture
+def lines_of(capsys: pytest.CaptureFixture[str], clock: SimpleNamespace) -> LinesOf:
     """Lines about steps of which each takes some seconds."""
-    reporter = Lines()
-    reporter.begin("stage", total, done)
-    for step in steps:
-        clock.now += each
-        reporter.advance(step, {"loss": 0.123456, "clusters": 4})
-    reporter.end()
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    return captured.err.splitlines()
+
+    def told(steps: range, total: int, done: int = 0, each: float = 1.0) -> list[str]:
+        reporter = Lines()
+        reporter.begin("stage", total, done)
+        for step in steps:
+            clock.now += each
+            reporter.advance(step, {"loss": 0.123456, "clusters": 4})
+        reporter.end()
+        captured = capsys.readouterr()
+        assert captured.out == ""
+        return captured.err.splitlines()
+
+    return told
 
 
-def test_lines_come_about_ten_times(capsys: pytest.CaptureFixture[str], clock: Clock) -> None:
-    lines = lines_of(range(1, 1001), 1000, capsys, clock, each=0.06)
+def test_lines_come_about_ten_times(lines_of: LinesOf) -> None:
+    lines = lines_of(range(1, 1001), 1000, each=0.06)
     assert [line.split()[1] for line in lines] == [f"{i}00/1000" for i in range(1, 11)]
     assert re.fullmatch(r"stage 100/1000 loss 0\.1235 clusters 4 \(\d+ s left\)", lines[0])
     assert lines[-1].endswith("(0 s left)")
 
 
 @pytest.mark.parametrize("total", [1, 2, 3, 9, 10, 11, 37])
-def test_the_last_step_is_always_told_and_never_more_than_eleven(
-    total: int, capsys: pytest.CaptureFixture[str], clock: Clock
-) -> None:
-    lines = lines_of(range(1, total + 1), total, capsys, clock)
+def test_the_last_step_is_always_told_and_never_more_than_eleven(total: int, lines_of: LinesOf) -> None:
+    lines = lines_of(range(1, total + 1), total)
     assert lines[-1].startswith(f"stage {total}/{total} ")
     assert len(lines) == min(total, len(lines)) <= 11
 
 
-def test_a_log_file_gets_one_line_about_quick_work(capsys: pytest.CaptureFixture[str], clock: Clock) -> None:
-    assert lines_of(range(1, 9), 8, capsys, clock, each=0.1) == [
-        "stage 8/8 loss 0.1235 clusters 4 (0 s left)"
-    ]
+def test_a_log_file_gets_one_line_about_quick_work(lines_of: LinesOf) -> None:
+    assert lines_of(range(1, 9), 8, each=0.1) == ["stage 8/8 loss 0.1235 clusters 4 (0 s left)"]
 
 
-def test_a_resumed_piece_goes_on_where_it_was(capsys: pytest.CaptureFixture[str], clock: Clock) -> None:
-    lines = lines_of(range(51, 101), 100, capsys, clock, done=50)
+def test_a_resumed_piece_goes_on_where_it_was(lines_of: LinesOf) -> None:
+    lines = lines_of(range(51, 101), 100, done=50)
     assert [line.split()[1] for line in lines] == ["60/100", "70/100", "80/100", "90/100", "100/100"]
+    assert lines[0].endswith("(40 s left)")  # ten steps in ten seconds, forty to go
 
 
-def test_time_left_counts_only_what_was_done_now(capsys: pytest.CaptureFixture[str], clock: Clock) -> None:
-    reporter = Lines()
-    reporter.begin("stage", 100, 50)
-    clock.now = 20.0
-    reporter.advance(60, {})  # ten steps in twenty seconds, forty to go
-    assert "(80 s left)" in capsys.readouterr().err
-
-
-def test_long_work_is_told_of_before_a_tenth_is_done(
-    capsys: pytest.CaptureFixture[str], clock: Clock
-) -> None:
+def test_long_work_is_told_of_before_a_tenth_is_done(lines_of: LinesOf) -> None:
     """Six steps in 3 seconds: 994 more take 497 seconds."""
-    assert lines_of(range(1, 21), 1000, capsys, clock, each=0.5) == [
-        "stage 6/1000 loss 0.1235 clusters 4 (497 s left)"
-    ]
+    assert lines_of(range(1, 21), 1000, each=0.5) == ["stage 6/1000 loss 0.1235 clusters 4 (497 s left)"]
 
 
-def drawn_on_a_terminal(monkeypatch: pytest.MonkeyPatch, **environment: str) -> str:
-    """What a bar draws for a stage with many figures, on a terminal of 80 columns."""
+def terminal(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
+    """Put a terminal of 80 columns in place of the standard error."""
     screen = io.StringIO()
     monkeypatch.setattr(screen, "isatty", lambda: True, raising=False)
     monkeypatch.setattr(sys, "stderr", screen)
-    for name, value in {"COLUMNS": "80", "TERM": "xterm-256color", **environment}.items():
-        monkeypatch.setenv(name, value)
-    bar = Bar()
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    return screen
+
+
+def drawn_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> str:
+    """What a bar draws for a stage with many figures."""
+    screen, bar = terminal(monkeypatch), Bar()
     bar.begin("refine-target", 123_456, 100_000)
     bar.advance(123_000, dict.fromkeys(("transport", "information", "mixing", "clusters"), 0.123456))
     bar.end()
@@ -117,16 +101,13 @@ def test_a_bar_fits_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_colours_are_left_out_where_they_are_not_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
     coloured = re.compile(r"\x1b\[[0-9;]*3[0-9]")
     assert coloured.search(drawn_on_a_terminal(monkeypatch))
-    assert not coloured.search(drawn_on_a_terminal(monkeypatch, NO_COLOR="1"))
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert not coloured.search(drawn_on_a_terminal(monkeypatch))
 
 
 def test_the_terminal_of_a_command_is_never_still(monkeypatch: pytest.MonkeyPatch) -> None:
     """A moving bar fills the time before, between and after pieces of work, until a result is printed."""
-    screen = io.StringIO()
-    monkeypatch.setattr(screen, "isatty", lambda: True, raising=False)
-    monkeypatch.setattr(sys, "stderr", screen)
-    monkeypatch.setenv("TERM", "xterm")
-    bar = Bar(command=True)
+    screen, bar = terminal(monkeypatch), Bar(command=True)
     bar.begin(STARTING, 0)
     assert STARTING in screen.getvalue()
     bar.begin("decode images", 2)

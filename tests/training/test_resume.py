@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import os
 import signal
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from killing import run_and_kill
 from PIL import Image
 from safetensors.numpy import load_file
 
+from ucds.labels.cluster_labels import ClusterLabels
 from ucds.training.run_folder import RunFolder
 
 PROCESSES = multiprocessing.get_context("forkserver")
@@ -26,25 +28,17 @@ SETTINGS = {
 }
 
 
-def write_labels(folder: Path, ids: list[str], labels: list[int]) -> None:
-    content = {"format": "ucds-labels/1", "provider": "test", "n_clusters": 5, "ids": ids, "labels": labels}
-    (folder / "labels.json").write_text(json.dumps(content))
+def write_labels(folder: Path, ids: Iterable[str], labels: np.ndarray) -> None:
+    ClusterLabels(tuple(ids), labels, 5, "test").save(folder / "labels.json")
 
 
 @pytest.fixture(scope="module")
-def embeddings(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def embeddings(tmp_path_factory: pytest.TempPathFactory, blobs: Callable[..., Any]) -> Path:
     folder = tmp_path_factory.mktemp("embeddings")
-    rng = np.random.default_rng(0)
-    centres = rng.normal(size=(5, 12))
-    domains = {}
-    for name, n in (("east", 150), ("north", 90), ("west", 130)):
-        noise = rng.normal(size=(n, 12))
-        domains[name] = (centres[rng.integers(5, size=n)] + 0.4 * noise + rng.normal(size=12)).astype(
-            np.float32
-        )
+    domains = blobs({"east": 150, "north": 90, "west": 130}, n_clusters=5, width=12)
     np.savez(folder / "source.npz", east=domains["east"], north=domains["north"])
     np.save(folder / "target.npy", domains["west"])
-    write_labels(folder, [str(i) for i in range(130)], rng.integers(5, size=130).tolist())
+    write_labels(folder, map(str, range(130)), np.random.default_rng(0).integers(5, size=130))
     return folder
 
 
@@ -59,7 +53,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
             pixels = rng.integers(160, size=(40, 40, 3), dtype=np.uint8)
             pixels[4 * (i % 5) : 4 * (i % 5) + 20, 10:30] += 80
             Image.fromarray(pixels).save(folder / domain / f"{i:02d}.png")
-    write_labels(folder, [f"{i:02d}.png" for i in range(24)], [i % 5 for i in range(24)])
+    write_labels(folder, [f"{i:02d}.png" for i in range(24)], np.arange(24) % 5)
     return folder
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -43,10 +43,8 @@ def network() -> ClusteringModel:
 def opened(
     path: Path | None = None, reporter: Reporter | None = None, **options: Any
 ) -> Session[PCDSettings]:
-    folder = None if path is None else RunFolder(path)
-    return Session(
-        Runtime(Compute("cpu", cache=None, reporter=reporter or Quiet()), folder=folder, **options), SETTINGS
-    )
+    compute = Compute("cpu", cache=None, reporter=reporter or Quiet())
+    return Session(Runtime(compute, folder=path and RunFolder(path), **options), SETTINGS)
 
 
 def started(session: Session[PCDSettings], model: ClusteringModel, **options: Any) -> Stage:
@@ -59,15 +57,6 @@ def train(stage: Stage, each: Callable[[Step], None] = lambda step: None) -> Sta
         each(step)
         stage.update(information=mutual_information_loss(stage.forward(step.inputs).logits))
     return stage.result()
-
-
-@pytest.fixture
-def several_threads() -> Iterator[int]:
-    """The number of threads that PyTorch has during the test."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(3)
-    yield 3
-    torch.set_num_threads(before)
 
 
 def test_it_has_the_steps_and_evaluations_of_its_settings() -> None:
@@ -105,17 +94,14 @@ def test_other_samples_may_be_evaluated() -> None:
     assert [len(evaluation.labels) for evaluation in result.evaluations] == [5] * 3
 
 
-def test_a_finished_stage_yields_no_steps() -> None:
+def test_a_finished_stage_yields_no_steps_and_an_unfinished_one_has_no_result() -> None:
     session = opened()
+    with pytest.raises(RuntimeError, match="stage stage is not finished"):
+        started(session, network()).result()
     result = train(started(session, network()))
     again = started(session, network())
     assert list(again.steps()) == []
     assert again.result() is result
-
-
-def test_an_unfinished_stage_has_no_result() -> None:
-    with pytest.raises(RuntimeError, match="stage stage is not finished"):
-        started(opened(), network()).result()
 
 
 @pytest.mark.parametrize("moment", [1, 4, 11])
