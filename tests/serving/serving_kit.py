@@ -32,6 +32,14 @@ from ucds.training.model_file import ModelCard, StoredModel, save_model
 WIDTH = 4
 K = 12
 NPY = {"Content-Type": "application/x-npy"}
+SMALL = (
+    "waste-seconds=1000000",
+    "max-batch=20",
+    "max-image-bytes=200000",
+    "max-image-pixels=1000000",
+    "max-request-bytes=1000000",
+)
+"""Limits that hostile requests exceed easily."""
 
 
 class FakeLabeller:
@@ -103,6 +111,10 @@ class Service:
         body: Any = {"content": npy(samples), "headers": NPY} if is_rows else {"files": files(*samples)}
         with self.client(key) as client:
             return client.post(path, **body)
+
+    def info(self, key: str | None = None) -> dict[str, Any]:
+        with self.client(key) as client:
+            return dict(client.get("/v1/info").json())
 
     def figure(self, name: str) -> float:
         """The value of one figure of the operator's page."""
@@ -206,15 +218,21 @@ def files(*contents: bytes, name: str = "images") -> list[tuple[str, tuple[str, 
     return [(name, (f"{i}.bin", content)) for i, content in enumerate(contents)]
 
 
-def make_run(folder: Path, backbone: Backbone | None = None, role: Any = "source", k: int = K) -> Path:
-    """A finished run with a random model."""
+def random_model(
+    backbone: Backbone | None = None, name: str = "small", role: Any = "source", *, recentres: bool = False
+) -> StoredModel:
     torch.manual_seed(0)
     backbone = backbone or identity_backbone(WIDTH)
-    model = ClusteringModel(backbone, k)
-    width = model.prototypes.shape[0]
-    card = ModelCard(role, folder.name, k, width, backbone.spec, backbone.weights, ("a",), ("source",))
+    model = ClusteringModel(backbone, K, unit_features=recentres).eval()
+    names = ("a",), ("source",)
+    card = ModelCard(role, name, K, 256, backbone.spec, backbone.weights, *names, recentres=recentres)
+    return StoredModel.of(card, model, torch.full((1, K), 1 / K))
+
+
+def make_run(folder: Path, backbone: Backbone | None = None, role: Any = "source") -> Path:
+    """A finished run with a random model."""
     folder.mkdir(parents=True, exist_ok=True)
-    save_model(folder, StoredModel.of(card, model, torch.full((1, k), 1 / k)))
+    save_model(folder, random_model(backbone, folder.name, role))
     return folder
 
 
