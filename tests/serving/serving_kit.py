@@ -103,7 +103,7 @@ class Service:
     def client(self, key: str | None = None, **options: Any) -> httpx.Client:
         shown = key or self.key
         headers = {"Authorization": f"Bearer {shown}"} if shown else {}
-        return httpx.Client(base_url=self.url, headers=headers, timeout=30, verify=False, **options)
+        return httpx.Client(base_url=self.url, headers=headers, timeout=120, verify=False, **options)
 
     def ask(self, *samples: Any, key: str | None = None, path: str = "/v1/labels") -> httpx.Response:
         """The answer to a request with image files, or with rows of embeddings."""
