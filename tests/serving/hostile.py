@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import random
-import socket
 import struct
 import zlib
 from collections.abc import Callable
-from urllib.parse import urlsplit
 
 import numpy as np
-from serving_kit import Service, npy, picture, vector
+from serving_kit import MULTIPART, npy, picture, vector
 
 Request = tuple[bytes, dict[str, str]]
-
-MULTIPART = {"Content-Type": "multipart/form-data; boundary=b"}
 
 
 def multipart(*contents: bytes, name: str = "images", end: bytes = b"--b--\r\n") -> bytes:
@@ -153,29 +149,3 @@ def mutations(seed: int) -> Callable[[], Request]:
         return bytes(body), MULTIPART
 
     return next_request
-
-
-def connect(service: Service) -> socket.socket:
-    parts = urlsplit(service.url)
-    return socket.create_connection((str(parts.hostname), parts.port or 80), timeout=10)
-
-
-def head(key: str | None, *lines: str, type_: str = MULTIPART["Content-Type"]) -> bytes:
-    """The first lines of a request with a key."""
-    words = ["POST /v1/labels HTTP/1.1", "Host: service", f"Authorization: Bearer {key}"]
-    return ("\r\n".join([*words, f"Content-Type: {type_}", *lines]) + "\r\n\r\n").encode()
-
-
-def answer_to(service: Service, *pieces: bytes) -> bytes:
-    """What comes back on a bare connection until the other side closes it, or says nothing for 3 seconds."""
-    with connect(service) as connection:
-        connection.settimeout(3)
-        received = b""
-        try:
-            for piece in pieces:
-                connection.sendall(piece)
-            while data := connection.recv(65536):
-                received += data
-        except (ConnectionError, TimeoutError):
-            pass
-    return received

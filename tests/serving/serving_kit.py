@@ -13,6 +13,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import numpy as np
@@ -32,6 +33,7 @@ from ucds.training.model_file import ModelCard, StoredModel, save_model
 WIDTH = 4
 K = 12
 NPY = {"Content-Type": "application/x-npy"}
+MULTIPART = {"Content-Type": "multipart/form-data; boundary=b"}
 SMALL = (
     "waste-seconds=1000000",
     "max-batch=20",
@@ -216,6 +218,34 @@ def picture(label: int, form: str = "PNG", side: int = 40, serial: int = 0) -> b
 
 def files(*contents: bytes, name: str = "images") -> list[tuple[str, tuple[str, bytes]]]:
     return [(name, (f"{i}.bin", content)) for i, content in enumerate(contents)]
+
+
+def connect(service: Service) -> socket.socket:
+    parts = urlsplit(service.url)
+    return socket.create_connection((str(parts.hostname), parts.port or 80), timeout=10)
+
+
+def head(
+    key: str | None, *lines: str, host: str = "service", type_: str = MULTIPART["Content-Type"]
+) -> bytes:
+    """The first lines of a request with a key."""
+    words = ["POST /v1/labels HTTP/1.1", f"Host: {host}", f"Authorization: Bearer {key}"]
+    return ("\r\n".join([*words, f"Content-Type: {type_}", *lines]) + "\r\n\r\n").encode()
+
+
+def answer_to(service: Service, *pieces: bytes) -> bytes:
+    """What comes back on a bare connection until the other side closes it, or says nothing for 3 seconds."""
+    with connect(service) as connection:
+        connection.settimeout(3)
+        received = b""
+        try:
+            for piece in pieces:
+                connection.sendall(piece)
+            while data := connection.recv(65536):
+                received += data
+        except (ConnectionError, TimeoutError):
+            pass
+    return received
 
 
 def random_model(

@@ -15,26 +15,19 @@ import httpx
 import label_service
 import numpy as np
 import pytest
-from hostile import (
-    MULTIPART,
-    Request,
-    answer_to,
-    bad_arrays,
-    bad_requests,
-    connect,
-    head,
-    header,
-    multipart,
-    mutations,
-)
+from hostile import Request, bad_arrays, bad_requests, header, multipart, mutations
 from serving_kit import (
+    MULTIPART,
     NPY,
     SMALL,
     FakeImageLabeller,
     FakeLabeller,
     Service,
+    answer_to,
     children,
+    connect,
     files,
+    head,
     make_run,
     npy,
     picture,
