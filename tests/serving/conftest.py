@@ -10,6 +10,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # for `serving_kit`, whichever way pytest imports
 
+from ledger_kit import Provider
 from postgres import postgresql
 from serving_kit import SMALL, FakeImageLabeller, FakeLabeller, Service, running
 
@@ -26,11 +27,12 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
 
 
 @pytest.fixture
-def signer(ledger: Ledger, tmp_path: Path) -> Signer:
-    """Key that signs what the ledger says."""
-    made = Signer.open(tmp_path / "key.pem")
-    ledger.set_signer(made.public)
-    return made
+def provider(ledger: Ledger, tmp_path: Path) -> Iterator[Provider]:
+    signer = Signer.open(tmp_path / "key.pem")
+    ledger.set_signer(signer.public)
+    made = Provider(ledger, signer, tmp_path)
+    yield made
+    made.ledger.close()
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,13 @@ from sqlalchemy import Connection, create_engine, select
 from ucds.labels.journal import Journal, KeptReceipt
 from ucds.labels.wire import Calibration, ServiceInfo, answers_digest
 from ucds.serving import log
+from ucds.serving.checkpoints import Snapshots
 from ucds.serving.database import ledger_url
 from ucds.serving.keys import Key
 from ucds.serving.ledger import Answers, Ledger
 from ucds.serving.log import Entry
 from ucds.serving.signing import Signer
+from ucds.serving.verify import Verdict, verify
 
 MODELS = ("a" * 32, "b" * 32)
 
@@ -98,6 +101,48 @@ def rewrite(connection: Connection) -> None:
         connection.execute(log.log.update().filter_by(number=entry.number).values(hash=last))
 
 
+@dataclass
+class Provider:
+    """A ledger with its signer, and what is kept elsewhere: checkpoints, and the receipts of a client."""
+
+    ledger: Ledger
+    signer: Signer
+    folder: Path
+
+    @property
+    def marks(self) -> Path:
+        return self.folder / "marks"
+
+    @property
+    def receipts(self) -> Path:
+        return self.folder / "receipts"
+
+    def snapshots(self, **options: Any) -> Snapshots:
+        return Snapshots(self.ledger, self.signer, self.marks, **options)
+
+    def keep(self, key: Key, *numbers: int) -> None:
+        """Ask, and keep the receipt as a client does."""
+        receipt = charge(self.ledger, key, *numbers).receipt(self.signer, MODELS[0])
+        # No more than a journal looks at.
+        info = ServiceInfo.model_construct(
+            model="fake", model_digest=MODELS[0], n_clusters=12, signer=self.signer.public
+        )
+        with Journal(self.receipts, url="http://127.0.0.1", info=info) as journal:
+            journal.add(KeptReceipt(receipt=receipt, labels={content(number).hex(): 1 for number in numbers}))
+
+    def restore(self, number: int) -> None:
+        """Set the ledger back to an entry, as from an old backup, and open it again."""
+        self.ledger.close()
+        with behind(self.folder) as connection:
+            set_back(connection, number)
+        self.ledger = Ledger(self.folder)
+
+    def verify(self) -> Verdict:
+        """Check the ledger by all that is kept elsewhere."""
+        receipts = [self.receipts] if self.receipts.exists() else []
+        return verify(self.folder, checkpoints=[self.marks], receipts=receipts)
+
+
 def set_back(connection: Connection, number: int) -> None:
     """Remove all entries after one, and their answers."""
     connection.execute(log.log.delete().where(log.log.c.number > number))
@@ -107,14 +152,3 @@ def set_back(connection: Connection, number: int) -> None:
 def rows(connection: Connection, table: Any) -> list[dict[str, Any]]:
     ordered = select(table).order_by(*table.primary_key)
     return [dict(row) for row in connection.execute(ordered).mappings()]
-
-
-def keep(path: Path, ledger: Ledger, signer: Signer, key: Key, *numbers: int) -> None:
-    """Ask, and keep the receipt as a client does."""
-    receipt = charge(ledger, key, *numbers).receipt(signer, MODELS[0])
-    # No more than a journal looks at.
-    info = ServiceInfo.model_construct(
-        model="fake", model_digest=MODELS[0], n_clusters=12, signer=signer.public
-    )
-    with Journal(path, url="http://127.0.0.1", info=info) as journal:
-        journal.add(KeptReceipt(receipt=receipt, labels={content(number).hex(): 1 for number in numbers}))

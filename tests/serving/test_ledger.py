@@ -21,7 +21,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from ledger_kit import MODELS, behind, charge, content, keep, make_key, used
+from ledger_kit import MODELS, Provider, behind, charge, content, make_key, used
 from postgres import postgresql
 from serving_kit import FakeLabeller, K, running, vector, wait_until
 from sqlalchemy import event
@@ -343,11 +343,12 @@ def test_the_ledger_grows_as_the_documentation_says(tmp_path: Path) -> None:
     assert 380 < (many - few) / 100 - each_sample < 520
 
 
-def test_the_answers_of_a_revoked_key_are_forgotten(ledger: Ledger, signer: Signer, tmp_path: Path) -> None:
-    key, other, receipts = make_key(ledger), make_key(ledger, name="bert"), tmp_path / "receipts"
+def test_the_answers_of_a_revoked_key_are_forgotten(provider: Provider) -> None:
+    ledger = provider.ledger
+    key, other = make_key(ledger), make_key(ledger, name="bert")
     told = Calibration(samples=40, digest="0" * 32)
     ledger.calibrate(key, MODELS[1], told, np.ones(3, np.float32))
-    keep(receipts, ledger, signer, key, 1, 2)
+    provider.keep(key, 1, 2)
     charge(ledger, other, 1)
     with pytest.raises(InputError, match="revoke it first"):
         ledger.forget_key("anna")
@@ -355,9 +356,9 @@ def test_the_answers_of_a_revoked_key_are_forgotten(ledger: Ledger, signer: Sign
     assert ledger.forget_key("anna") == 2
     with pytest.raises(InputError, match="no answers"):
         ledger.forget_key("anna")
-    ledger.take_snapshot(signer)
-    assert verify(tmp_path, receipts=[receipts]).faults == ()
-    with behind(tmp_path) as connection:
+    provider.snapshots().close()
+    assert provider.verify().faults == ()
+    with behind(provider.folder) as connection:
         assert len(list(log.answers_of(connection, range(20)))) == 1
     assert ledger.list_keys()[0].use(MODELS[1]).vector is None
     assert ledger.find_answers(other, MODELS[0], [content(1)]).labels == {content(1): 1}
