@@ -223,7 +223,7 @@ def test_clients_do_not_notice_a_replica_that_is_killed_behind_nginx(tmp_path: P
             _, victim = map(start, replicas)
             upstreams = [f"127.0.0.1:{one}" for one in replicas]
             proxy = stack.enter_context(nginx_before(tmp_path, *upstreams))
-            clients.verify, clients.url = str(proxy.certificate), f"https://localhost:{proxy.port}"
+            clients.trusted, clients.url = proxy.trusted, f"https://localhost:{proxy.port}"
             for _ in range(5):
                 clients.wait_for(60)
                 victim.kill()

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from sqlalchemy import Connection, create_engine, select
+from sqlalchemy import Connection, create_engine
 
 from ucds.labels.journal import Journal, KeptReceipt
 from ucds.labels.wire import Calibration, ServiceInfo, answers_digest
@@ -147,8 +147,3 @@ def set_back(connection: Connection, number: int) -> None:
     """Remove all entries after one, and their answers."""
     connection.execute(log.log.delete().where(log.log.c.number > number))
     connection.execute(log.answers.delete().where(log.answers.c.entry > number))
-
-
-def rows(connection: Connection, table: Any) -> list[dict[str, Any]]:
-    ordered = select(table).order_by(*table.primary_key)
-    return [dict(row) for row in connection.execute(ordered).mappings()]

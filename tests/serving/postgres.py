@@ -62,14 +62,4 @@ def _unprivileged() -> pwd.struct_passwd | None:
 
 def _run(user: pwd.struct_passwd | None, *command: str | Path) -> None:
     who = {} if user is None else {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
-    done = subprocess.run(
-        [str(word) for word in command],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        cwd="/",
-        text=True,
-        timeout=60,
-        **who,  # type: ignore[call-overload]
-    )
-    if done.returncode:
-        raise RuntimeError(f"{command[0]}: {done.stderr}")
+    subprocess.run(command, stdout=subprocess.DEVNULL, cwd="/", timeout=60, check=True, **who)  # type: ignore[call-overload]

@@ -95,11 +95,10 @@ class FakeImageLabeller(FakeLabeller):
 
 @dataclass
 class Service:
-    """A service that runs: its address, the operator's, its ledger, and the key that clients show."""
+    """A service that runs: its address, the operator's, and the key that clients show."""
 
     url: str
-    ops: str
-    ledger: Ledger
+    ops: str = ""
     key: str | None = None
 
     def client(self, key: str | None = None, **options: Any) -> httpx.Client:
@@ -149,7 +148,7 @@ def running(
             listen(service, **told)
 
     with in_thread(serve) as url:
-        yield Service(url, f"http://{host}:{port}", ledger)
+        yield Service(url, f"http://{host}:{port}")
 
 
 def free_port() -> int:
@@ -216,8 +215,8 @@ def picture(label: int, form: str = "PNG", side: int = 40, serial: int = 0) -> b
     return buffer.getvalue()
 
 
-def files(*contents: bytes, name: str = "images") -> list[tuple[str, tuple[str, bytes]]]:
-    return [(name, (f"{i}.bin", content)) for i, content in enumerate(contents)]
+def files(*contents: bytes) -> list[tuple[str, tuple[str, bytes]]]:
+    return [("images", (f"{i}.bin", content)) for i, content in enumerate(contents)]
 
 
 def connect(service: Service) -> socket.socket:
@@ -281,7 +280,7 @@ class Clients:
         self.labels: dict[int, int] = {}
         self.contradictions: list[int] = []
         self.url = ""
-        self.verify: bool | str = True  # certificates that are believed
+        self.trusted: ssl.SSLContext | bool = True
         self._headers = NPY | {"Authorization": f"Bearer {key}"}
         self.stop = threading.Event()
         self._lock = threading.Lock()
@@ -293,8 +292,7 @@ class Clients:
     def _work(self) -> None:
         while not self.url and not self.stop.is_set():
             time.sleep(0.05)
-        trusted = ssl.create_default_context(cafile=self.verify) if isinstance(self.verify, str) else True
-        with httpx.Client(headers=self._headers, timeout=20, verify=trusted) as client:
+        with httpx.Client(headers=self._headers, timeout=20, verify=self.trusted) as client:
             while not self.stop.is_set():
                 with self._lock:
                     numbers = range(self._next, self._next + self.each)

@@ -71,7 +71,7 @@ def labels_of(service: Service, rows: np.ndarray, key: str | None = None) -> lis
     return list(service.ask(*rows, key=key).json()["labels"])
 
 
-def test_a_calibrated_key_gets_the_labels_of_the_whole_folder(service: Service) -> None:
+def test_a_calibrated_key_gets_the_labels_of_the_whole_folder(service: Service, ledger: Ledger) -> None:
     rows = samples()
     plain, expected = offline(rows, recentred=False), offline(rows, recentred=True)
     assert plain != expected
@@ -84,8 +84,8 @@ def test_a_calibrated_key_gets_the_labels_of_the_whole_folder(service: Service) 
     assert info["budget"]["used"] == 0
     assert labels_of(service, rows) == expected
     assert labels_of(service, rows[7:9]) == expected[7:9]
-    assert labels_of(service, rows, service.ledger.add_key("bert", 300)) == plain
-    assert verify(service.ledger.place).faults == ()
+    assert labels_of(service, rows, ledger.add_key("bert", 300)) == plain
+    assert verify(ledger.place).faults == ()
 
 
 def test_a_calibration_is_fixed_once_and_stays_after_a_restart(service: Service, ledger: Ledger) -> None:

@@ -290,7 +290,7 @@ def command_for_images(folder: Path, *limits: str) -> Iterator[tuple[Service, su
     key = book.add_key("hostile", 10**6)
     options = [word for limit in limits for word in ("--limit", limit)]
     with label_service.service(run, "--port", 0, *options) as (process, url):
-        yield Service(url, "", book, key), process
+        yield Service(url, key=key), process
     book.close()
     assert verify(run).faults == ()
 

@@ -23,10 +23,9 @@ from ledger_kit import (
     forge_charge,
     make_key,
     rewrite,
-    rows,
     set_back,
 )
-from sqlalchemy import Connection, Table
+from sqlalchemy import Connection, Table, select
 from sqlalchemy.exc import IntegrityError
 
 from ucds.errors import DamagedFileError, InputError, UserError
@@ -87,9 +86,10 @@ class Tampering:
             path.unlink()
         self._file.write_bytes(self._whole)
 
-    def rows(self, table: Table) -> list[dict[str, Any]]:
+    def rows(self, table: Table) -> Rows:
+        ordered = select(table).order_by(*table.primary_key)
         with behind(self.place) as connection:
-            return rows(connection, table)
+            return [dict(row) for row in connection.execute(ordered).mappings()]
 
 
 @pytest.fixture
