@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
@@ -99,12 +100,9 @@ def test_a_key_that_ends_meanwhile_gets_no_answer(ledger: Ledger) -> None:
     ledger.revoke_key("anna")
     ledger.set_key("bert", expires="2001-01-01")
     for key, kind in ((revoked, "revoked-key"), (over, "expired-key")):
-        for use in (
-            lambda key=key: charge(ledger, key, 1),
-            lambda key=key: ledger.find_answers(key, "m", []),
-        ):
+        for use in (partial(charge, ledger, key, 1), partial(ledger.find_answers, key, "m", [])):
             with pytest.raises(Refusal) as caught:
-                use()  # type: ignore[no-untyped-call]
+                use()
             assert caught.value.kind == kind
     assert (used(ledger), used(ledger, "bert")) == (0, 0)
 
