@@ -231,12 +231,6 @@ def test_labels_of_other_contents_are_left_out() -> None:
         marked().align(("a", "b", "c"), KEYS[::-1][:1] + KEYS[:2])
 
 
-def test_labels_of_exactly_these_samples_are_not_copied() -> None:
-    held = marked()
-    assert held.align(("a", "b", "c"), KEYS) is held
-    assert held.align(("a", "c", "b"), [KEYS[0], KEYS[2], KEYS[1]]) is not held
-
-
 def test_some_labels_keep_all_that_is_known_of_them() -> None:
     held = marked()
     some = held.take(np.array([True, False, True]))

@@ -79,15 +79,6 @@ def test_requests_keep_to_the_limits_and_name_no_file(service: FakeService, clin
     assert not any(b"Miller" in body or b".png" in body for body in service.bodies)
 
 
-def test_equal_images_are_asked_about_once(service: FakeService, clinic: Clinic) -> None:
-    images = clinic.images(6)
-    shutil.copytree(images, images / "again")
-    labels = clinic.query(images)
-    assert dict(zip(labels.ids, labels.labels.tolist(), strict=True)) == _expected(images)
-    assert len(labels.ids) == 12
-    assert sum(service.asked.values()) == 6
-
-
 def test_the_wrong_kind_of_samples_is_refused(service: FakeService, clinic: Clinic) -> None:
     with pytest.raises(InputError, match="not about embeddings"):
         VectorQuestions(np.zeros((2, 5), np.float32), ("0", "1")).check_accepted(
@@ -164,11 +155,16 @@ def test_a_model_that_changes_on_the_way_is_refused(
         clinic.query(images)
 
 
-def test_progress_counts_to_the_end_once(service: FakeService, clinic: Clinic) -> None:
+def test_equal_images_are_asked_about_once_and_progress_counts_to_the_end(
+    service: FakeService, clinic: Clinic
+) -> None:
     images, seen = clinic.images(20), list[tuple[int, int]]()
     shutil.copytree(images / "a", images / "c")
     with LabelClient(service.url, KEY) as client:
-        query_labels(client, open_questions(images), clinic.out, progress=lambda *now: seen.append(now))
+        questions = open_questions(images)
+        labels = query_labels(client, questions, clinic.out, progress=lambda *now: seen.append(now))
+    assert dict(zip(labels.ids, labels.labels.tolist(), strict=True)) == _expected(images)
+    assert sum(service.asked.values()) == 20
     assert seen == sorted(set(seen))
     assert seen[-1] == (30, 30)
 

@@ -59,14 +59,6 @@ def test_images_of_usual_formats_are_labelled(pictures: Service, form: str) -> N
     assert pictures.ask(*(picture(label, form) for label in (3, 9, 0))).json()["labels"] == [3, 9, 0]
 
 
-def test_the_kept_answer_is_given_even_if_the_model_would_say_otherwise(ledger: Ledger) -> None:
-    key, labeller = ledger.add_key("anna", 100), FakeLabeller()
-    with running(labeller, ledger) as service:
-        assert service.ask(vector(5), key=key).json()["labels"] == [5]
-        labeller.look_at = lambda rows: np.zeros(len(rows), int)  # type: ignore[method-assign]
-        assert service.ask(vector(5), vector(6), key=key).json()["labels"] == [5, 0]
-
-
 def test_float64_and_float32_of_the_same_value_are_one_sample(vectors: Service) -> None:
     with vectors.client() as client:
         for kind in ("f8", "f4"):
