@@ -133,7 +133,7 @@ def test_a_used_up_budget_can_be_gone_on_with(
     assert run(*command, "--max-queries", 29) == 0
     assert len(ClusterLabels.load(Path("l")).ids) == 29
     Path("l").unlink()
-    embeddings.limit, embeddings.info["budget"] = None, BALANCE  # it covers the 31 that are not known
+    embeddings.limit, embeddings.info["budget"] = 60, BALANCE  # it covers the 31 that are not known
     assert run(*command) == 0
     rows = np.load(vectors)
     assert ClusterLabels.load(Path("l")).labels.tolist() == [label_of(row.tobytes()) for row in rows]

@@ -17,11 +17,9 @@ from serving_kit import free_port
 
 def find_programs() -> Path | None:
     """The folder of PostgreSQL's server programs."""
-    folders = sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
-    found = shutil.which("initdb")
-    if found:
-        folders.append(Path(found).resolve().parent)
-    return next((folder for folder in folders if (folder / "postgres").exists()), None)
+    places = sorted(map(str, Path("/usr/lib/postgresql").glob("*/bin")), reverse=True)
+    found = shutil.which("initdb", path=os.pathsep.join([*places, os.environ["PATH"]]))
+    return None if found is None else Path(found).resolve().parent
 
 
 @contextmanager

@@ -258,10 +258,10 @@ def random_model(
     return StoredModel.of(card, model, torch.full((1, K), 1 / K))
 
 
-def make_run(folder: Path, backbone: Backbone | None = None, role: Any = "source") -> Path:
+def make_run(folder: Path, role: Any = "source") -> Path:
     """A finished run with a random model."""
-    folder.mkdir(parents=True, exist_ok=True)
-    save_model(folder, random_model(backbone, folder.name, role))
+    folder.mkdir()
+    save_model(folder, random_model(name=folder.name, role=role))
     return folder
 
 

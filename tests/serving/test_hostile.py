@@ -28,7 +28,6 @@ from serving_kit import (
     connect,
     files,
     head,
-    make_run,
     npy,
     picture,
     refused,
@@ -37,7 +36,6 @@ from serving_kit import (
     wait_until,
 )
 
-from ucds.backbones import build_backbone
 from ucds.labels.wire import PROBLEM_TYPE, Problem
 from ucds.serving.ledger import Ledger
 from ucds.serving.limits import Limits
@@ -267,13 +265,11 @@ def test_the_operator_is_answered_while_clients_hold_the_service(ledger: Ledger)
 @contextmanager
 def command_for_images(folder: Path, *limits: str) -> Iterator[tuple[Service, subprocess.Popen[str]]]:
     """`ucds serve` in a process of its own, with a key."""
-    run = make_run(folder / "run", build_backbone("ucds/oriented_edges", weights="none"))
-    book = Ledger(run, create=True)
-    key = book.add_key("hostile", 10**6)
+    run = folder / "run"
+    (key,) = label_service.make_run(run, "ucds/oriented_edges")
     options = [word for limit in limits for word in ("--limit", limit)]
     with label_service.service(run, "--port", 0, *options) as (process, url):
         yield Service(url, key=key), process
-    book.close()
     assert verify(run).faults == ()
 
 
