@@ -1,4 +1,4 @@
-"""A ledger in which everything has happened, and ways to change its tables behind its back."""
+"""A ledger with what is kept of it elsewhere, and ways to change its tables behind its back."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from sqlalchemy import Connection, create_engine
 
 from ucds.labels.journal import Journal, KeptReceipt
-from ucds.labels.wire import Calibration, ServiceInfo, answers_digest
+from ucds.labels.wire import ServiceInfo, answers_digest
 from ucds.serving import log
 from ucds.serving.checkpoints import Snapshots
 from ucds.serving.database import ledger_url
@@ -41,23 +40,6 @@ def charge(ledger: Ledger, key: Key, *numbers: int, label: int = 1, model: str =
 
 def used(ledger: Ledger, name: str = "anna") -> int:
     return next(key.used for key in ledger.list_keys() if key.name == name)
-
-
-def fill(ledger: Ledger, signer: Signer) -> None:
-    """Make everything happen, with a snapshot in the middle."""
-    ledger.set_signer(signer.public)
-    for name in ("anna", "bert", "carl"):
-        key = make_key(ledger, 50, name, rate=2.0 if name == "bert" else None)
-        for model, numbers in zip(MODELS, ([1, 2, 3], [2, 4]), strict=True):
-            labels = {content(number): number + len(name + model) % 7 for number in numbers}
-            ledger.charge(key, model, list(labels), labels, request="r")
-        told = Calibration(samples=40, digest=name[:4].encode().hex() * 4)
-        ledger.calibrate(key, "c" * 32, told, np.full(3, key.number, np.float32))
-    ledger.take_snapshot(signer)
-    charge(ledger, key, 1, 5, label=3)
-    ledger.renew_key("anna")
-    ledger.set_key("bert", budget=60, networks=["10.0.0.0/8"])
-    ledger.revoke_key("carl")
 
 
 @contextmanager
@@ -91,14 +73,6 @@ def forge_charge(
     shared = {"key": key, "model": MODELS[0], "entry": entry.number, "label": 1}
     connection.execute(log.answers.insert(), [{"content": content} | shared for content in labels])
     return entry
-
-
-def rewrite(connection: Connection) -> None:
-    """Compute the chain anew, as somebody would who knows this package."""
-    last = log.GENESIS
-    for entry in list(log.read_entries(connection)):
-        last = Entry.after(last, entry.number, entry.time, entry.operator, entry.kind, entry.body).hash
-        connection.execute(log.log.update().filter_by(number=entry.number).values(hash=last))
 
 
 @dataclass
