@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from serving_kit import free_port
@@ -59,5 +60,5 @@ def _unprivileged() -> pwd.struct_passwd | None:
 
 
 def _run(user: pwd.struct_passwd | None, *command: str | Path) -> None:
-    who = {} if user is None else {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
-    subprocess.run(command, stdout=subprocess.DEVNULL, cwd="/", timeout=60, check=True, **who)  # type: ignore[call-overload]
+    who: Any = {} if user is None else {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
+    subprocess.run(command, stdout=subprocess.DEVNULL, cwd="/", timeout=60, check=True, **who)
