@@ -21,6 +21,23 @@ def draw(count: int, seed: int) -> np.ndarray:
     return (groups + rng.standard_normal((count, WIDTH))).astype(np.float32)
 
 
+class HalfSpace:
+    """Labels a vector, or an image, by whether the mean of its entries is above a threshold, and keeps it."""
+
+    name, n_clusters = "half space", 2
+
+    def __init__(self, threshold: float) -> None:
+        self.threshold, self.asked = threshold, list[torch.Tensor]()
+
+    @property
+    def queries(self) -> int:
+        return sum(map(len, self.asked))
+
+    def ask(self, rows: torch.Tensor) -> np.ndarray:
+        self.asked.append(rows)
+        return (rows.flatten(1).float().mean(1) > self.threshold).long().numpy()
+
+
 def save_nearest(run: Path, prototypes: np.ndarray) -> None:
     """Write a source model that labels a vector by the prototype with the largest cosine."""
     unit = prototypes / np.linalg.norm(prototypes, axis=1, keepdims=True)

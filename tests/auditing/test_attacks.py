@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from audit_kit import HalfSpace
 
 from ucds.auditing.attacks import (
     agreement_scores,
@@ -21,23 +21,6 @@ from ucds.auditing.attacks import (
 )
 from ucds.data.vectors import VectorSamples
 from ucds.math.attack_scores import attack_success
-
-
-class HalfSpace:
-    """Labels a vector, or an image, by whether the mean of its entries is above a threshold."""
-
-    name, n_clusters = "half space", 2
-
-    def __init__(self, threshold: float) -> None:
-        self.threshold, self.queries = threshold, 0
-
-    def ask(self, rows: Tensor) -> np.ndarray:
-        self.queries += len(rows)
-        return (rows.flatten(1).float().mean(1) > self.threshold).long().numpy()
-
-
-def silent(done: int, total: int) -> None:
-    pass
 
 
 def test_the_distance_to_a_plane_is_found_and_steps_bring_it_closer() -> None:
@@ -68,7 +51,7 @@ def test_agreement_counts_the_copies_that_keep_their_label() -> None:
     subject = HalfSpace(0.0)
     down = [lambda rows, generator: rows - 5, lambda rows, generator: rows - 20, lambda rows, generator: rows]
     labels = subject.ask(samples.read(np.arange(2)))
-    found = agreement_scores(subject, samples, labels, down, torch.Generator(), silent)
+    found = agreement_scores(subject, samples, labels, down, torch.Generator(), lambda *progress: None)
     np.testing.assert_allclose(found, [1 / 3, 2 / 3])
     assert subject.queries == 2 + 2 * 3
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from audit_kit import WIDTH, draw, save_nearest
+from audit_kit import WIDTH, HalfSpace, draw, save_nearest
 from serving_kit import running
 from typer.testing import CliRunner
 
@@ -38,9 +38,11 @@ def samples(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run_audit(folder: Path, effort: Effort = EFFORT, out: str = "report.html") -> Findings:
-    paths = (folder / "members.npz", folder / "others.npz", folder / out)
-    return audit(folder / "run", *paths, effort=effort, compute=Compute("cpu"))
+def run_audit(folder: Path, effort: Effort = EFFORT, **changes: Any) -> Findings:
+    """Audit the run in a folder, or a service in its place."""
+    given: dict[str, Any] = {"run": folder / "run", "out": folder / "report.html", "compute": Compute("cpu")}
+    given |= {name: folder / f"{name}.npz" for name in ("members", "others")} | changes
+    return audit(**given, effort=effort)
 
 
 def members_of(folder: Path) -> np.ndarray:
@@ -70,7 +72,7 @@ def test_a_model_of_other_data_gives_nothing_away(samples: Path) -> None:
 def test_page_and_figures_agree_and_equal_seeds_give_equal_figures(samples: Path) -> None:
     save_nearest(samples / "run", draw(5, 99))
     quick = replace(QUICK, samples=60)
-    first, again = run_audit(samples, quick), run_audit(samples, quick, "again.html")
+    first, again = run_audit(samples, quick), run_audit(samples, quick, out=samples / "again.html")
     assert replace(first, seconds=0) == replace(again, seconds=0)
     assert json.loads((samples / "report.json").read_text()) == json.loads(json.dumps(first.to_dict()))
     page = (samples / "report.html").read_text()
@@ -81,46 +83,39 @@ def test_page_and_figures_agree_and_equal_seeds_give_equal_figures(samples: Path
     assert "Guarantee: the model has none" in page
 
 
-def test_the_page_cannot_have_the_name_of_the_figures(samples: Path) -> None:
-    with pytest.raises(InputError, match=r"report\.json is the name of the figures"):
-        run_audit(samples, out="report.json")
-
-
-def test_copies_of_members_are_no_others_and_few_samples_are_refused(samples: Path) -> None:
+def test_what_cannot_be_audited_is_refused(samples: Path) -> None:
     save_nearest(samples / "run", draw(3, 99))
-    members = samples / "members.npz"
-    with pytest.raises(InputError, match="all of the others are members too"):
-        audit(samples / "run", members, members, samples / "r.html", compute=Compute("cpu"))
     np.save(samples / "few.npy", draw(5, 7))
-    with pytest.raises(InputError, match="needs 20 members and 20 others, not 120 and 5"):
-        audit(samples / "run", members, samples / "few.npy", samples / "r.html", compute=Compute("cpu"))
-    with pytest.raises(InputError, match="either a run or a service"):
-        audit(None, members, members, samples / "r.html")
-    assert not (samples / "r.html").exists()
-
-
-@contextmanager
-def clients(
-    samples: Path, budgets: Sequence[int], limits: Limits | None = None
-) -> Iterator[list[LabelClient]]:
-    """Clients of a service of the saved model, one with each budget."""
-    (samples / "ledger").mkdir()
-    book = Ledger(samples / "ledger", create=True)
-    keys = [book.add_key(f"client-{number}", budget) for number, budget in enumerate(budgets)]
-    labeller = ModelLabeller.load(samples / "run", accelerator="cpu")
-    with closing(book), running(labeller, book, limits) as service, ExitStack() as stack:
-        yield [stack.enter_context(LabelClient(service.url, key)) for key in keys]
+    refusals: dict[str, dict[str, Any]] = {
+        "all of the others are members too": {"others": samples / "members.npz"},
+        "needs 20 members and 20 others, not 120 and 5": {"others": samples / "few.npy"},
+        "either a run or a service": {"run": None},
+        r"report\.json is the name of the figures": {"out": samples / "report.json"},
+    }
+    for words, changes in refusals.items():
+        with pytest.raises(InputError, match=words):
+            run_audit(samples, **changes)
+    assert not (samples / "report.html").exists()
 
 
 def test_a_service_is_audited_over_http_within_its_budget(samples: Path) -> None:
     save_nearest(samples / "run", members_of(samples))
+    (samples / "ledger").mkdir()
     effort = Effort(samples=30, variants=2, boundary=2, shadows=4)
-    paths = (samples / "members.npz", samples / "others.npz", samples / "report.html")
     few_bytes = Limits(max_request_bytes=1000)  # fewer than a batch of the audit has
-    with clients(samples, (100_000, 70), few_bytes) as (rich, poor):
-        remote = audit(None, *paths, client=rich, effort=effort)
+    labeller = ModelLabeller.load(samples / "run", accelerator="cpu")
+    with (
+        closing(Ledger(samples / "ledger", create=True)) as book,
+        running(labeller, book, few_bytes) as service,
+        LabelClient(service.url, book.add_key("rich", 100_000)) as rich,
+        LabelClient(service.url, book.add_key("poor", 70)) as poor,
+    ):
+        remote = run_audit(samples, effort, run=None, client=rich)
         with pytest.raises(RefusedError, match="budget ended after"):
-            audit(None, *paths, client=poor, effort=effort)
+            run_audit(samples, effort, run=None, client=poor)
+        if not torch.cuda.is_available():
+            with pytest.raises(InputError, match="CUDA"):
+                run_audit(samples, effort, run=None, client=rich, compute=Compute("cuda"))
     local = run_audit(samples, effort)
     assert (remote.membership, remote.queries) == (local.membership, local.queries)
 
@@ -145,20 +140,6 @@ def test_the_price_curve_rises_to_the_price() -> None:
     assert price_of([Price(50, 0.5)]) is None
 
 
-class Recorder:
-    """Answers by a plane, and keeps what it was asked about."""
-
-    name, n_clusters = "plane", 2
-
-    def __init__(self) -> None:
-        self.queries, self.asked = 0, list[torch.Tensor]()
-
-    def ask(self, rows: torch.Tensor) -> np.ndarray:
-        self.queries += len(rows)
-        self.asked.append(rows)
-        return (rows.flatten(1).float().mean(1) > 128).long().numpy()
-
-
 def test_each_attack_asks_about_samples_of_all_domains(
     samples: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -166,19 +147,10 @@ def test_each_attack_asks_about_samples_of_all_domains(
     domains = [np.full((40, WIDTH), 10.0 * (d + 1), np.float32) + draw(40, d) for d in range(3)]
     np.savez(samples / "members.npz", a=domains[0], b=domains[1], c=domains[2])
     save_nearest(samples / "run", draw(3, 99))
-    recorder = Recorder()
+    recorder = HalfSpace(128)
     monkeypatch.setattr(subject, "ModelSubject", lambda stored, runtime: recorder)
     effort = replace(QUICK, boundary=2, variants=1, shadows=2)  # 20 vectors of each side
     run_audit(samples, effort)
     boundary = next(rows for rows in recorder.asked if len(rows) == 20)
     nearest = np.abs(boundary.mean(1).numpy()[:, None] - [10, 20, 30]).argmin(1)
     assert set(nearest) == {0, 1, 2}
-
-
-def test_an_audit_of_a_service_uses_the_device_that_it_is_told(samples: Path) -> None:
-    if torch.cuda.is_available():
-        pytest.skip("there is a CUDA device")
-    save_nearest(samples / "run", draw(3, 99))
-    paths = (samples / "members.npz", samples / "others.npz", samples / "report.html")
-    with clients(samples, [1000]) as (client,), pytest.raises(InputError, match="CUDA"):
-        audit(None, *paths, client=client, effort=QUICK, compute=Compute("cuda"))

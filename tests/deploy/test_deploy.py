@@ -12,13 +12,14 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
 import pytest
 
-sys.path.append(str(Path(__file__).parents[1] / "serving"))  # for `postgres` and `serving_kit`
+sys.path.append(str(Path(__file__).parents[1] / "serving"))  # for its helpers
 
 from label_service import client_of, files_with_a_body, make_certificate, nginx, replaced
 from label_service import service as started
@@ -29,6 +30,7 @@ from serving_kit import (
     FakeMeanLabeller,
     Service,
     free_port,
+    head,
     make_run,
     npy,
     running,
@@ -51,16 +53,6 @@ def program(name: str) -> str:
     return found
 
 
-@contextmanager
-def process(*command: str | Path, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
-    running = subprocess.Popen([*map(str, command)], env=os.environ | environment, stderr=subprocess.DEVNULL)
-    try:
-        yield running
-    finally:
-        running.terminate()
-        running.wait(30)
-
-
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[Service]:
     ledger = Ledger(tmp_path, create=True)
@@ -71,23 +63,37 @@ def service(tmp_path: Path) -> Iterator[Service]:
     ledger.close()
 
 
-def through(url: str, certificate: Path, key: str | None, address: str = "127.0.0.1") -> httpx.Client:
-    """A client of a proxy, which asks from an address of this machine."""
-    return client_of(url, str(key), address, ssl.create_default_context(cafile=certificate))
+@dataclass
+class Proxy:
+    """A proxy that runs before a service."""
+
+    port: int
+    certificate: Path
+    master: int = 0
+
+    @property
+    def trusted(self) -> ssl.SSLContext:
+        return ssl.create_default_context(cafile=self.certificate)
+
+    @contextmanager
+    def client(self, key: str | None, address: str = "127.0.0.1") -> Iterator[httpx.Client]:
+        """A client that asks from an address of this machine, once the proxy answers."""
+        with client_of(f"https://localhost:{self.port}", str(key), address, self.trusted) as client:
+            wait_until(lambda: self._answers(client), seconds=60)
+            yield client
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port), timeout=60)
+
+    def _answers(self, client: httpx.Client) -> bool:
+        with suppress(httpx.TransportError):
+            return client.get("/openapi.json").status_code in (200, 503)
+        return False
 
 
-def status(client: httpx.Client) -> int | None:
-    """Status of an answer; ``None`` while nobody answers."""
-    try:
-        return client.get("/openapi.json").status_code
-    except httpx.TransportError:
-        return None
-
-
-def check_proxy(url: str, certificate: Path, key: str | None) -> None:
+def check_proxy(proxy: Proxy, key: str | None) -> None:
     """Ask through a proxy what clients ask, and what they must not reach."""
-    with through(url, certificate, key) as client:
-        wait_until(lambda: status(client) == 200, seconds=60)
+    with proxy.client(key) as client:
         rows = [vector(1, serial) for serial in range(FEWEST_TO_CENTRE)]
         calibrated = client.post("/v1/calibration", content=npy(rows), headers=NPY)
         assert calibrated.status_code == 200, calibrated.text
@@ -110,21 +116,17 @@ def test_the_proxies_name_every_path_for_clients(service: Service) -> None:
 
 
 @contextmanager
-def nginx_before(folder: Path, *upstreams: str, **words: str) -> Iterator[tuple[str, Path, int]]:
-    """Run nginx with the file of `deploy/`: its URL, its certificate, its process."""
+def nginx_before(folder: Path, *services: str, **words: str) -> Iterator[Proxy]:
+    """Run nginx with the file of `deploy/` before services at these addresses."""
     program("nginx")
-    port = free_port()
+    port, upstreams = free_port(), [url.removeprefix("http://") for url in services]
     with nginx(folder, port, *upstreams, **words) as (certificate, master):
-        yield f"https://localhost:{port}", certificate, master
-
-
-def place_of(service: Service) -> str:
-    return service.url.removeprefix("http://")
+        yield Proxy(port, certificate, master)
 
 
 def test_nginx_passes_on_what_clients_need(service: Service, tmp_path: Path) -> None:
-    with nginx_before(tmp_path, place_of(service)) as (url, certificate, _):
-        check_proxy(url, certificate, service.key)
+    with nginx_before(tmp_path, service.url) as proxy:
+        check_proxy(proxy, service.key)
 
 
 @pytest.mark.parametrize("buffering", ["off", "on"])
@@ -133,14 +135,13 @@ def test_nginx_keeps_no_byte_of_a_body_and_a_refusal_arrives(
 ) -> None:
     seen, stop = list[str](), threading.Event()
     words = {"proxy_request_buffering off;": f"proxy_request_buffering {buffering};"}
-    with nginx_before(tmp_path, place_of(service), **words) as (url, certificate, master):
+    with nginx_before(tmp_path, service.url, **words) as proxy:
 
         def look() -> None:
             while not stop.wait(0.02):
-                seen.extend(files_with_a_body(master))
+                seen.extend(files_with_a_body(proxy.master))
 
-        with through(url, certificate, service.key) as client:
-            wait_until(lambda: status(client) == 200, seconds=60)
+        with proxy.client(service.key) as client:
             looking = threading.Thread(target=look)
             looking.start()
             body = bytes(63 * 2**20)
@@ -155,47 +156,34 @@ def test_nginx_keeps_no_byte_of_a_body_and_a_refusal_arrives(
 
 def test_nginx_refuses_another_name_and_too_many_connections(service: Service, tmp_path: Path) -> None:
     with (
-        nginx_before(tmp_path, place_of(service)) as (url, certificate, _),
-        through(url, certificate, service.key) as client,
-        through(url, certificate, service.key, "127.0.0.2") as elsewhere,
+        nginx_before(tmp_path, service.url) as proxy,
+        proxy.client(service.key) as client,
+        proxy.client(service.key, "127.0.0.2") as elsewhere,
         ExitStack() as stack,
     ):
-        wait_until(lambda: status(client) == 200, seconds=60)
-        port = int(url.rpartition(":")[2])
-        trusted = ssl.create_default_context(cafile=certificate)
+        trusted = proxy.trusted
         trusted.check_hostname = False
-        other = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=10))
+        other = stack.enter_context(proxy.connect())
         with pytest.raises(ssl.SSLError, match="UNRECOGNIZED_NAME"):
             trusted.wrap_socket(other, server_hostname="other.example")
-        lines = [
-            "POST /v1/labels HTTP/1.1",
-            "Host: localhost",
-            f"Authorization: Bearer {service.key}",
-            f"Content-Type: {NPY['Content-Type']}",
-            "Content-Length: 999",
-        ]
+        begun = head(service.key, "Content-Length: 999", host="localhost", type_=NPY["Content-Type"]) + b"x"
 
         def is_refused_beside_64() -> bool:
             """Hold 64 connections of one address, each with a body that does not come, and ask once more."""
             for _ in range(64):
-                plain = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=10))
+                plain = stack.enter_context(proxy.connect())
                 held = stack.enter_context(trusted.wrap_socket(plain, server_hostname="localhost"))
-                held.sendall(("\r\n".join(lines) + "\r\n\r\nx").encode())
+                held.sendall(begun)
             return client.get("/v1/info").status_code == 429
 
-        wait_until(
-            is_refused_beside_64, seconds=60
-        )  # on a busy machine the first ones end before the last begin
+        # On a busy machine the first ones end before the last begin.
+        wait_until(is_refused_beside_64, seconds=60)
         assert client.get("/v1/info").headers["content-type"] == "application/problem+json"
         assert elsewhere.get("/v1/info").status_code == 200
 
 
 def test_nginx_says_that_the_service_is_away(tmp_path: Path) -> None:
-    with (
-        nginx_before(tmp_path, f"127.0.0.1:{free_port()}") as (url, certificate, _),
-        through(url, certificate, "key") as client,
-    ):
-        wait_until(lambda: status(client) is not None, seconds=60)
+    with nginx_before(tmp_path, f"127.0.0.1:{free_port()}") as proxy, proxy.client("key") as client:
         answer = client.get("/v1/info")
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
     assert answer.json()["type"] == "urn:ucds:problem:busy"
@@ -203,17 +191,17 @@ def test_nginx_says_that_the_service_is_away(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_nginx_closes_connections_that_say_nothing(service: Service, tmp_path: Path) -> None:
-    with nginx_before(tmp_path, place_of(service)) as (url, certificate, _):
-        with through(url, certificate, service.key) as client:
-            wait_until(lambda: status(client) == 200, seconds=60)
-        place, begun = ("127.0.0.1", int(url.rpartition(":")[2])), time.monotonic()
-        trusted = ssl.create_default_context(cafile=certificate)
-        with socket.create_connection(place, timeout=60) as silent, socket.create_connection(place) as plain:
-            slow = trusted.wrap_socket(plain, server_hostname="localhost")
-            slow.settimeout(60)
-            slow.sendall(b"GET /v1/info HTTP/1.1\r\nX-")
-            assert slow.recv(100) == b""
-            assert silent.recv(1) == b""
+    with (
+        nginx_before(tmp_path, service.url) as proxy,
+        proxy.client(service.key),
+        proxy.connect() as silent,
+        proxy.connect() as plain,
+    ):
+        begun = time.monotonic()
+        slow = proxy.trusted.wrap_socket(plain, server_hostname="localhost")
+        slow.sendall(b"GET /v1/info HTTP/1.1\r\nX-")
+        assert slow.recv(100) == b""
+        assert silent.recv(1) == b""
     assert time.monotonic() - begun < 75
 
 
@@ -234,8 +222,8 @@ def test_clients_do_not_notice_a_replica_that_is_killed_behind_nginx(tmp_path: P
         try:
             _, victim = map(start, replicas)
             upstreams = [f"127.0.0.1:{one}" for one in replicas]
-            url, certificate, _ = stack.enter_context(nginx_before(tmp_path, *upstreams))
-            clients.verify, clients.url = str(certificate), url
+            proxy = stack.enter_context(nginx_before(tmp_path, *upstreams))
+            clients.trusted, clients.url = proxy.trusted, f"https://localhost:{proxy.port}"
             for _ in range(5):
                 clients.wait_for(60)
                 victim.kill()
@@ -264,13 +252,14 @@ def test_caddy_passes_on_what_clients_need(service: Service, tmp_path: Path) -> 
     )
     (tmp_path / "Caddyfile").write_text(site)
     places = {"XDG_DATA_HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path), "HOME": str(tmp_path)}
-    names = {
-        "LABELS_HOST": f"https://localhost:{port}",
-        "LABELS_UPSTREAM": service.url.removeprefix("http://"),
-    }
-    command = (caddy, "run", "--adapter", "caddyfile", "--config", tmp_path / "Caddyfile")
-    with process(*command, **places, **names):
-        check_proxy(f"https://localhost:{port}", certificate, service.key)
+    upstream = service.url.removeprefix("http://")
+    places |= {"LABELS_HOST": f"https://localhost:{port}", "LABELS_UPSTREAM": upstream}
+    command = [caddy, "run", "--adapter", "caddyfile", "--config", str(tmp_path / "Caddyfile")]
+    with subprocess.Popen(command, env=os.environ | places, stderr=subprocess.DEVNULL) as process:
+        try:
+            check_proxy(Proxy(port, certificate), service.key)
+        finally:
+            process.terminate()
 
 
 def test_the_unit_is_one_that_systemd_takes_and_calls_safe(tmp_path: Path) -> None:

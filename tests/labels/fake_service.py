@@ -62,7 +62,7 @@ class FakeService:
             "fewest_to_calibrate": None,
             "calibration": None,
         }
-        self.limit: int | None = None
+        self.limit = 10_000
         self.signing_key = Ed25519PrivateKey.from_private_bytes(bytes(32))
         self.info["signer"] = self.signing_key.public_key().public_bytes_raw().hex()
         self.delay = 0.0
@@ -127,11 +127,10 @@ class FakeService:
     def _labels(self, contents: list[bytes]) -> Reply:
         usable = [content for content in contents if content not in self.unusable]
         new = set(usable) - self.charged
-        if self.limit is not None and len(self.charged) + len(new) > self.limit:
+        if len(self.charged) + len(new) > self.limit:
             return problem(429)
         self.charged.update(new)
         self.answered.append(len(contents))
-        limit = 10_000 if self.limit is None else self.limit
         used = len(self.charged)
         bad = [i for i, content in enumerate(contents) if content in self.unusable]
         answer = {
@@ -140,7 +139,7 @@ class FakeService:
             "n_clusters": self.info["n_clusters"],
             "model": self.info["model"],
             "model_digest": self.info["model_digest"],
-            "budget": {"limit": limit, "used": used, "remaining": limit - used},
+            "budget": {"limit": self.limit, "used": used, "remaining": self.limit - used},
             "receipt": self.sign(usable),
         }
         self.change(answer)
@@ -169,11 +168,8 @@ class Clinic:
 def problem(status: int, headers: dict[str, str] | None = None, **more: Any) -> Reply:
     """A refusal in the form of RFC 9457."""
     content = {"type": "urn:ucds:problem:x", "title": "T", "status": status, "detail": f"no: {status}"} | more
-    return (
-        status,
-        {"Content-Type": "application/problem+json"} | (headers or {}),
-        json.dumps(content).encode(),
-    )
+    sent = {"Content-Type": "application/problem+json"} | (headers or {})
+    return status, sent, json.dumps(content).encode()
 
 
 class _Server(ThreadingHTTPServer):

@@ -14,19 +14,13 @@ import pytest
 from fake_service import KEY, FakeService, Reply, label_of, problem
 from label_service import make_certificate
 
-from ucds.errors import InputError, RefusedError, ServiceUnavailableError
+from ucds.errors import InputError, RefusedError, ServiceUnavailableError, UserError
 from ucds.labels.client import LabelClient, OverBudgetError
-from ucds.labels.questions import Body
+from ucds.labels.questions import body_of_images
 from ucds.labels.wire import LabelAnswer, ServiceInfo
 
 IMAGE = b"\x89PNG one"
-
-
-def _body(*contents: bytes) -> Body:
-    parts = b"".join(
-        b'--x\r\nContent-Disposition: form-data; name="images"\r\n\r\n' + c + b"\r\n" for c in contents
-    )
-    return Body(parts + b"--x--\r\n", "multipart/form-data; boundary=x")
+BODY = body_of_images([IMAGE])
 
 
 def _client(service: FakeService, **options: Any) -> LabelClient:
@@ -35,33 +29,61 @@ def _client(service: FakeService, **options: Any) -> LabelClient:
 
 def _ask(service: FakeService, **options: Any) -> list[int | None]:
     with _client(service, **options) as client:
-        return client.ask(_body(IMAGE), 1).labels
+        return client.ask(BODY, 1).labels
 
 
 def test_it_gives_the_labels_in_order(service: FakeService) -> None:
     with _client(service) as client:
         assert client.info().model == "alpha"
-        assert client.ask(_body(b"a", b"b"), 2).labels == [label_of(b"a"), label_of(b"b")]
+        assert client.ask(body_of_images([b"a", b"b"]), 2).labels == [label_of(b"a"), label_of(b"b")]
 
 
-AGAIN: dict[str, Reply | None] = {
-    "the connection was lost": None,
-    "the bound of a proxy": (429, {"Content-Type": "text/html"}, b"<h1>429 Too Many Requests</h1>"),
-} | {f"status {status}": problem(status, {"Retry-After": "0"}) for status in (429, 502, 503, 504)}
+PAST = "Fri, 31 Dec 1999 23:59:59 GMT"
+NO_WAITS = [PAST, "\xb2", "9" * 400, f"{PAST[:-3]} +999999999999999", "soon", "-3"]
+AGAIN: list[Reply | None] = [
+    None,  # the connection was lost
+    (429, {"Content-Type": "text/html"}, b"<h1>429 Too Many Requests</h1>"),  # the bound of a proxy
+    *(problem(status, {"Retry-After": "0"}) for status in (429, 502, 503, 504)),
+    *(problem(503, {"Retry-After": wait}) for wait in NO_WAITS),
+]
 
 
 @pytest.mark.parametrize("fault", AGAIN)
-def test_it_asks_again_when_that_may_help(service: FakeService, fault: str) -> None:
-    service.faults.extend([AGAIN[fault]] * 3)
+def test_it_asks_again_when_that_may_help(service: FakeService, fault: Reply | None) -> None:
+    service.faults.extend([fault] * 3)
     assert _ask(service) == [label_of(IMAGE)]
     assert service.requests == 4
 
 
-@pytest.mark.parametrize("status", [400, 403, 404, 413, 415, 422, 500])
-def test_it_does_not_ask_again_when_that_cannot_help(service: FakeService, status: int) -> None:
-    service.faults.append(problem(status))
-    kind = ServiceUnavailableError if status == 500 else RefusedError
-    with pytest.raises(kind, match=f"answers {status}: no: {status}"):
+TOO_LONG = ["3600", "Fri, 31 Dec 2999 23:59:59 GMT", "Fri, 31 Dec 9999 23:59:59 -2359"]
+AT_ONCE: list[tuple[Reply, type[UserError], str]] = [
+    *(
+        (problem(status), RefusedError, f"answers {status}: no: {status}")
+        for status in (400, 401, 403, 404, 413, 415, 422)
+    ),
+    (problem(500), ServiceUnavailableError, "answers 500: no: 500"),
+    *(
+        (problem(503, {"Retry-After": wait}), ServiceUnavailableError, "no: 503; try again later")
+        for wait in TOO_LONG
+    ),
+    ((200, {}, b"<html>hello</html>"), RefusedError, "not of the form"),
+    ((200, {}, b"[" * 5_000_000), RefusedError, "without end"),
+    ((200, {"Content-Encoding": "gzip"}, b"\x1f\x8b"), RefusedError, "not of the form"),
+    ((404, {}, b"<html>not here</html>"), RefusedError, "is that the address"),
+    (
+        (307, {"Location": "https://elsewhere.example/"}, b""),
+        RefusedError,
+        "sends us on to https://elsewhere",
+    ),
+]
+
+
+@pytest.mark.parametrize(("reply", "kind", "words"), AT_ONCE, ids=[words for *_, words in AT_ONCE])
+def test_it_does_not_ask_again_when_that_cannot_help(
+    service: FakeService, reply: Reply, kind: type[UserError], words: str
+) -> None:
+    service.faults.append(reply)
+    with pytest.raises(kind, match=words):
         _ask(service)
     assert service.requests == 1
 
@@ -95,16 +117,8 @@ def test_nothing_is_repeated_after_a_stop(service: FakeService) -> None:
     threading.Timer(0.3, client.stop).start()
     started = time.monotonic()
     with pytest.raises(ServiceUnavailableError, match="no: 503$"):
-        client.ask(_body(IMAGE), 1)
+        client.ask(BODY, 1)
     assert time.monotonic() - started < 30
-    assert service.requests == 1
-
-
-@pytest.mark.parametrize("wait", ["3600", "Fri, 31 Dec 2999 23:59:59 GMT", "Fri, 31 Dec 9999 23:59:59 -2359"])
-def test_a_wait_beyond_its_patience_is_too_long(service: FakeService, wait: str) -> None:
-    service.faults.append(problem(503, {"Retry-After": wait}))
-    with pytest.raises(ServiceUnavailableError, match="no: 503; try again later"):
-        _ask(service)
     assert service.requests == 1
 
 
@@ -128,7 +142,6 @@ def test_the_key_of_the_receipts_may_be_named_before(service: FakeService) -> No
         {"labels": [], "receipt": None},
         {"labels": [0.0]},
         {"labels": [True]},
-        {"labels": ["3"]},
         {"labels": [7]},
         {"labels": [-1]},
         {"labels": [None]},
@@ -136,14 +149,9 @@ def test_the_key_of_the_receipts_may_be_named_before(service: FakeService) -> No
         {"unusable": [{"position": 0, "reason": "?"}]},
         {"unusable": [{"position": 5, "reason": "?"}]},
         {"receipt": None},
-        {"labels": [[3]]},
-        {"labels": "3"},
         {"scores": [0.1]},
-        {"n_clusters": 7.0},
         {"budget": {"limit": 1, "used": 0, "remaining": 1, "score": 0.5}},
         {"budget": {"limit": 1, "used": 0, "remaining": None}},
-        {"budget": {"limit": None, "used": 0, "remaining": None}},
-        {"model": None},
     ],
 )
 def test_an_answer_with_anything_but_labels_is_refused(service: FakeService, change: dict[str, Any]) -> None:
@@ -151,22 +159,6 @@ def test_an_answer_with_anything_but_labels_is_refused(service: FakeService, cha
     with pytest.raises(RefusedError, match="not of the form agreed on|gave 0 labels for 1 samples"):
         _ask(service)
     assert service.requests == 1
-
-
-@pytest.mark.parametrize(
-    ("reply", "message"),
-    [
-        ((200, {}, b"<html>hello</html>"), "not of the form"),
-        ((200, {}, b"[" * 5_000_000), "without end"),
-        ((200, {"Content-Encoding": "gzip"}, b"\x1f\x8b"), "not of the form"),
-        ((404, {}, b"<html>not here</html>"), "is that the address"),
-        ((307, {"Location": "https://elsewhere.example/"}, b""), "sends us on to https://elsewhere"),
-    ],
-)
-def test_what_is_no_label_service_is_refused(service: FakeService, reply: Any, message: str) -> None:
-    service.faults.append(reply)
-    with pytest.raises(RefusedError, match=message):
-        _ask(service)
 
 
 @pytest.mark.parametrize(("name", "value"), [("weights", "AAAA"), ("n_clusters", 2**70)])
@@ -179,11 +171,6 @@ def test_information_is_checked_as_well(service: FakeService, name: str, value: 
         client.info()
 
 
-def test_a_wrong_key_is_told_at_once(service: FakeService) -> None:
-    with LabelClient(service.url, "wrong") as client, pytest.raises(RefusedError, match="answers 401"):
-        client.info()
-
-
 UNSAFE = ["http://labels.example.org", "http://10.0.0.1:80", "http://localhost.example.org"]
 NO_ADDRESSES = [
     "labels.example.org",
@@ -193,10 +180,6 @@ NO_ADDRESSES = [
     "http://[bad",
     "https://localhost:abc",
     "https://a..b",
-    "",
-    "https://:8000",
-    "http://[::1]x",
-    "https://[v1.a]",
     "https://localhost:65536",
     f"https://{64 * 'a'}.example",
     "https://xn--zz.example",
@@ -216,7 +199,6 @@ def test_it_sends_no_key_over_an_open_line_or_to_no_address(url: str) -> None:
         "http://localhost:1",
         "http://127.0.0.1:1",
         "http://[::1]:1",
-        "https://example.org",
         "HTTPS://labels.example.org:8443/path",
         "https://[2001:db8:aaaa:bbbb:cccc:dddd:eeee:ffff]",
         "https://b\xfccher.example",
@@ -277,18 +259,8 @@ def test_its_patience_ends_while_an_answer_drips(head: bytes) -> None:
         url = f"http://127.0.0.1:{listening.getsockname()[1]}"
         client = LabelClient(url, KEY, patience=0.5, first_wait=0.01)
         with client, pytest.raises(ServiceUnavailableError, match="its answer takes too long"):
-            client.ask(_body(IMAGE), 1)
+            client.ask(BODY, 1)
     assert time.monotonic() - started < 20
-
-
-PAST = "Fri, 31 Dec 1999 23:59:59 GMT"
-
-
-@pytest.mark.parametrize("wait", [PAST, "\xb2", "9" * 400, f"{PAST[:-3]} +999999999999999", "soon", "-3"])
-def test_a_wait_that_is_none_is_ignored(service: FakeService, wait: str) -> None:
-    service.faults.append(problem(503, {"Retry-After": wait}))
-    assert _ask(service) == [label_of(IMAGE)]
-    assert service.requests == 2
 
 
 def test_text_of_a_service_cannot_steer_a_terminal(service: FakeService) -> None:

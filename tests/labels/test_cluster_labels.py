@@ -23,6 +23,10 @@ def labels(values: Any = (0, 2, 1), ids: Any = ("a", "b", "c"), n_clusters: int 
     return ClusterLabels(ids, np.asarray(values), n_clusters, "somebody")
 
 
+def marked() -> ClusterLabels:
+    return ClusterLabels(("a", "b", "c"), np.array([0, 2, 1]), 3, "somebody", marks_of(KEYS))
+
+
 def content(**changes: Any) -> dict[str, Any]:
     fields = {
         "format": "ucds-labels/1",
@@ -66,8 +70,6 @@ def test_labels_are_a_read_only_copy() -> None:
         ([0.0, 1.0, 2.0], "list of integers, not float64"),
         ([True, False, True], "list of integers, not bool"),
         ([[0], [1], [2]], r"of shape \(3, 1\)"),
-        (0, r"of shape \(\)"),
-        (["0", "1", "2"], "list of integers"),
         ([0, 1], "3 sample ids but 2 labels"),
         ([0, 1, 3], r"labels lie in \[0, 3\], but 3 clusters"),
         ([-1, 0, 1], r"labels lie in \[-1, 1\]"),
@@ -167,30 +169,21 @@ def test_a_file_has_an_entry_a_line_and_comes_back_as_it_was(tmp_path: Path, con
         ({"contents": ["0" * 16, "code"]}, "contents.1: String should match"),
         ({"format": ...}, "format: Field required"),
         ({"scores": [[0.1, 0.9]]}, "scores: Extra inputs are not permitted"),
-        ({"weights": ""}, "weights: Extra inputs are not permitted"),
-        ({"provider": ...}, "provider: Field required"),
         ({"labels": [0, 1.0]}, "labels.1: Input should be a valid integer"),
         ({"labels": [0, True]}, "labels.1: Input should be a valid integer"),
-        ({"labels": [0, "1"]}, "labels.1: Input should be a valid integer"),
-        ({"labels": [0, None]}, "labels.1: Input should be a valid integer"),
         ({"labels": {"a": 0}}, "labels: Input should be a valid array"),
-        ({"labels": [0, [1]]}, "labels.1: Input should be a valid integer"),
         ({"labels": [0]}, "2 sample ids but 1 labels"),
         ({"labels": [0, 3]}, "but 3 clusters"),
         ({"labels": [-1, 0]}, "but 3 clusters"),
         ({"labels": [0, 2**70]}, "labels.1: Input should be less than or equal to 100000"),
         ({"labels": [0, -2]}, "labels.1: Input should be greater than or equal to -1"),
         ({"ids": [1, 2]}, "ids.0: Input should be a valid string"),
-        ({"ids": "ab"}, "ids: Input should be a valid array"),
         ({"ids": ["a", "a"]}, "labelled twice"),
         ({"ids": [], "labels": []}, "there are no labels"),
         ({"n_clusters": 3.0}, "n_clusters: Input should be a valid integer"),
-        ({"n_clusters": True}, "n_clusters: Input should be a valid integer"),
         ({"n_clusters": 0}, "n_clusters: Input should be greater than or equal to 1"),
         ({"n_clusters": 10**12}, "n_clusters: Input should be less than or equal to 100000"),
-        ({"n_clusters": 2**70, "labels": [0, 2**65]}, "n_clusters: Input should be less than"),
-        ({"provider": None}, "provider: Input should be a valid string"),
-        *((data, "the whole: Input should be an object") for data in (b"[]", b"3", b"null", b'"text"')),
+        *((data, "the whole: Input should be an object") for data in (b"[]", b"null")),
         *((data, "whole: Invalid JSON") for data in (b"", b"{", b"\xff\xfe", b"[" * 200_000, b"1" * 5000)),
     ],
 )
@@ -226,38 +219,23 @@ def test_a_file_of_version_1_is_read_whatever_wrote_it(tmp_path: Path, mark: byt
     assert ClusterLabels.load(tmp_path / "labels.json").labels.tolist() == [0, 2]
 
 
-def marked() -> ClusterLabels:
-    return ClusterLabels(("a", "b", "c"), np.array([0, 2, 1]), 3, "somebody", marks_of(KEYS))
-
-
 def test_labels_of_other_contents_are_left_out() -> None:
     assert marked().align(("a", "b", "c"), KEYS).labels.tolist() == [0, 2, 1]
     assert marked().align(("a", "b", "c")).labels.tolist() == [0, 2, 1]
     assert labels().align(("a", "b", "c"), [b"x" * 16] * 3).labels.tolist() == [0, 2, 1]
     with pytest.warns(UcdsWarning, match="1 of 3 samples have changed since they were labelled"):
         kept = marked().align(("c", "b", "a"), [KEYS[2], b"x" * 16, KEYS[0]])
-    assert (kept.ids, kept.labels.tolist(), kept.contents) == (
-        ("c", "a"),
-        [1, 0],
-        marks_of([KEYS[2], KEYS[0]]),
-    )
+    assert (kept.ids, kept.labels.tolist()) == (("c", "a"), [1, 0])
+    assert kept.contents == marks_of([KEYS[2], KEYS[0]])
     with pytest.raises(InputError, match="the labels belong to other data: of 3 samples"):
         marked().align(("a", "b", "c"), KEYS[::-1][:1] + KEYS[:2])
 
 
-def test_labels_of_exactly_these_samples_are_not_copied() -> None:
-    held = marked()
-    assert held.align(("a", "b", "c"), KEYS) is held
-    assert held.align(("a", "c", "b"), [KEYS[0], KEYS[2], KEYS[1]]) is not held
-
-
 def test_some_labels_keep_all_that_is_known_of_them() -> None:
-    held = ClusterLabels(["a", "b", "c"], np.array([0, 2, 1]), 3, "somebody", marks_of(KEYS))
+    held = marked()
     some = held.take(np.array([True, False, True]))
-    assert [*some.ids] == ["a", "c"]
-    assert some.labels.tolist() == [0, 1]
-    assert some.contents is not None
-    assert [*some.contents] == [*marks_of([KEYS[0], KEYS[2]])]
+    assert (some.ids, some.labels.tolist()) == (("a", "c"), [0, 1])
+    assert some.contents == marks_of([KEYS[0], KEYS[2]])
     assert (some.n_clusters, some.provider) == (3, "somebody")
     assert held.take(np.ones(3, bool)) is held
 

@@ -79,25 +79,6 @@ def test_requests_keep_to_the_limits_and_name_no_file(service: FakeService, clin
     assert not any(b"Miller" in body or b".png" in body for body in service.bodies)
 
 
-def test_equal_images_are_asked_about_once(service: FakeService, clinic: Clinic) -> None:
-    images = clinic.images(6)
-    shutil.copytree(images, images / "again")
-    labels = clinic.query(images)
-    assert dict(zip(labels.ids, labels.labels.tolist(), strict=True)) == _expected(images)
-    assert len(labels.ids) == 12
-    assert sum(service.asked.values()) == 6
-
-
-def test_embeddings_are_asked_about_as_well(tmp_path: Path) -> None:
-    service = FakeService("embeddings", width=5)
-    array = np.random.default_rng(0).normal(size=(19, 5)).astype(np.float32)
-    np.save(tmp_path / "x.npy", array)
-    labels = Clinic(service, lambda count: tmp_path, tmp_path).query(tmp_path / "x.npy")
-    service.close()
-    assert labels.ids == tuple(str(i) for i in range(19))
-    assert labels.labels.tolist() == [label_of(row.tobytes()) for row in array]
-
-
 def test_the_wrong_kind_of_samples_is_refused(service: FakeService, clinic: Clinic) -> None:
     with pytest.raises(InputError, match="not about embeddings"):
         VectorQuestions(np.zeros((2, 5), np.float32), ("0", "1")).check_accepted(
@@ -157,69 +138,45 @@ def test_after_trouble_only_the_rest_is_asked_about(service: FakeService, clinic
     assert dict(zip(labels.ids, labels.labels.tolist(), strict=True)) == _expected(images)
 
 
-def test_a_model_that_changes_on_the_way_is_refused(service: FakeService, clinic: Clinic) -> None:
-    images, out = clinic.images(24), clinic.out
-    service.change = lambda answer: answer.update(model="beta") if len(service.charged) > 8 else None
-    with pytest.raises(RefusedError, match="changed from model 'alpha' to 'beta'"):
+OTHERS = [{"model": "beta"}, {"model_digest": "c" * 32}, {"n_clusters": 8}]
+
+
+@pytest.mark.parametrize("change", OTHERS, ids=lambda change: next(iter(change)))
+def test_a_model_that_changes_on_the_way_is_refused(
+    service: FakeService, clinic: Clinic, change: dict[str, Any]
+) -> None:
+    images = clinic.images(24)
+    service.change = lambda answer: answer.update(change) if len(service.charged) > 8 else None
+    with pytest.raises(RefusedError, match="changed from model 'alpha' .*: labels of two models do not mix"):
         clinic.query(images)
-    assert journal_path(out).read_bytes().count(b"\n") == 2
-    service.info["model"] = "beta"
-    with pytest.raises(RefusedError, match="the model is alpha, and now it is beta"):
+    assert len(read_receipts(journal_path(clinic.out))) == 1
+    service.info |= change
+    with pytest.raises(RefusedError, match="such labels do not mix"):
         clinic.query(images)
 
 
-def test_the_whole_budget_is_used_and_nothing_is_lost_with_it(service: FakeService, clinic: Clinic) -> None:
-    images = clinic.images(40)
-    service.limit = 29
-    with pytest.raises(
-        RefusedError, match=r"29 labels for 40 samples are kept .* larger budget .* --max-queries 29"
-    ):
-        clinic.query(images)
-    assert len(service.charged) == 29
-    with pytest.raises(RefusedError, match="29 labels for 40"):
-        clinic.query(images)
-    service.limit, service.forbidden = 40, set(service.charged)
-    assert len(clinic.query(images).ids) == 40
-    assert service.violations == 0
-
-
-def test_a_choice_of_samples_knows_what_is_labelled_already(service: FakeService, clinic: Clinic) -> None:
-    images = clinic.images(40)
-    service.limit = 5
-    with pytest.raises(RefusedError, match="budget"):
-        clinic.query(images)
-    seen: dict[bytes, int] = {}
-
-    def choose(known: dict[bytes, int]) -> list[int]:
-        seen.update(known)
-        return [
-            i for i, path in enumerate(scan_folder(images).paths) if (images / path).read_bytes() in charged
-        ]
-
-    charged, requests = set(service.charged), service.requests
-    labels = clinic.query(images, choose=choose)
-    assert (len(seen), len(labels.ids), service.requests) == (5, 5, requests)
-
-
-def test_progress_counts_to_the_end_once(service: FakeService, clinic: Clinic) -> None:
+def test_equal_images_are_asked_about_once_and_progress_counts_to_the_end(
+    service: FakeService, clinic: Clinic
+) -> None:
     images, seen = clinic.images(20), list[tuple[int, int]]()
     shutil.copytree(images / "a", images / "c")
     with LabelClient(service.url, KEY) as client:
-        query_labels(client, open_questions(images), clinic.out, progress=lambda *now: seen.append(now))
+        questions = open_questions(images)
+        labels = query_labels(client, questions, clinic.out, progress=lambda *now: seen.append(now))
+    assert dict(zip(labels.ids, labels.labels.tolist(), strict=True)) == _expected(images)
+    assert sum(service.asked.values()) == 20
     assert seen == sorted(set(seen))
     assert seen[-1] == (30, 30)
 
 
-def _receipt(**changes: Any) -> Receipt:
-    fields: dict[str, Any] = {
-        "entries": ["e" * 64],
-        "time": "2026-01-01T00:00:00.000+00:00",
-        "model_digest": "a" * 32,
-        "answers_digest": "b" * 64,
-        "signer": "0" * 64,
-        "signature": "0" * 128,
-    }
-    return Receipt(**fields | changes)
+RECEIPT = Receipt(
+    entries=["e" * 64],
+    time="2026-01-01T00:00:00.000+00:00",
+    model_digest="a" * 32,
+    answers_digest="b" * 64,
+    signer="0" * 64,
+    signature="0" * 128,
+)
 
 
 CHANGES: dict[str, tuple[str, dict[str, Any] | None]] = {
@@ -262,12 +219,6 @@ def test_a_receipt_that_is_refused_keeps_no_other_answer_out(service: FakeServic
     assert sum(len(kept.labels) for kept in read_receipts(journal_path(clinic.out))) == 16
 
 
-def test_a_receipt_for_another_model_is_refused(service: FakeService, clinic: Clinic) -> None:
-    service.change = lambda answer: service.info.update(model_digest="c" * 32)  # from the second answer on
-    with pytest.raises(RefusedError, match="labels of two models do not mix"):
-        clinic.query(clinic.images(40))
-
-
 def test_the_signed_bytes_are_plain_json_that_any_program_can_write() -> None:
     expected = (
         '{"answers_digest":"' + "b" * 64 + '","entries":["' + "e" * 64 + '"],'
@@ -275,12 +226,12 @@ def test_the_signed_bytes_are_plain_json_that_any_program_can_write() -> None:
         '"signer":"' + "0" * 64 + '",'
         '"time":"2026-01-01T00:00:00.000+00:00"}'
     )
-    assert _receipt().signed_bytes() == expected.encode()
+    assert RECEIPT.signed_bytes() == expected.encode()
 
 
 def test_a_signature_is_that_of_ed25519() -> None:
     key = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
-    named = _receipt(signer=key.public_key().public_bytes_raw().hex())
+    named = RECEIPT.model_copy(update={"signer": key.public_key().public_bytes_raw().hex()})
     signed = named.model_copy(update={"signature": key.sign(named.signed_bytes()).hex()})
     assert is_authentic(signed)
     assert not is_authentic(signed.model_copy(update={"entries": ["d" * 64]}))

@@ -10,8 +10,9 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # for `serving_kit`, whichever way pytest imports
 
+from ledger_kit import Provider
 from postgres import postgresql
-from serving_kit import FakeImageLabeller, FakeLabeller, Service, running
+from serving_kit import SMALL, FakeImageLabeller, FakeLabeller, Service, running
 
 from ucds.serving.ledger import Ledger
 from ucds.serving.limits import Limits
@@ -26,11 +27,12 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
 
 
 @pytest.fixture
-def signer(ledger: Ledger, tmp_path: Path) -> Signer:
-    """Key that signs what the ledger says."""
-    made = Signer.open(tmp_path / "key.pem")
-    ledger.set_signer(made.public)
-    return made
+def provider(ledger: Ledger, tmp_path: Path) -> Iterator[Provider]:
+    signer = Signer.open(tmp_path / "key.pem")
+    ledger.set_signer(signer.public)
+    made = Provider(ledger, signer, tmp_path)
+    yield made
+    made.ledger.close()
 
 
 @pytest.fixture(scope="module")
@@ -51,15 +53,7 @@ def vectors(ledger: Ledger) -> Iterator[Service]:
 @pytest.fixture
 def pictures(ledger: Ledger) -> Iterator[Service]:
     """Answers for images, to one key with a budget of 100."""
-    limits = Limits(
-        max_batch=20,
-        max_queue=64,
-        max_image_bytes=200_000,
-        max_image_pixels=1_000_000,
-        max_request_bytes=1_000_000,
-        body_seconds=1,
-        waste_seconds=1e6,
-    )
+    limits = Limits.parse([*SMALL, "max-queue=64", "body-seconds=1"])
     key = ledger.add_key("bert", 100)
     with running(FakeImageLabeller(), ledger, limits) as service:
         service.key = key

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import io
 import random
 import struct
 import zlib
 from collections.abc import Callable
 
 import numpy as np
-from PIL import Image
-from serving_kit import NPY, npy, picture, vector
+from serving_kit import MULTIPART, npy, picture, vector
 
 Request = tuple[bytes, dict[str, str]]
-
-MULTIPART = {"Content-Type": "multipart/form-data; boundary=b"}
 
 
 def multipart(*contents: bytes, name: str = "images", end: bytes = b"--b--\r\n") -> bytes:
@@ -39,30 +35,19 @@ def text_bomb() -> bytes:
     return png(40, 40, zlib.compress(bytes(40 * 121)), extra)
 
 
-def flat(side: int, form: str) -> bytes:
-    buffer = io.BytesIO()
-    Image.new("L", (side, side)).save(buffer, form)
-    return buffer.getvalue()
-
-
 def bad_images() -> dict[str, bytes]:
     good_png, good_jpeg, good_webp = picture(1), picture(1, "JPEG"), picture(1, "WEBP")
     return {
         "nothing": b"",
-        "one byte": b"\x00",
-        "text": b"<html>no image</html>",
         "script": b'<svg xmlns="http://www.w3.org/2000/svg"><script/></svg>',
-        "pdf": b"%PDF-1.4 ...",
         "eps": b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n",
         "half a png": good_png[: len(good_png) // 2],
         "half a jpeg": good_jpeg[: len(good_jpeg) // 2],
         "half a webp": good_webp[: len(good_webp) // 2],
         "png header alone": good_png[:33],
-        "png of other bytes": good_png[:40] + bytes(60) + good_png[100:],
         "bomb, announced": png(60_000, 60_000, zlib.compress(bytes(10_000))),
-        "bomb, just over": flat(1001, "PNG"),
-        "bomb, jpeg": flat(2000, "JPEG"),
-        "bomb, gif": flat(3000, "GIF"),
+        "bomb, just over": picture(1, side=1001),
+        "bomb, jpeg": picture(1, "JPEG", side=2000),
         "bomb, in a text": text_bomb()[:-60],
         "png, no pixels": png(0, 0, b""),
         "png, more pixels than data": png(900, 900, zlib.compress(bytes(100))),
@@ -72,7 +57,6 @@ def bad_images() -> dict[str, bytes]:
         "gif of nonsense": b"GIF89a" + b"\xff" * 100,
         "webp of nonsense": b"RIFF\xff\xff\xff\xffWEBPVP8 " + b"\xff" * 100,
         "jpeg2000 of nonsense": b"\x00\x00\x00\x0cjP  \r\n\x87\n" + b"\xff" * 100,
-        "npy": npy([vector(1)]),
     }
 
 
@@ -84,14 +68,11 @@ def bad_multiparts() -> dict[str, Request]:
         "long boundary": (multipart(good), {"Content-Type": "multipart/form-data; boundary=" + "x" * 300}),
         "no end": (multipart(good, end=b""), MULTIPART),
         "no parts": (b"--b--\r\n", MULTIPART),
-        "nothing": (b"", MULTIPART),
         "another field": (multipart(good, name="image"), MULTIPART),
         "no file": (b'--b\r\nContent-Disposition: form-data; name="images"\r\n\r\n1\r\n--b--\r\n', MULTIPART),
         "no field": (b"--b\r\nX: y\r\n\r\nabc\r\n--b--\r\n", MULTIPART),
         "no header end": (b"--b\r\nContent-Disposition: form-data", MULTIPART),
-        "many headers": (b"--b\r\n" + b"X: y\r\n" * 5000 + b"\r\n", MULTIPART),
         "long header": (b"--b\r\nX: " + b"y" * 100_000 + b"\r\n\r\n", MULTIPART),
-        "bad header name": (b"--b\r\n\x00\x01: y\r\n\r\nabc\r\n--b--\r\n", MULTIPART),
         "too many": (multipart(*[good] * 21), MULTIPART),
         "too long": (multipart(bytes(200_001)), MULTIPART),
         "far too long": (multipart(*[bytes(190_000)] * 6), MULTIPART),
@@ -111,26 +92,20 @@ def bad_arrays() -> dict[str, bytes]:
     return {
         "nothing": b"",
         "magic alone": b"\x93NUMPY",
-        "no npy": b"PK\x03\x04" + bytes(100),
         "half": good[:-5],
         "too long": good + b"x",
-        "nan": npy([vector(1), [1, float("nan"), 0, 0]]),
         "infinite": npy([[float("inf"), 0, 0, 0]]),
         "too large for float32": npy([[1e300, 0, 0, 0]], np.float64),
         "no rows": npy(np.empty((0, 4))),
         "wrong width": npy([[1, 2, 3]]),
-        "one row, flat": npy([1, 2, 3, 4]),
         "three dimensions": npy(np.zeros((1, 1, 4))),
         "many dimensions": npy(np.zeros((1,) * 30)),
         "integers": npy([[1, 2, 3, 4]], np.int64),
-        "complex": npy([[1, 2, 3, 4]], np.complex64),
         "big-endian": npy([vector(1)], ">f4"),
-        "text": npy([["a", "b", "c", "d"]], "<U1"),
         "objects": npy([[{}, [], (), None]], object),
         "by columns": npy(np.asfortranarray(np.ones((2, 4)))),
         "too many": npy([vector(1, i) for i in range(21)]),
         "enormous": header(plain % "2147483647, 4"),
-        "beyond": header(plain % "9" * 30 + ", 4"),
         "negative": header(plain % "-1, 4"),
         "true": header(plain % "True, 4", bytes(16)),
         "no shape": header("{'descr': '<f4', 'fortran_order': False}"),
@@ -140,20 +115,15 @@ def bad_arrays() -> dict[str, bytes]:
         "one entry more": header("{" + words + "(1, 4), 'x': True}", row),
         "a size in two words": header("{" + words + "(1 1, 4)}", row),
         "not a header": header("__import__('os').abort()"),
-        "nested": header("(" * 3000 + ")" * 3000),
         "structured": header("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1, 4)}", bytes(16)),
         "long header": b"\x93NUMPY\x02\x00" + struct.pack("<I", 2**32 - 1),
         "version": header(plain % "1, 4", bytes(16), b"\x93NUMPY\x09\x00"),
     }  # fmt: skip
 
 
-def image_corpus() -> dict[str, Request]:
+def bad_requests() -> dict[str, Request]:
     images = {f"image: {name}": (multipart(data), MULTIPART) for name, data in bad_images().items()}
     return images | bad_multiparts()
-
-
-def array_corpus() -> dict[str, Request]:
-    return {f"array: {name}": (data, NPY) for name, data in bad_arrays().items()}
 
 
 def mutations(seed: int) -> Callable[[], Request]:

@@ -1,24 +1,26 @@
-"""A ledger in which everything has happened, and ways to change its tables behind its back."""
+"""A ledger with what is kept of it elsewhere, and ways to change its tables behind its back."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from sqlalchemy import Connection, create_engine, select
+from sqlalchemy import Connection, create_engine
 
 from ucds.labels.journal import Journal, KeptReceipt
-from ucds.labels.wire import Calibration, ServiceInfo, answers_digest
+from ucds.labels.wire import ServiceInfo, answers_digest
 from ucds.serving import log
+from ucds.serving.checkpoints import Snapshots
 from ucds.serving.database import ledger_url
 from ucds.serving.keys import Key
 from ucds.serving.ledger import Answers, Ledger
 from ucds.serving.log import Entry
 from ucds.serving.signing import Signer
+from ucds.serving.verify import Verdict, verify
 
 MODELS = ("a" * 32, "b" * 32)
 
@@ -38,23 +40,6 @@ def charge(ledger: Ledger, key: Key, *numbers: int, label: int = 1, model: str =
 
 def used(ledger: Ledger, name: str = "anna") -> int:
     return next(key.used for key in ledger.list_keys() if key.name == name)
-
-
-def fill(ledger: Ledger, signer: Signer) -> None:
-    """Make everything happen, with a snapshot in the middle."""
-    ledger.set_signer(signer.public)
-    for name in ("anna", "bert", "carl"):
-        key = make_key(ledger, 50, name, rate=2.0 if name == "bert" else None)
-        for model, numbers in zip(MODELS, ([1, 2, 3], [2, 4]), strict=True):
-            labels = {content(number): number + len(name + model) % 7 for number in numbers}
-            ledger.charge(key, model, list(labels), labels, request="r")
-        told = Calibration(samples=40, digest=name[:4].encode().hex() * 4)
-        ledger.calibrate(key, "c" * 32, told, np.full(3, key.number, np.float32))
-    ledger.take_snapshot(signer)
-    charge(ledger, key, 1, 5, label=3)
-    ledger.renew_key("anna")
-    ledger.set_key("bert", budget=60, networks=["10.0.0.0/8"])
-    ledger.revoke_key("carl")
 
 
 @contextmanager
@@ -90,31 +75,49 @@ def forge_charge(
     return entry
 
 
-def rewrite(connection: Connection) -> None:
-    """Compute the chain anew, as somebody would who knows this package."""
-    last = log.GENESIS
-    for entry in list(log.read_entries(connection)):
-        last = Entry.after(last, entry.number, entry.time, entry.operator, entry.kind, entry.body).hash
-        connection.execute(log.log.update().filter_by(number=entry.number).values(hash=last))
+@dataclass
+class Provider:
+    """A ledger with its signer, and what is kept elsewhere: checkpoints, and the receipts of a client."""
+
+    ledger: Ledger
+    signer: Signer
+    folder: Path
+
+    @property
+    def marks(self) -> Path:
+        return self.folder / "marks"
+
+    @property
+    def receipts(self) -> Path:
+        return self.folder / "receipts"
+
+    def snapshots(self, **options: Any) -> Snapshots:
+        return Snapshots(self.ledger, self.signer, self.marks, **options)
+
+    def keep(self, key: Key, *numbers: int) -> None:
+        """Ask, and keep the receipt as a client does."""
+        receipt = charge(self.ledger, key, *numbers).receipt(self.signer, MODELS[0])
+        # No more than a journal looks at.
+        info = ServiceInfo.model_construct(
+            model="fake", model_digest=MODELS[0], n_clusters=12, signer=self.signer.public
+        )
+        with Journal(self.receipts, url="http://127.0.0.1", info=info) as journal:
+            journal.add(KeptReceipt(receipt=receipt, labels={content(number).hex(): 1 for number in numbers}))
+
+    def restore(self, number: int) -> None:
+        """Set the ledger back to an entry, as from an old backup, and open it again."""
+        self.ledger.close()
+        with behind(self.folder) as connection:
+            set_back(connection, number)
+        self.ledger = Ledger(self.folder)
+
+    def verify(self) -> Verdict:
+        """Check the ledger by all that is kept elsewhere."""
+        receipts = [self.receipts] if self.receipts.exists() else []
+        return verify(self.folder, checkpoints=[self.marks], receipts=receipts)
 
 
 def set_back(connection: Connection, number: int) -> None:
     """Remove all entries after one, and their answers."""
     connection.execute(log.log.delete().where(log.log.c.number > number))
     connection.execute(log.answers.delete().where(log.answers.c.entry > number))
-
-
-def rows(connection: Connection, table: Any) -> list[dict[str, Any]]:
-    ordered = select(table).order_by(*table.primary_key)
-    return [dict(row) for row in connection.execute(ordered).mappings()]
-
-
-def keep(path: Path, ledger: Ledger, signer: Signer, key: Key, *numbers: int) -> None:
-    """Ask, and keep the receipt as a client does."""
-    receipt = charge(ledger, key, *numbers).receipt(signer, MODELS[0])
-    # No more than a journal looks at.
-    info = ServiceInfo.model_construct(
-        model="fake", model_digest=MODELS[0], n_clusters=12, signer=signer.public
-    )
-    with Journal(path, url="http://127.0.0.1", info=info) as journal:
-        journal.add(KeptReceipt(receipt=receipt, labels={content(number).hex(): 1 for number in numbers}))

@@ -13,6 +13,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import numpy as np
@@ -32,6 +33,15 @@ from ucds.training.model_file import ModelCard, StoredModel, save_model
 WIDTH = 4
 K = 12
 NPY = {"Content-Type": "application/x-npy"}
+MULTIPART = {"Content-Type": "multipart/form-data; boundary=b"}
+SMALL = (
+    "waste-seconds=1000000",
+    "max-batch=20",
+    "max-image-bytes=200000",
+    "max-image-pixels=1000000",
+    "max-request-bytes=1000000",
+)
+"""Limits that hostile requests exceed easily."""
 
 
 class FakeLabeller:
@@ -85,17 +95,16 @@ class FakeImageLabeller(FakeLabeller):
 
 @dataclass
 class Service:
-    """A service that runs: its address, the operator's, its ledger, and the key that clients show."""
+    """A service that runs: its address, the operator's, and the key that clients show."""
 
     url: str
-    ops: str
-    ledger: Ledger
+    ops: str = ""
     key: str | None = None
 
     def client(self, key: str | None = None, **options: Any) -> httpx.Client:
         shown = key or self.key
         headers = {"Authorization": f"Bearer {shown}"} if shown else {}
-        return httpx.Client(base_url=self.url, headers=headers, timeout=30, verify=False, **options)
+        return httpx.Client(base_url=self.url, headers=headers, timeout=120, verify=False, **options)
 
     def ask(self, *samples: Any, key: str | None = None, path: str = "/v1/labels") -> httpx.Response:
         """The answer to a request with image files, or with rows of embeddings."""
@@ -103,6 +112,10 @@ class Service:
         body: Any = {"content": npy(samples), "headers": NPY} if is_rows else {"files": files(*samples)}
         with self.client(key) as client:
             return client.post(path, **body)
+
+    def info(self, key: str | None = None) -> dict[str, Any]:
+        with self.client(key) as client:
+            return dict(client.get("/v1/info").json())
 
     def figure(self, name: str) -> float:
         """The value of one figure of the operator's page."""
@@ -135,7 +148,7 @@ def running(
             listen(service, **told)
 
     with in_thread(serve) as url:
-        yield Service(url, f"http://{host}:{port}", ledger)
+        yield Service(url, f"http://{host}:{port}")
 
 
 def free_port() -> int:
@@ -202,19 +215,53 @@ def picture(label: int, form: str = "PNG", side: int = 40, serial: int = 0) -> b
     return buffer.getvalue()
 
 
-def files(*contents: bytes, name: str = "images") -> list[tuple[str, tuple[str, bytes]]]:
-    return [(name, (f"{i}.bin", content)) for i, content in enumerate(contents)]
+def files(*contents: bytes) -> list[tuple[str, tuple[str, bytes]]]:
+    return [("images", (f"{i}.bin", content)) for i, content in enumerate(contents)]
 
 
-def make_run(folder: Path, backbone: Backbone | None = None, role: Any = "source", k: int = K) -> Path:
-    """A finished run with a random model."""
+def connect(service: Service) -> socket.socket:
+    parts = urlsplit(service.url)
+    return socket.create_connection((str(parts.hostname), parts.port or 80), timeout=10)
+
+
+def head(
+    key: str | None, *lines: str, host: str = "service", type_: str = MULTIPART["Content-Type"]
+) -> bytes:
+    """The first lines of a request with a key."""
+    words = ["POST /v1/labels HTTP/1.1", f"Host: {host}", f"Authorization: Bearer {key}"]
+    return ("\r\n".join([*words, f"Content-Type: {type_}", *lines]) + "\r\n\r\n").encode()
+
+
+def answer_to(service: Service, *pieces: bytes) -> bytes:
+    """What comes back on a bare connection until the other side closes it, or says nothing for 3 seconds."""
+    with connect(service) as connection:
+        connection.settimeout(3)
+        received = b""
+        try:
+            for piece in pieces:
+                connection.sendall(piece)
+            while data := connection.recv(65536):
+                received += data
+        except (ConnectionError, TimeoutError):
+            pass
+    return received
+
+
+def random_model(
+    backbone: Backbone | None = None, name: str = "small", role: Any = "source", *, recentres: bool = False
+) -> StoredModel:
     torch.manual_seed(0)
     backbone = backbone or identity_backbone(WIDTH)
-    model = ClusteringModel(backbone, k)
-    width = model.prototypes.shape[0]
-    card = ModelCard(role, folder.name, k, width, backbone.spec, backbone.weights, ("a",), ("source",))
-    folder.mkdir(parents=True, exist_ok=True)
-    save_model(folder, StoredModel.of(card, model, torch.full((1, k), 1 / k)))
+    model = ClusteringModel(backbone, K, unit_features=recentres).eval()
+    names = ("a",), ("source",)
+    card = ModelCard(role, name, K, 256, backbone.spec, backbone.weights, *names, recentres=recentres)
+    return StoredModel.of(card, model, torch.full((1, K), 1 / K))
+
+
+def make_run(folder: Path, role: Any = "source") -> Path:
+    """A finished run with a random model."""
+    folder.mkdir()
+    save_model(folder, random_model(name=folder.name, role=role))
     return folder
 
 
@@ -233,7 +280,7 @@ class Clients:
         self.labels: dict[int, int] = {}
         self.contradictions: list[int] = []
         self.url = ""
-        self.verify: bool | str = True  # certificates that are believed
+        self.trusted: ssl.SSLContext | bool = True
         self._headers = NPY | {"Authorization": f"Bearer {key}"}
         self.stop = threading.Event()
         self._lock = threading.Lock()
@@ -245,8 +292,7 @@ class Clients:
     def _work(self) -> None:
         while not self.url and not self.stop.is_set():
             time.sleep(0.05)
-        trusted = ssl.create_default_context(cafile=self.verify) if isinstance(self.verify, str) else True
-        with httpx.Client(headers=self._headers, timeout=20, verify=trusted) as client:
+        with httpx.Client(headers=self._headers, timeout=20, verify=self.trusted) as client:
             while not self.stop.is_set():
                 with self._lock:
                     numbers = range(self._next, self._next + self.each)

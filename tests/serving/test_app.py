@@ -1,10 +1,11 @@
-"""What a client sees: answers, refusals, and the shape of both."""
+"""What a client sees: answers, refusals, and the shape of both; and what the own client makes of them."""
 
 from __future__ import annotations
 
 import json
 import sqlite3
 import threading
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -27,9 +28,18 @@ from serving_kit import (
     wait_until,
 )
 
-from ucds.labels.wire import PROBLEM_TYPE, Budget, LabelAnswer, ServiceInfo
+from ucds.data.vectors import load_vectors
+from ucds.errors import UcdsWarning, UserError
+from ucds.labels.client import LabelClient
+from ucds.labels.cluster_labels import ClusterLabels, marks_of
+from ucds.labels.journal import journal_path, read_receipts
+from ucds.labels.query import Selector, query_labels
+from ucds.labels.questions import open_questions
+from ucds.labels.wire import PROBLEM_TYPE, Budget, LabelAnswer, ServiceInfo, is_authentic
+from ucds.math.privacy import PrivacyClaim
 from ucds.serving.ledger import Ledger
 from ucds.serving.limits import Limits
+from ucds.serving.verify import verify
 
 
 def test_embeddings_are_labelled_in_order_and_charged(vectors: Service) -> None:
@@ -49,26 +59,18 @@ def test_images_of_usual_formats_are_labelled(pictures: Service, form: str) -> N
     assert pictures.ask(*(picture(label, form) for label in (3, 9, 0))).json()["labels"] == [3, 9, 0]
 
 
-def test_the_kept_answer_is_given_even_if_the_model_would_say_otherwise(ledger: Ledger) -> None:
-    key, labeller = ledger.add_key("anna", 100), FakeLabeller()
-    with running(labeller, ledger) as service:
-        assert service.ask(vector(5), key=key).json()["labels"] == [5]
-        labeller.look_at = lambda rows: np.zeros(len(rows), int)  # type: ignore[method-assign]
-        assert service.ask(vector(5), vector(6), key=key).json()["labels"] == [5, 0]
-
-
 def test_float64_and_float32_of_the_same_value_are_one_sample(vectors: Service) -> None:
     with vectors.client() as client:
-        client.post("/v1/labels", content=npy([[1.0, 0.5, 0, 0]], "f8"), headers=NPY)
-        answer = client.post("/v1/labels", content=npy([[1.0, 0.5, -0.0, 0]], "f4"), headers=NPY)
+        for kind in ("f8", "f4"):
+            answer = client.post("/v1/labels", content=npy([[1.0, 0.5, 0, 0]], kind), headers=NPY)
     assert answer.json()["budget"]["used"] == 1
 
 
 def test_info_says_what_is_accepted(ledger: Ledger) -> None:
     key, limits = ledger.add_key("anna", 100), Limits(max_batch=20, max_image_pixels=1_000_000)
     for labeller, accepted in ((FakeLabeller(), "embeddings"), (FakeImageLabeller(), "images")):
-        with running(labeller, ledger, limits) as service, service.client(key) as client:
-            info = ServiceInfo.model_validate(client.get("/v1/info").json())
+        with running(labeller, ledger, limits) as service:
+            info = ServiceInfo.model_validate(service.info(key))
         assert (info.accepts, info.width) == (accepted, WIDTH if accepted == "embeddings" else None)
         assert (info.max_batch, info.max_image_pixels) == (20, 1_000_000)
         assert info.budget == Budget(limit=100, used=0, remaining=100)
@@ -84,14 +86,6 @@ def test_without_a_key_or_with_a_wrong_one_nothing_is_told(vectors: Service) -> 
                 refused(client.request(method, path, headers={"Authorization": shown}), 401, "no-key")
             wrong = client.request(method, path, headers={"Authorization": "Bearer ucds_no"})
             refused(wrong, 401, "unknown-key")
-
-
-def test_a_key_that_ended_is_refused_from_the_next_request_on(vectors: Service) -> None:
-    assert vectors.ask(vector(1)).status_code == 200
-    vectors.ledger.set_key("anna", expires="2020-01-01")
-    refused(vectors.ask(vector(1)), 403, "expired-key")
-    vectors.ledger.revoke_key("anna")
-    refused(vectors.ask(vector(1)), 403, "revoked-key")
 
 
 def test_paths_and_methods_that_are_not_there(vectors: Service) -> None:
@@ -115,8 +109,8 @@ def test_over_the_budget_the_whole_request_is_refused(vectors: Service) -> None:
         assert vectors.ask(*(vector(2, i) for i in range(5))).json()["budget"]["remaining"] == 0
 
 
-def test_over_the_rate_a_key_is_told_when_to_come_again(vectors: Service) -> None:
-    key = vectors.ledger.add_key("slow", 1000, rate=0.5)  # saves up 5 samples
+def test_over_the_rate_a_key_is_told_when_to_come_again(vectors: Service, ledger: Ledger) -> None:
+    key = ledger.add_key("slow", 1000, rate=0.5)  # saves up 5 samples
     assert vectors.ask(*(vector(1, i) for i in range(8)), key=key).status_code == 200
     answer = vectors.ask(vector(1, 0), key=key)
     refused(answer, 429, "over-rate")
@@ -173,8 +167,8 @@ def test_a_failing_model_charges_nothing_and_the_service_goes_on(ledger: Ledger)
 
 
 @pytest.mark.parametrize("what", ["deleted", "emptied"])
-def test_a_ledger_that_is_gone_stops_the_answers(vectors: Service, what: str) -> None:
-    path = Path(vectors.ledger.place, "ledger.sqlite")
+def test_a_ledger_that_is_gone_stops_the_answers(vectors: Service, ledger: Ledger, what: str) -> None:
+    path = Path(ledger.place, "ledger.sqlite")
     assert vectors.ask(vector(1)).status_code == 200
     if what == "deleted":
         path.unlink()
@@ -189,19 +183,22 @@ def test_a_ledger_that_is_gone_stops_the_answers(vectors: Service, what: str) ->
 
 
 def test_failed_authentications_are_security_events_and_figures(
-    vectors: Service, caplog: pytest.LogCaptureFixture
+    vectors: Service, ledger: Ledger, caplog: pytest.LogCaptureFixture
 ) -> None:
     vectors.ask(vector(1), key="ucds_wrong")
     httpx.get(f"{vectors.url}/v1/info")
-    vectors.ledger.revoke_key("anna")
+    ledger.set_key("anna", expires="2020-01-01")
+    refused(vectors.ask(vector(1)), 403, "expired-key")
+    ledger.revoke_key("anna")
     refused(vectors.ask(vector(1)), 403, "revoked-key")
     lines = [json.loads(record.message) for record in caplog.records if record.name == "ucds.security"]
-    assert [(line["event"], line["reason"], line["key"]) for line in lines] == [
-        ("failed-authentication", "unknown-key", None),
-        ("failed-authentication", "no-key", None),
-        ("failed-authentication", "revoked-key", "anna"),
+    assert [(line["reason"], line["key"]) for line in lines] == [
+        ("unknown-key", None),
+        ("no-key", None),
+        ("expired-key", "anna"),
+        ("revoked-key", "anna"),
     ]
-    assert {line["client"] for line in lines} == {"127.0.0.1"}
+    assert {(line["event"], line["client"]) for line in lines} == {("failed-authentication", "127.0.0.1")}
     figures = httpx.get(f"{vectors.ops}/metrics").text
     assert 'ucds_failed_authentications_total{reason="unknown-key"} 1.0' in figures
 
@@ -261,3 +258,63 @@ def test_stopping_finishes_what_ends_in_time_and_refuses_the_rest(
         else:
             refused(answer.result(), 503, "stopping")
             assert ledger.list_keys()[0].used == 0
+
+
+def _query(service: Service, samples: Path, out: Path, choose: Selector | None = None) -> ClusterLabels:
+    wait = {"patience": 60, "first_wait": 0.01}
+    with LabelClient(service.url, service.key, overdraw=True, **wait) as client:
+        return query_labels(client, open_questions(samples), out, choose=choose)
+
+
+def test_images_are_labelled_and_the_unusable_one_is_left_out(pictures: Service, tmp_path: Path) -> None:
+    for number in range(30):
+        (tmp_path / f"{number:02d}.png").write_bytes(picture(number % 12, serial=number))
+    (tmp_path / "broken.png").write_bytes(picture(3)[:60])
+    with pytest.warns(UcdsWarning, match="1 of 31 samples have no label"):
+        labels = _query(pictures, tmp_path, tmp_path / "labels.json")
+    assert labels.ids == tuple(f"{number:02d}.png" for number in range(30))
+    assert labels.labels.tolist() == [number % 12 for number in range(30)]
+    assert len(read_receipts(journal_path(tmp_path / "labels.json"))) == 2
+
+
+def test_the_last_answer_of_a_budget_is_given_and_kept(vectors: Service, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.array([vector(i % 12, i) for i in range(130)], np.float32))
+    with pytest.raises(UserError, match="100 labels for 130 samples"):
+        _query(vectors, tmp_path / "x.npy", tmp_path / "labels.json")
+    keys = load_vectors(tmp_path / "x.npy").keys
+
+    def choose(known: Mapping[bytes, int]) -> list[int]:
+        return [i for i, key in enumerate(keys) if key in known]
+
+    labels = _query(vectors, tmp_path / "x.npy", tmp_path / "labels.json", choose)
+    assert len(labels.ids) == 100
+    assert labels.labels.tolist() == [int(name) % 12 for name in labels.ids]
+
+
+def test_minus_zero_is_the_same_sample_for_both_sides(ledger: Ledger, tmp_path: Path) -> None:
+    rows = np.array([vector(3), vector(5)], np.float32)
+    rows[0, 1] = -0.0
+    np.save(tmp_path / "x.npy", rows)
+    with running(FakeLabeller(), ledger) as service:
+        service.key = ledger.add_key("anna", 10)
+        labels = _query(service, tmp_path / "x.npy", tmp_path / "labels.json")
+    assert labels.labels.tolist() == [3, 5]
+    own = marks_of(load_vectors(tmp_path / "x.npy").keys)
+    assert labels.contents is not None
+    assert list(labels.contents) == list(own)  # training compares these
+
+
+def test_the_guarantee_of_a_model_stands_in_info_receipts_and_ledger(ledger: Ledger, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.array([vector(i, i) for i in range(5)], np.float32))
+    key, labeller = ledger.add_key("anna", 100), FakeLabeller()
+    claims = [str(PrivacyClaim(epsilon, 1e-5, "person")) for epsilon in (2.0, 1.0)]
+    labeller.privacy = claims[0]
+    with running(labeller, ledger) as service:
+        service.key = key
+        assert service.info()["privacy"] == claims[0]
+        _query(service, tmp_path / "x.npy", tmp_path / "labels.json")
+    (kept,) = read_receipts(journal_path(tmp_path / "labels.json"))
+    assert kept.receipt.privacy == claims[0]
+    assert is_authentic(kept.receipt)
+    assert not is_authentic(kept.receipt.model_copy(update={"privacy": claims[1]}))
+    assert verify(ledger.place).faults == ()

@@ -12,10 +12,20 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-import torch
-from serving_kit import NPY, FakeLabeller, FakeMeanLabeller, Service, npy, running, vector, wait_until
+from serving_kit import (
+    NPY,
+    WIDTH,
+    FakeLabeller,
+    FakeMeanLabeller,
+    Service,
+    npy,
+    random_model,
+    refused,
+    running,
+    vector,
+    wait_until,
+)
 
-from ucds.backbones import identity_backbone
 from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
 from ucds.errors import InputError, RefusedError
@@ -23,25 +33,14 @@ from ucds.labels.client import LabelClient
 from ucds.labels.query import query_labels
 from ucds.labels.questions import open_questions
 from ucds.labels.wire import digest_of_contents
-from ucds.models import ClusteringModel
 from ucds.serving.labeller import Batcher, ModelLabeller
 from ucds.serving.ledger import Ledger
 from ucds.serving.limits import Limits
 from ucds.serving.verify import verify
 from ucds.training.loaded import FEWEST_TO_CENTRE, Model
-from ucds.training.model_file import ModelCard, StoredModel
 from ucds.training.options import Compute
 
-WIDTH, K = 6, 5
-
-
-def recentring(recentres: bool = True) -> StoredModel:
-    generator = torch.Generator().manual_seed(0)
-    backbone = identity_backbone(WIDTH)
-    model = ClusteringModel(backbone, K, bottleneck_width=8, unit_features=True, generator=generator).eval()
-    names = ("a",), ("source",)
-    card = ModelCard("source", "small", K, 8, backbone.spec, "", *names, recentres=recentres)
-    return StoredModel.of(card, model, torch.full((1, K), 1 / K))
+RECENTRING = random_model(recentres=True)
 
 
 def samples(count: int = 100, seed: int = 0) -> np.ndarray:
@@ -52,83 +51,65 @@ def samples(count: int = 100, seed: int = 0) -> np.ndarray:
 
 def offline(rows: np.ndarray, *, recentred: bool) -> list[int]:
     """Labels as `ucds label` finds them for a whole folder."""
-    data = Dataset(VectorSamples(rows))
-    model = Model(recentring(), Compute("cpu", cache=None))
-    return model.decide(data, recentred=recentred)[0].tolist()
+    model = Model(RECENTRING, Compute("cpu", cache=None))
+    return model.decide(Dataset(VectorSamples(rows)), recentred=recentred)[0].tolist()
 
 
 @pytest.fixture
 def service(ledger: Ledger) -> Iterator[Service]:
     key = ledger.add_key("anna", 300)
-    with running(ModelLabeller(recentring()), ledger, Limits(max_batch=128)) as found:
+    with running(ModelLabeller(RECENTRING), ledger, Limits(max_batch=128)) as found:
         found.key = key
         yield found
 
 
-def calibrate(client: httpx.Client, rows: np.ndarray) -> httpx.Response:
-    return client.post("/v1/calibration", content=npy(rows), headers=NPY)
+def calibrate(service: Service, rows: np.ndarray, key: str | None = None) -> httpx.Response:
+    return service.ask(*rows, key=key, path="/v1/calibration")
 
 
-def labels_of(client: httpx.Client, rows: np.ndarray) -> list[int]:
-    return list(client.post("/v1/labels", content=npy(rows), headers=NPY).json()["labels"])
+def labels_of(service: Service, rows: np.ndarray, key: str | None = None) -> list[int]:
+    return list(service.ask(*rows, key=key).json()["labels"])
 
 
-def test_a_calibrated_key_gets_the_labels_of_the_whole_folder(service: Service) -> None:
+def test_a_calibrated_key_gets_the_labels_of_the_whole_folder(service: Service, ledger: Ledger) -> None:
     rows = samples()
     plain, expected = offline(rows, recentred=False), offline(rows, recentred=True)
     assert plain != expected
-    with service.client() as client:
-        found = calibrate(client, rows)
-        assert found.status_code == 200, found.text
-        keys = VectorSamples(rows).keys
-        told = {"samples": 100, "digest": digest_of_contents(keys)}
-        assert found.json() == {"calibration": told, "unusable": []}
-        info = client.get("/v1/info").json()
-        assert info["calibration"] == told
-        assert info["budget"]["used"] == 0
-        assert labels_of(client, rows) == expected
-        assert labels_of(client, rows[7:9]) == expected[7:9]
-    with service.client(service.ledger.add_key("bert", 300)) as other:
-        assert labels_of(other, rows) == plain
-    assert verify(service.ledger.place).faults == ()
+    found = calibrate(service, rows)
+    assert found.status_code == 200, found.text
+    told = {"samples": 100, "digest": digest_of_contents(VectorSamples(rows).keys)}
+    assert found.json() == {"calibration": told, "unusable": []}
+    info = service.info()
+    assert info["calibration"] == told
+    assert info["budget"]["used"] == 0
+    assert labels_of(service, rows) == expected
+    assert labels_of(service, rows[7:9]) == expected[7:9]
+    assert labels_of(service, rows, ledger.add_key("bert", 300)) == plain
+    assert verify(ledger.place).faults == ()
 
 
 def test_a_calibration_is_fixed_once_and_stays_after_a_restart(service: Service, ledger: Ledger) -> None:
     rows, others = samples(), samples(seed=1)
-    with service.client() as client:
-        first = calibrate(client, rows[::-1])
-        assert calibrate(client, rows).json() == first.json()  # as after a lost answer
-        refused = calibrate(client, others)
-        assert (refused.status_code, refused.json()["type"]) == (409, "urn:ucds:problem:not-calibrated")
-        assert "100 other samples" in refused.json()["detail"]
+    few = refused(calibrate(service, np.repeat(rows[:31], 2, axis=0)), 409, "not-calibrated")
+    assert "not 31" in few.detail
+    first = calibrate(service, rows[::-1]).json()
+    assert calibrate(service, rows).json() == first  # as after a lost answer
+    assert "100 other samples" in refused(calibrate(service, others), 409, "not-calibrated").detail
     for most in (128, FEWEST_TO_CENTRE - 1):  # with few samples, no further key can be calibrated
-        with (
-            running(ModelLabeller(recentring()), ledger, Limits(max_batch=most)) as again,
-            again.client(service.key) as client,
-        ):
-            assert labels_of(client, others[:31]) != offline(others, recentred=False)[:31]
-            info = client.get("/v1/info").json()
-        assert info["calibration"] == first.json()["calibration"]
+        with running(ModelLabeller(RECENTRING), ledger, Limits(max_batch=most)) as again:
+            again.key = service.key
+            assert labels_of(again, others[:31]) != offline(others, recentred=False)[:31]
+            info = again.info()
+        assert info["calibration"] == first["calibration"]
         assert info["fewest_to_calibrate"] == (FEWEST_TO_CENTRE if most == 128 else None)
 
 
-def test_after_the_first_label_and_with_few_samples_it_is_too_late(service: Service) -> None:
-    rows = samples()
-    with service.client() as client:
-        few = calibrate(client, np.repeat(rows[: FEWEST_TO_CENTRE - 1], 2, axis=0))
-        assert (few.status_code, "not 31" in few.json()["detail"]) == (409, True)
-        labels_of(client, rows[:1])
-        late = calibrate(client, rows)
-        assert (late.status_code, "labels of this model already" in late.json()["detail"]) == (409, True)
-        assert client.get("/v1/info").json()["calibration"] is None
-
-
-@pytest.mark.parametrize("labeller", [FakeLabeller(), ModelLabeller(recentring(False))], ids=["fake", "own"])
+@pytest.mark.parametrize("labeller", [FakeLabeller(), ModelLabeller(random_model())], ids=["fake", "own"])
 def test_where_all_samples_are_seen_alike_nothing_can_be_calibrated(labeller: Any, ledger: Ledger) -> None:
     key = ledger.add_key("anna", 300)
-    with running(labeller, ledger) as service, service.client(key) as client:
-        assert client.get("/v1/info").json()["fewest_to_calibrate"] is None
-        assert calibrate(client, samples()).status_code == 404
+    with running(labeller, ledger) as service:
+        assert service.info(key)["fewest_to_calibrate"] is None
+        assert calibrate(service, samples(), key).status_code == 404
 
 
 class SlowMean(FakeMeanLabeller):
@@ -147,35 +128,30 @@ class SlowMean(FakeMeanLabeller):
         return super().mean(rows)
 
 
+ROWS = np.array([vector(1, i) for i in range(FEWEST_TO_CENTRE)])
+
+
 def test_dropped_calibrations_hold_their_place_to_their_end_and_delay_nobody(ledger: Ledger) -> None:
     labeller, honest = SlowMean(), ledger.add_key("honest", 10)
     hostile = [ledger.add_key(f"hostile{i}", 10) for i in range(5)]
-    rows = [vector(1, i) for i in range(FEWEST_TO_CENTRE)]
     with running(labeller, ledger) as service:
         for key in hostile:
             with service.client(key) as client, suppress(httpx.TimeoutException):
-                client.post("/v1/calibration", content=npy(rows), headers=NPY, timeout=0.2)
+                client.post("/v1/calibration", content=npy(ROWS), headers=NPY, timeout=0.2)
         begun = time.monotonic()
-        assert service.ask(vector(3), key=honest).json()["labels"] == [3]
+        assert labels_of(service, np.array([vector(3)]), honest) == [3]
         assert time.monotonic() - begun < 1.4  # and not after five times 0.3 s
         wait_until(lambda: labeller.done == 5)
-        with service.client(hostile[0]) as client:
-            assert client.get("/v1/info").json()["calibration"]["samples"] == FEWEST_TO_CENTRE
+        assert service.info(hostile[0])["calibration"]["samples"] == FEWEST_TO_CENTRE
     assert labeller.most == 1
 
 
 def test_a_key_is_calibrated_once_and_pays_for_what_comes_to_nothing(ledger: Ledger) -> None:
     labeller, key = SlowMean(), ledger.add_key("anna", 10)
-    rows = [vector(1, i) for i in range(FEWEST_TO_CENTRE)]
-    with (
-        running(labeller, ledger, Limits(waste_seconds=0.1)) as service,
-        service.client(key) as client,
-        ThreadPoolExecutor() as pool,
-    ):
-        at_once = [pool.submit(calibrate, client, np.array(rows)) for _ in range(4)]
+    with running(labeller, ledger, Limits(waste_seconds=0.1)) as service, ThreadPoolExecutor() as pool:
+        at_once = [pool.submit(calibrate, service, ROWS, key) for _ in range(4)]
         assert {one.result().status_code for one in at_once} == {200}
-        others = np.array(rows) + 1
-        statuses = [calibrate(client, others).status_code for _ in range(8)]
+        statuses = [calibrate(service, ROWS + 1, key).status_code for _ in range(8)]
     assert statuses[0] == 409
     assert statuses[-1] == 429  # over-waste
     assert labeller.done == 1
@@ -184,16 +160,15 @@ def test_a_key_is_calibrated_once_and_pays_for_what_comes_to_nothing(ledger: Led
 def test_unusable_samples_are_no_part_of_a_calibration(service: Service) -> None:
     rows = samples(40)
     rows[[3, 17]] = np.nan
-    found = service.ask(*rows, path="/v1/calibration").json()
+    found = calibrate(service, rows).json()
     assert [sample["position"] for sample in found["unusable"]] == [3, 17]
     usable = np.delete(rows, [3, 17], axis=0)
     assert found["calibration"] == {"samples": 38, "digest": digest_of_contents(VectorSamples(usable).keys)}
 
 
 def test_a_label_does_not_depend_on_the_means_of_others_in_the_batch() -> None:
-    labeller = ModelLabeller(recentring(), batch_size=8)
     rows, mean = samples(64), samples(1, seed=5)[0]
-    batcher = Batcher(labeller)
+    batcher = Batcher(ModelLabeller(RECENTRING, batch_size=8))
     jobs = [batcher.submit(rows[i : i + 3], i, mean if i % 2 else None) for i in range(0, 60, 3)]
     together = [job.result() for job in jobs]
     for i, labels in zip(range(0, 60, 3), together, strict=True):
@@ -219,13 +194,15 @@ def test_the_client_calibrates_before_its_first_question(service: Service, tmp_p
 def test_the_client_is_told_what_it_could_do_and_what_it_cannot(service: Service, tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", samples())
     np.save(tmp_path / "few.npy", samples(20))
-    few, said = open_questions(tmp_path / "few.npy"), list[str]()
+    enough, few = (open_questions(tmp_path / name) for name in ("x.npy", "few.npy"))
+    said = list[str]()
     with LabelClient(service.url, service.key, calibrate_key=True) as client:
         with pytest.raises(InputError, match="needs 32 different samples, but only 20"):
             query_labels(client, few, tmp_path / "few.json")
         client.calibrate_key = False
-        query_labels(client, open_questions(tmp_path / "x.npy"), tmp_path / "x.json", say=said.append)
+        query_labels(client, enough, tmp_path / "x.json", say=said.append)
         assert any("--calibrate may improve" in text for text in said)
         client.calibrate_key = True
         with pytest.raises(RefusedError, match="labels of this model already"):
-            query_labels(client, open_questions(tmp_path / "x.npy"), tmp_path / "again.json")
+            query_labels(client, enough, tmp_path / "again.json")
+        assert client.info().calibration is None

@@ -126,16 +126,16 @@ async def test_other_formats_and_more_pixels_than_permitted_are_refused() -> Non
 async def test_a_process_that_dies_costs_one_image_at_work_and_none_when_idle(slow: bytes) -> None:
     before = children()
     async with decoding() as decoder:
-        for data in (None, slow):
-            (number,) = children() - before
-            lost = asyncio.ensure_future(one(decoder, data)) if data else None
-            await asyncio.sleep(0.2)
-            os.kill(number, signal.SIGKILL)  # as the system does when memory is short
-            if lost is None:
-                os.waitid(os.P_PID, number, os.WEXITED | os.WNOWAIT)
-            else:
-                assert await lost == "its decoder crashed"
-            assert isinstance(await one(decoder, picture()), np.ndarray)
+        (idle,) = children() - before
+        os.kill(idle, signal.SIGKILL)  # as the system does when memory is short
+        os.waitid(os.P_PID, idle, os.WEXITED | os.WNOWAIT)
+        assert isinstance(await one(decoder, picture()), np.ndarray)
+        (busy,) = children() - before
+        lost = asyncio.ensure_future(one(decoder, slow))
+        await asyncio.sleep(0.2)
+        os.kill(busy, signal.SIGKILL)
+        assert await lost == "its decoder crashed"
+        assert isinstance(await one(decoder, picture()), np.ndarray)
 
 
 @on_a_loop

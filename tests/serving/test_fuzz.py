@@ -10,17 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from serving_kit import (
-    NPY,
-    WIDTH,
-    FakeImageLabeller,
-    FakeLabeller,
-    FakeMeanLabeller,
-    Service,
-    npy,
-    picture,
-    running,
-)
+from serving_kit import NPY, WIDTH, FakeImageLabeller, FakeLabeller, FakeMeanLabeller, npy, picture, running
 
 from ucds.serving.ledger import Ledger
 from ucds.serving.limits import Limits
@@ -59,12 +49,12 @@ def holds_images(request: Any) -> bool:
     return set(names) == {"images"} and all(part.get_filename() for part in parts)
 
 
-def fuzz(service: Service, count: int) -> Counter[int]:
+def fuzz(url: str, key: str, count: int) -> Counter[int]:
     """Up to so many requests to each operation, every answer checked; statuses of the answers."""
-    schema = schemathesis.openapi.from_url(f"{service.url}/openapi.json")
+    schema = schemathesis.openapi.from_url(f"{url}/openapi.json")
     rejection = schema.config.checks.negative_data_rejection
     rejection.expected_statuses = [*rejection.expected_statuses, "413"]  # more samples than a request holds
-    headers = {"Authorization": f"Bearer {service.key}"} if service.key else {}
+    headers = {"Authorization": f"Bearer {key}"}
     statuses: Counter[int] = Counter()
     for result in schema.get_all_operations():
         operation = result.ok()
@@ -94,24 +84,20 @@ def fuzz(service: Service, count: int) -> Counter[int]:
     return statuses
 
 
-LABELLERS = {"images": FakeImageLabeller, "embeddings": FakeLabeller, "calibrated": FakeMeanLabeller}
-
-
 @pytest.mark.parametrize(
     "count", [pytest.param(10, id="some"), pytest.param(1500, id="many", marks=pytest.mark.slow)]
 )
-@pytest.mark.parametrize("kind", LABELLERS)
+@pytest.mark.parametrize(("kind", "most"), [(FakeImageLabeller, 5), (FakeMeanLabeller, 32)])
 @pytest.mark.timeout(1800)
-def test_every_answer_is_as_described(ledger: Ledger, kind: str, count: int) -> None:
-    labeller, key = LABELLERS[kind](), ledger.add_key("fuzz", 10**6)
-    most = 32 if kind == "calibrated" else 5
-    limits = Limits(max_batch=most, max_queue=64, body_seconds=60, waste_seconds=1e6)
-    with running(labeller, ledger, limits) as service:
-        service.key = key
-        statuses = fuzz(service, count)
+def test_every_answer_is_as_described(
+    ledger: Ledger, kind: type[FakeLabeller], most: int, count: int
+) -> None:
+    key, limits = ledger.add_key("fuzz", 10**6), Limits(max_batch=most, max_queue=64, waste_seconds=1e6)
+    with running(kind(), ledger, limits) as service:
+        statuses = fuzz(service.url, key, count)
     print("answers by status:", dict(statuses))  # shown with -rP
     assert statuses[200] > 0
-    assert (statuses[409] > 0) == (kind == "calibrated")  # too few samples: five at most are made up
+    assert (statuses[409] > 0) == (kind is FakeMeanLabeller)  # too few samples: five at most are made up
     assert statuses.total() >= 2 * count
     if count >= 500:
         assert statuses[422] > 0 or statuses[415] > 0

@@ -7,41 +7,31 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
-from serving_kit import WIDTH, FakeLabeller, K
+from serving_kit import WIDTH, FakeLabeller, random_model
 from torch import nn
 
 from ucds.backbones import module_backbone
-from ucds.models import ClusteringModel
 from ucds.serving.labeller import Batcher, ModelLabeller
-from ucds.training.model_file import ModelCard, StoredModel
 
 
-def convolutions() -> nn.Module:
+@pytest.fixture
+def labeller() -> ModelLabeller:
+    """Convolutions with random weights."""
     torch.manual_seed(1)
-    return nn.Sequential(
-        nn.Conv2d(3, 32, 3, 2),
-        nn.BatchNorm2d(32),
-        nn.ReLU(),
-        nn.Conv2d(32, 64, 3, 2),
-        nn.AdaptiveAvgPool2d(1),
-    ).append(nn.Flatten())
-
-
-def stored(module: nn.Module, size: int = 28) -> StoredModel:
-    torch.manual_seed(0)
-    backbone = module_backbone(module, 64, input_size=size, mean=(0.5,) * 3, std=(0.2,) * 3)
-    model = ClusteringModel(backbone, K).eval()
-    card = ModelCard("source", "small", K, 256, backbone.spec, "given", ("a",), ("source",))
-    return StoredModel.of(card, model, torch.full((1, K), 1 / K))
+    first = nn.Sequential(nn.Conv2d(3, 32, 3, 2), nn.BatchNorm2d(32), nn.ReLU())
+    last = nn.Sequential(nn.Conv2d(32, 64, 3, 2), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    module = nn.Sequential(first, last)
+    backbone = module_backbone(module, 64, input_size=28, mean=(0.5,) * 3, std=(0.2,) * 3)
+    return ModelLabeller(random_model(backbone), batch_size=8)
 
 
 def images(count: int) -> np.ndarray:
     return np.random.default_rng(3).integers(0, 256, (count, 3, 32, 32), np.uint8)
 
 
-def test_a_row_s_probabilities_are_the_same_to_the_bit_in_any_company() -> None:
-    labeller = ModelLabeller(stored(convolutions()), batch_size=8)
+def test_a_row_s_probabilities_are_the_same_to_the_bit_in_any_company(labeller: ModelLabeller) -> None:
     rows = images(64)
     alone = []
     for i, row in enumerate(rows):
@@ -53,8 +43,7 @@ def test_a_row_s_probabilities_are_the_same_to_the_bit_in_any_company() -> None:
     assert torch.equal(together, torch.stack(alone)[order])
 
 
-def test_coalesced_requests_get_the_labels_of_single_ones() -> None:
-    labeller = ModelLabeller(stored(convolutions()), batch_size=8)
+def test_coalesced_requests_get_the_labels_of_single_ones(labeller: ModelLabeller) -> None:
     rows, label, gate = images(50), labeller.label, threading.Event()
     batcher = Batcher(labeller)
     single = np.concatenate([batcher.submit(row[None], 1).result() for row in rows])

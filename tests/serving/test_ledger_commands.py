@@ -6,12 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
-from ledger_kit import behind, charge, keep, make_key, set_back
+from ledger_kit import Provider, behind, charge, make_key
 from typer.testing import CliRunner, Result
 
 from ucds.cli.options import app
 from ucds.errors import InputError, UserError
-from ucds.serving.checkpoints import Snapshots
 from ucds.serving.ledger import Ledger
 from ucds.serving.signing import Signer
 
@@ -111,16 +110,13 @@ def test_what_cannot_be_is_refused_in_one_line(tmp_path: Path, command: str) -> 
     assert names <= {"junk", "ledger.sqlite", "ledger.sqlite-wal", "ledger.sqlite-shm"}
 
 
-def test_a_ledger_is_checked_archived_restored_and_accepted(
-    ledger: Ledger, signer: Signer, tmp_path: Path
-) -> None:
-    place, kept, marks = ("--ledger", tmp_path), tmp_path / "labels.json.receipts", tmp_path / "marks"
-    key = make_key(ledger)
+def test_a_ledger_is_checked_archived_restored_and_accepted(provider: Provider, tmp_path: Path) -> None:
+    place, key, marks = ("--ledger", tmp_path), make_key(provider.ledger), provider.marks
     for number in range(3):
-        keep(kept, ledger, signer, key, number)
-    evidence = ("--receipts", kept, "--checkpoints", marks)
-    Snapshots(ledger, signer, marks).close()
-    charge(ledger, key, 9)
+        provider.keep(key, number)
+    evidence = ("--receipts", provider.receipts, "--checkpoints", marks)
+    provider.snapshots().close()
+    charge(provider.ledger, key, 9)
     done = run("ledger", "verify", *place, *evidence)
     assert done.exit_code == 0, done.output
     assert "4 receipts and checkpoints agree" in done.stderr
@@ -129,9 +125,8 @@ def test_a_ledger_is_checked_archived_restored_and_accepted(
     succeed("ledger", "archive", "--out", old, *place)
     assert "archived and were not read" in run("ledger", "verify", *place).stderr
     succeed("ledger", "verify", *place, *evidence, "--archive", old)
-    Snapshots(ledger, signer, marks).close()
-    with behind(tmp_path) as connection:
-        set_back(connection, 8)
+    provider.snapshots().close()
+    provider.restore(8)
     succeed("ledger", "verify", *place)
     done = run("ledger", "verify", *place, "--checkpoints", marks)
     assert done.exit_code == 2

@@ -17,62 +17,51 @@ import label_service
 import pytest
 from serving_kit import WIDTH, K, Service, in_thread, make_run, vector, wait_until
 
-import ucds
 from ucds.errors import DamagedFileError, InputError, UserError
 from ucds.serving.ledger import Ledger
 from ucds.serving.limits import Limits
 from ucds.serving.serve import serve
 
 
-def ask(url: str, key: str) -> list[int]:
-    return list(Service(url, "", None, key).ask(vector(1), vector(2)).json()["labels"])  # type: ignore[arg-type]
-
-
 @contextmanager
-def started(run: Path, notices: list[str], **options: Any) -> Iterator[str]:
+def started(run: Path, notices: list[str], **options: Any) -> Iterator[Service]:
     start = partial(serve, run, port=0, notice=notices.append, accelerator="cpu", **options)
     with in_thread(lambda ready, stop: start(ready=ready, stop=stop)) as url:
-        yield url
+        yield Service(url)
 
 
 def test_the_first_start_makes_a_ledger_and_shows_a_key(tmp_path: Path) -> None:
     run, notices = make_run(tmp_path / "mine"), list[str]()
-    with started(run, notices, limits=Limits(max_batch=7)) as url:
+    with started(run, notices, limits=Limits(max_batch=7)) as service:
         key = notices[-1].rpartition(" ")[2]
-        assert len(ask(url, key)) == 2
-        info = httpx.get(f"{url}/v1/info", headers={"Authorization": f"Bearer {key}"}).json()
+        assert service.ask(vector(1), key=key).status_code == 200
+        info = service.info(key)
     assert (info["model"], info["n_clusters"], info["width"]) == ("mine", K, WIDTH)
     assert (info["max_batch"], info["budget"]["limit"]) == (7, 10_000)
     with pytest.raises(httpx.ConnectError):
-        httpx.get(f"{url}/v1/info")
+        service.info(key)
     notices.clear()
-    with started(run, notices) as url:
-        assert len(ask(url, key)) == 2  # the same ledger
+    with started(run, notices) as service:
+        assert service.ask(vector(1), key=key).status_code == 200  # the same ledger
     assert not notices
-    private = {
-        path.name: path.stat().st_mode & 0o077 for path in run.iterdir() if path.suffix != ".safetensors"
-    }
-    assert set(private.values()) == {0}
-    assert {"ledger.sqlite", "signing-key.pem"} <= private.keys()
+    files = {path.name: path for path in run.iterdir() if path.suffix != ".safetensors"}
+    assert {path.stat().st_mode & 0o077 for path in files.values()} == {0}
+    assert {"ledger.sqlite", "signing-key.pem"} <= files.keys()
 
 
 def test_a_ledger_elsewhere_and_one_without_an_active_key(tmp_path: Path) -> None:
     run, elsewhere, notices = make_run(tmp_path / "mine"), tmp_path / "keys.sqlite", list[str]()
     book = Ledger(elsewhere, create=True)
     key = book.add_key("anna", 5)
-    with started(run, notices, ledger=elsewhere) as url:
-        assert httpx.get(f"{url}/v1/info").status_code == 401
-        assert len(ask(url, key)) == 2
+    with started(run, notices, ledger=elsewhere) as service:
+        assert httpx.get(f"{service.url}/v1/info").status_code == 401
+        assert service.ask(vector(1), key=key).status_code == 200
     assert not (run / "ledger.sqlite").exists()
     assert not notices
     book.revoke_key("anna")
     book.close()
     with started(run, notices, ledger=elsewhere):
         assert "no active key" in notices[0]
-
-
-def test_the_package_offers_it() -> None:
-    assert ucds.serve is serve
 
 
 def test_what_cannot_be_served_is_refused(tmp_path: Path) -> None:

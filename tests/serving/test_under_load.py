@@ -7,85 +7,63 @@ import re
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import httpx
 import label_service
 import pytest
-from serving_kit import NPY, Clients, FakeLabeller, K, make_run, npy, running, vector
+from serving_kit import Clients, FakeLabeller, K, Service, make_run, running, vector
 
 from ucds.serving.ledger import Ledger
 from ucds.serving.signing import Signer
 from ucds.serving.verify import verify
 
-CLIENTS, BUDGET = 64, 1000
+CLIENTS, REPLICAS = 64, 2
 LATE = timedelta(seconds=20)  # of the clock of each replica against that of the one before
 
 
-def storm(urls: list[str], key: str, samples: int, each: int) -> tuple[list[int], set[int]]:
+def storm(services: list[Service], samples: int, each: int) -> tuple[list[int], set[int]]:
     """Ask for distinct samples from all clients at once: how many each service answered, and all statuses."""
 
-    def work(client: int) -> tuple[int, set[int]]:
-        answered, statuses = 0, set()
-        headers = NPY | {"Authorization": f"Bearer {key}"}
-        with httpx.Client(base_url=urls[client % len(urls)], headers=headers, timeout=120) as http:
-            for start in range(client * each, samples, CLIENTS * each):
-                numbers = range(start, min(start + each, samples))
-                body = npy([vector(number % K, number) for number in numbers])
-                answer = http.post("/v1/labels", content=body)
-                statuses.add(answer.status_code)
-                if answer.status_code == 200:
-                    assert answer.json()["labels"] == [number % K for number in numbers]
-                    answered += len(numbers)
-        return answered, statuses
+    def ask(start: int) -> tuple[int, int]:
+        numbers = range(start, min(start + each, samples))
+        answer = services[start // each % REPLICAS].ask(*(vector(number % K, number) for number in numbers))
+        if answer.status_code != 200:
+            return 0, answer.status_code
+        assert answer.json()["labels"] == [number % K for number in numbers]
+        return len(numbers), 200
 
     with ThreadPoolExecutor(CLIENTS) as pool:
-        results = list(pool.map(work, range(CLIENTS)))
-    answered = [sum(count for count, _ in results[number :: len(urls)]) for number in range(len(urls))]
-    return answered, set().union(*(statuses for _, statuses in results))
+        results = list(pool.map(ask, range(0, samples, each)))
+    answered = [sum(count for count, _ in results[number::REPLICAS]) for number in range(REPLICAS)]
+    return answered, {status for _, status in results}
 
 
-def check(place: str | Path, replicas: int, samples: int, each: int, budget: int = BUDGET) -> None:
-    with ExitStack() as stack:
-        clocks = [lambda late=late: datetime.now(UTC) - late * LATE for late in range(replicas)]
-        books = [Ledger(place, create=True, clock=clock) for clock in clocks]
-        key = books[0].add_key("shared", budget)
-        folder = stack.enter_context(tempfile.TemporaryDirectory())
-        signer = Signer.open(Path(folder, "key.pem"))
-        services = [stack.enter_context(running(FakeLabeller(), book, signer=signer)) for book in books]
-        answered, statuses = storm([service.url for service in services], key, samples, each)
-        record = next(record for record in books[0].list_keys() if record.name == "shared")
-        verdict = verify(place)
-    for book in books:
-        book.close()
-    assert statuses == {200, 429}
-    assert sum(answered) == budget
-    assert all(answered)
-    assert record.used == budget
-    assert verdict.faults == ()
-
-
+@pytest.mark.parametrize(
+    ("samples", "each", "budget"), [(390, 3, 180), pytest.param(3000, 1, 1000, marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
-def test_two_replicas_answer_exactly_a_small_budget(
-    tmp_path: Path, kind: str, request: pytest.FixtureRequest
+def test_two_replicas_answer_exactly_a_budget(
+    tmp_path: Path, kind: str, samples: int, each: int, budget: int, request: pytest.FixtureRequest
 ) -> None:
     place = tmp_path if kind == "sqlite" else request.getfixturevalue("postgres_url")
-    check(place, replicas=2, samples=390, each=3, budget=180)
-
-
-@pytest.mark.slow
-def test_sqlite_answers_exactly_a_thousand_of_three_thousand(tmp_path: Path) -> None:
-    check(tmp_path, replicas=1, samples=3000, each=1)
-
-
-@pytest.mark.slow
-def test_postgresql_answers_exactly_a_thousand_of_three_thousand(postgres_url: str) -> None:
-    check(postgres_url, replicas=2, samples=3000, each=1)
+    name, signer = f"shared-{samples}", Signer.open(tmp_path / "key.pem")
+    with ExitStack() as stack:
+        clocks = [lambda late=late: datetime.now(UTC) - late * LATE for late in range(REPLICAS)]
+        books = [stack.enter_context(closing(Ledger(place, create=True, clock=clock))) for clock in clocks]
+        key = books[0].add_key(name, budget)
+        services = [stack.enter_context(running(FakeLabeller(), book, signer=signer)) for book in books]
+        for service in services:
+            service.key = key
+        answered, statuses = storm(services, samples, each)
+        record = next(record for record in books[0].list_keys() if record.name == name)
+    assert statuses == {200, 429}
+    assert sum(answered) == record.used == budget
+    assert all(answered)
+    assert verify(place).faults == ()
 
 
 MOMENTS = 30
