@@ -44,7 +44,7 @@ _FEWEST_STARTS, _MOST_STARTS = 4, 20
 _HALVES = 24
 _OF_SUBSET = 1000  # representatives of the consensus of some votes at most
 _TIGHTEST = 0.25  # share of the runs in each space and size that have a consensus of their own
-_TIGHTNESS = 6.0  # exponent of the inertia; docs/measurements.md says on which tasks these were chosen
+_TIGHTNESS = 8.0  # exponent of the inertia; docs/measurements.md says on which tasks these were chosen
 _BLOCK = 500  # samples whose co-associations with all others are computed at a time
 _ROUNDING = 1e-5  # of mean co-associations, which are sums in single precision
 
