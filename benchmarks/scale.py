@@ -184,7 +184,7 @@ def page(rows: Sequence[Row]) -> str:
         "own": runs["own_mib"].map("{:,.0f}".format),
         "%": runs["accuracy"].map("{:.2f}".format, na_action="ignore").fillna(""),
     }
-    return f"{head}\n{table(growth)}\n\n## Runs\n\n{table(pd.DataFrame(cells))}"
+    return f"{head}\n{table(growth)}\n\n## Runs\n\n{table(pd.DataFrame(cells))}\n"
 
 
 def growth_row(found: pd.DataFrame, key: tuple[str, int, int, int]) -> Row:
