@@ -44,7 +44,7 @@ _FEWEST_STARTS, _MOST_STARTS = 4, 20
 _HALVES = 24
 _OF_SUBSET = 1000  # representatives of the consensus of some votes at most
 _TIGHTEST = 0.25  # share of the runs in each space and size that have a consensus of their own
-_TIGHTNESS = 8.0  # exponent of the inertia; docs/measurements.md says on which tasks these were chosen
+_TIGHTNESS = 6.0  # exponent of the inertia; docs/measurements.md says on which tasks these were chosen
 _BLOCK = 500  # samples whose co-associations with all others are computed at a time
 _ROUNDING = 1e-5  # of mean co-associations, which are sums in single precision
 
@@ -105,8 +105,7 @@ def cluster_by_vote(
     votes = [run.partition for same in runs for run in same]
     every = memberships(votes)
     # b. The votes may have two consensuses of nearly equal merit. So there are several candidates: that of
-    # all votes, of the tightest quarter, and of random halves, each with samples moved by all votes.
-    candidates = [settle(every, average_linkage(every, n_clusters, rng), n_clusters)]
+    # the tightest quarter of the votes, and of random halves, each with samples moved by all votes.
     ranked = [sorted(same, key=lambda run: run.inertia) for same in runs]
     tightest = [run.partition for same in ranked for run in same[: ceil(_TIGHTEST * len(same))]]
     half = ceil(len(votes) / 2)
@@ -124,11 +123,13 @@ def cluster_by_vote(
             pool.submit(settle_some, subset, draw_representatives(n, rng, max(n_clusters, most)))
             for subset in [tightest, *halves]
         ]
-        candidates += [job.result() for job in counted(watch, "find the consensus", jobs)]
+        candidates = [job.result() for job in counted(watch, "find the consensus", jobs)]
     # c. The candidate with the largest ratio of co-association to a power of its inertia is the consensus.
+    # The last space, where groups are closest, has as much weight as the mean of all.
     partitions = [one.partition for one in candidates]
     loose = np.maximum([inertias(space, partitions, n_clusters) for space in vectors], 1e-12)
-    looseness = (loose / loose.min(1, keepdims=True)).mean(0)
+    loose /= loose.min(1, keepdims=True)
+    looseness = (loose.mean(0) + loose[-1]) / 2
     agreement = [one.agreement for one in candidates]
     best = int((agreement / looseness**_TIGHTNESS).argmax())
     of_space = len(votes) // len(vectors)
