@@ -16,6 +16,7 @@ from sklearn.metrics import adjusted_rand_score
 from sklearn.neighbors import NearestNeighbors
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
+from ucds.math import consensus
 from ucds.math.arrays import FloatArray, IntArray, counted
 from ucds.math.consensus import (
     FINENESS,
@@ -199,6 +200,21 @@ def test_inertia_is_the_distance_from_the_means() -> None:
     found = inertias(vectors, [TRUTH, kmeans.labels_.astype(np.int64)], K)
     assert found == pytest.approx([expected, kmeans.inertia_], rel=1e-4)
     assert inertias(vectors, [TRUTH], K + 3) == found[:1]  # clusters without members
+
+
+def test_of_two_tight_candidates_the_one_in_the_last_space_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[list[Partition]] = []
+
+    def told(_: object, partitions: list[Partition], __: int) -> list[float]:
+        """Half as much inertia for the third candidate in the first space, less for the seventh in the last."""
+        seen.append(partitions)
+        place, usual = {1: (2, 2.0), 4: (6, 1.5)}.get(len(seen), (0, 1.0))
+        return [1.0 if i == place else usual for i in range(len(partitions))]
+
+    monkeypatch.setattr(consensus, "inertias", told)
+    found = votes(rng(8).normal(size=(120, 8)).astype(np.float32), n_clusters=5, starts=2).partition
+    assert len(seen) == 4
+    assert [k for k, one in enumerate(seen[0]) if np.array_equal(one, found)] == [6]
 
 
 def test_names_and_order_mean_nothing() -> None:
