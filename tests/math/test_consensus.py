@@ -206,7 +206,7 @@ def test_of_two_tight_candidates_the_one_in_the_last_space_is_chosen(monkeypatch
     seen: list[list[Partition]] = []
 
     def told(_: object, partitions: list[Partition], __: int) -> list[float]:
-        """Half as much inertia for the third candidate in the first space, less for the seventh in the last."""
+        """Favour the third candidate much in the first space, the seventh a little in the last one."""
         seen.append(partitions)
         place, usual = {1: (2, 2.0), 4: (6, 1.5)}.get(len(seen), (0, 1.0))
         return [1.0 if i == place else usual for i in range(len(partitions))]
