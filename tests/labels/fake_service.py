@@ -27,6 +27,14 @@ from ucds.labels.wire import Receipt, answers_digest
 
 KEY = "secret-key-of-the-clinic"
 Reply = tuple[int, dict[str, str], bytes]
+RECEIPT = Receipt(
+    entries=["e" * 64],
+    time="2026-01-01T00:00:00.000+00:00",
+    model_digest="a" * 32,
+    answers_digest="b" * 64,
+    signer="5" * 64,
+    signature="0" * 128,
+)
 
 
 def label_of(content: bytes, n_clusters: int = 7) -> int:

@@ -12,20 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fake_service import RECEIPT
 
 from ucds.errors import DamagedFileError, InputError, NoSpaceError, RefusedError, UcdsWarning
 from ucds.labels.journal import Journal, KeptReceipt, journal_path, read_receipts
-from ucds.labels.wire import Calibration, Receipt, ServiceInfo
+from ucds.labels.wire import Calibration, ServiceInfo
 
 INFO = ServiceInfo.model_construct(model="alpha", model_digest="a" * 32, n_clusters=3, signer="5" * 64)
-RECEIPT = Receipt(
-    entries=["e" * 64],
-    time="2026-01-01T00:00:00.000+00:00",
-    model_digest="a" * 32,
-    answers_digest="b" * 64,
-    signer="5" * 64,
-    signature="0" * 128,
-)
 
 
 def _open(path: Path, url: str = "https://a.example", **changes: Any) -> Journal:

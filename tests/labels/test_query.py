@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from fake_service import KEY, Clinic, FakeService, label_of, problem
+from fake_service import KEY, RECEIPT, Clinic, FakeService, label_of, problem
 
 from ucds.data.folders import scan_folder
 from ucds.errors import DamagedFileError, InputError, RefusedError, ServiceUnavailableError, UcdsWarning
@@ -18,7 +18,7 @@ from ucds.labels.cluster_labels import ClusterLabels
 from ucds.labels.journal import Journal, KeptReceipt, journal_path, read_receipts
 from ucds.labels.query import query_labels
 from ucds.labels.questions import VectorQuestions, open_questions
-from ucds.labels.wire import Receipt, answers_digest, is_authentic
+from ucds.labels.wire import answers_digest, is_authentic
 
 
 def _expected(images: Path) -> dict[str, int]:
@@ -169,16 +169,6 @@ def test_equal_images_are_asked_about_once_and_progress_counts_to_the_end(
     assert seen[-1] == (30, 30)
 
 
-RECEIPT = Receipt(
-    entries=["e" * 64],
-    time="2026-01-01T00:00:00.000+00:00",
-    model_digest="a" * 32,
-    answers_digest="b" * 64,
-    signer="0" * 64,
-    signature="0" * 128,
-)
-
-
 CHANGES: dict[str, tuple[str, dict[str, Any] | None]] = {
     "none": ("labels have a receipt", None),
     "other labels": ("other answers", {}),
@@ -223,7 +213,7 @@ def test_the_signed_bytes_are_plain_json_that_any_program_can_write() -> None:
     expected = (
         '{"answers_digest":"' + "b" * 64 + '","entries":["' + "e" * 64 + '"],'
         '"format":"ucds-receipt/1","model_digest":"' + "a" * 32 + '","privacy":null,'
-        '"signer":"' + "0" * 64 + '",'
+        '"signer":"' + "5" * 64 + '",'
         '"time":"2026-01-01T00:00:00.000+00:00"}'
     )
     assert RECEIPT.signed_bytes() == expected.encode()
