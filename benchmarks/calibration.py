@@ -57,7 +57,7 @@ def page(runs: Sequence[Row]) -> str:
     return f"{INTRODUCTION}\n{table(rows, 'lrrrrrrr')}\n"
 
 
-def main() -> None:
+if __name__ == "__main__":
     options = parser_of("Measure what calibrating a key gains.").parse_args()
     jobs = (
         ({"domain": client.name, "seed": seed}, partial(measure, domains, client, seed))
@@ -66,7 +66,3 @@ def main() -> None:
         for client in domains
     )
     complete(__file__, jobs, page)
-
-
-if __name__ == "__main__":
-    main()

@@ -106,7 +106,7 @@ def is_chosen_on(task: str) -> bool:
     return task.startswith(CHOSEN_ON) or task.removesuffix(f", {SUBSET} classes").endswith(CHOSEN_ON)
 
 
-def main() -> None:
+if __name__ == "__main__":
     options = parser_of("Measure how well the number of clusters is chosen.").parse_args()
     domains = [one for domains in read_domains(options) for one in domains]
     jobs = (
@@ -116,7 +116,3 @@ def main() -> None:
         for task in tasks_of(domain, seed)
     )
     complete(__file__, jobs, page)
-
-
-if __name__ == "__main__":
-    main()

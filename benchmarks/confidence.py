@@ -119,7 +119,7 @@ def page(rows: Sequence[Row]) -> str:
     return text
 
 
-def main() -> None:
+if __name__ == "__main__":
     parser = parser_of("Measure what the confidence of predictions is worth.")
     parser.add_argument("--new", action="store_true", help="judge samples that were left out")
     options = parser.parse_args()
@@ -130,7 +130,3 @@ def main() -> None:
         for one in domains
     )
     complete(__file__, jobs, page)
-
-
-if __name__ == "__main__":
-    main()

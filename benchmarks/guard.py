@@ -287,7 +287,7 @@ def page(runs: Sequence[Row]) -> str:
     return text + section("all targets", frame, "situation")
 
 
-def main() -> None:
+if __name__ == "__main__":
     options = parser_of("Measure what asking a provider gains.").parse_args()
     sets: list[Domains] = []
     for domains in read_by_encoder(options):
@@ -302,7 +302,3 @@ def main() -> None:
         for task in bench.tasks()
     )
     complete(__file__, jobs, page)
-
-
-if __name__ == "__main__":
-    main()

@@ -74,7 +74,7 @@ def measure(folder: Path, entries: int) -> tuple[float, float, float]:
     return opening, charge, time_call(check)
 
 
-def main() -> None:
+if __name__ == "__main__":
     rows, first = list[Row](), 0.0
     for entries in ENTRIES:
         with tempfile.TemporaryDirectory() as folder:
@@ -85,7 +85,3 @@ def main() -> None:
         rows.append(row | {"check, s": f"{check:.1f}"})
         print(rows[-1], flush=True)
     Path(__file__).with_suffix(".md").write_text(f"{TEXT}{table(rows)}\n")
-
-
-if __name__ == "__main__":
-    main()

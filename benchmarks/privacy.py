@@ -229,14 +229,10 @@ def jobs_of(options: argparse.Namespace) -> Iterator[tuple[Row, Callable[[], Ite
                 yield run, partial(measure_accuracy, domains, run, directions)
 
 
-def main() -> None:
+if __name__ == "__main__":
     parser = parser_of("Measure what privacy costs, and what attacks find.")
     parser.add_argument("--measure", choices=list(DEFAULT_KINDS), help="what is measured; nothing by default")
     parser.add_argument("--targets", default="", help="domains that are the client's in turn")
     parser.add_argument("--kinds", help="kinds of the provider, separated by semicolons")
     options = parser.parse_args()
     complete(__file__, jobs_of(options) if options.measure else (), page)
-
-
-if __name__ == "__main__":
-    main()

@@ -196,7 +196,7 @@ def growth_row(found: pd.DataFrame, key: tuple[str, int, int, int]) -> Row:
     return dict(zip(names, (*key[:3], *(exponents[:1] or [""]), *memory), strict=True))
 
 
-def main() -> None:
+if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Measure time, memory and accuracy with many samples.")
     parser.add_argument("--samples", type=int, nargs="*", default=[1000, 10_000, 50_000])
     parser.add_argument("--width", type=int, default=64, help="width of the embeddings")
@@ -210,7 +210,3 @@ def main() -> None:
         for name in PROGRAMS
     )
     complete(__file__, jobs, page)
-
-
-if __name__ == "__main__":
-    main()

@@ -355,7 +355,7 @@ def page(runs: Mapping[str, Any]) -> str:
     return text
 
 
-def main() -> None:
+if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("parts", nargs="*", help="parts to measure; those without images by default")
     parser.add_argument("--rounds", type=int, default=3)
@@ -380,7 +380,3 @@ def main() -> None:
             runs[part] = {"machine": machine, "rows": rows}
             RUNS.write_text(json.dumps(runs, indent=1) + "\n")
     RUNS.with_suffix(".md").write_text(page(runs))
-
-
-if __name__ == "__main__":
-    main()

@@ -53,7 +53,7 @@ def page(runs: Sequence[Row]) -> str:
     return f"{INTRODUCTION}\n{table(rows, 'lrrrrrr')}\n"
 
 
-def main() -> None:
+if __name__ == "__main__":
     options = parser_of("Measure how far chance and rounding change the accuracy.", seeds=20).parse_args()
     jobs = (
         ({"domain": one.name, "kind": kind, "draw": draw}, partial(measure, one, kind, draw))
@@ -63,7 +63,3 @@ def main() -> None:
         for kind in KINDS
     )
     complete(__file__, jobs, page)
-
-
-if __name__ == "__main__":
-    main()
