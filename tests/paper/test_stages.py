@@ -164,20 +164,3 @@ def test_the_temporal_ensemble_is_refreshed_as_often_as_configured(monkeypatch: 
     assert result.selected == 2
     assert [list(t.argmax(1)) for t in targets] == [list(e.labels) for e in result.evaluations[:2]]
     assert not torch.equal(targets[1], targets[1].round())
-
-
-def test_methods_without_a_term_skip_it() -> None:
-    """Without transport the solver is not called; without mixing there is no second forward pass."""
-    samples = vectors(20)
-    settings = SETTINGS.model_copy(update={"transport_weight": 0.0})
-    network = model()
-    calls: list[int] = []
-    network.register_forward_hook(lambda *_: calls.append(1))
-    stage_session = Session(Runtime(Compute("cpu", cache=None)), settings)
-    cluster_target(
-        stage_session,
-        network,
-        Dataset(samples),
-        ClusterLabels(samples.ids, np.arange(20) % K, K, "test"),
-    )
-    assert len(calls) == 2  # one training step, one evaluation
