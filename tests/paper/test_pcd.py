@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from ucds.math.pcd import (
+    cluster_posterior,
     cosine_momentum,
     distillation_loss,
     mix,
@@ -58,10 +59,12 @@ def test_transport_loss_is_the_mean_cost_of_the_domains_and_moves_the_cost_alone
     torch.testing.assert_close(cost.grad, plan.detach() / 2)
 
 
-def test_update_of_proportions_by_hand() -> None:
+def test_posterior_and_update_of_proportions_by_hand() -> None:
     logits = torch.tensor([[[1.0, 3.0], [1.0, 1.0]]]).log()
     proportions = torch.tensor([[0.75, 0.25]])
-    # Posteriors (1/2, 1/2) and (3/4, 1/4): mean (5/8, 3/8); beta = 0.9.
+    # 1 * 3/4 against 3 * 1/4 is even; the mean of the posteriors is (5/8, 3/8); beta = 0.9.
+    posterior = torch.tensor([[[0.5, 0.5], [0.75, 0.25]]])
+    torch.testing.assert_close(cluster_posterior(logits, proportions), posterior)
     new = update_proportions(proportions, logits, torch.tensor([[0.5, 0.5]]), 0.9)
     torch.testing.assert_close(new, torch.tensor([[0.9 * 0.75 + 0.0625, 0.9 * 0.25 + 0.0375]]))
 
