@@ -42,7 +42,7 @@ def test_every_sample_gives_all_of_its_weight(relaxation: float) -> None:
 
 
 def test_an_infinite_price_is_the_balanced_transport() -> None:
-    rows = torch.full((N,), 1 / N).double()
+    rows = torch.full((N,), 1 / N, dtype=torch.float64)
     balanced = pot.sinkhorn(rows, B, cost().double(), EPSILON, "sinkhorn_log", numItermax=50_000)
     found = solve(math.inf)
     assert found.converged
