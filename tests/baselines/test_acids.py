@@ -63,16 +63,9 @@ def adapt(model: AcidsModel, data: Any, seed: int = 0, **settings: Any) -> Clust
     return adapt_acids(session(SETTINGS, seed, **settings), model, data)
 
 
-def test_defaults_are_the_authors() -> None:
-    settings = ACIDSSettings()
-    assert (settings.batch_size, settings.sub_heads, settings.over_clustering) == (162, 5, 7)
-    assert (settings.joint_weight, settings.domain_weight, settings.domain_warm_up) == (0.2, 10, 8)
-    assert (settings.learning_rate, settings.confidence) == (1e-4, 0.95)
-    assert settings.crop == pytest.approx(100 / 150)
-
-
 def test_it_finds_clear_clusters_on_the_target(source: Any, target: Any) -> None:
-    found = adapt(learn(source, **EASY), target, **EASY)
+    easy = EASY | {"source_epochs": 50}
+    found = adapt(learn(source, **easy), target, **easy)
     assert clustering_accuracy(found.labels, np.arange(80) % 4) == 1.0
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -49,16 +47,13 @@ def run(data: Any, seed: int = 0, **settings: Any) -> Clustering:
     return cluster_by_iic(session(SETTINGS, seed, **settings), identity_backbone(24), data, 4)
 
 
-def test_defaults_are_the_authors() -> None:
-    settings = IICSettings()
-    assert (settings.batch_size * settings.repeats, settings.sub_heads) == (700, 5)
-    assert (settings.over_clustering, settings.learning_rate) == (7, 1e-4)
-    assert settings.crop == pytest.approx(64 / 96)
-
-
-def test_it_finds_clear_clusters(target: Any) -> None:
+def test_it_descends_on_the_mutual_information_of_pairs_to_clear_clusters(target: Any, losses: Any) -> None:
     found = run(target, **EASY)
     assert clustering_accuracy(found.labels, np.arange(80) % 4) == 1.0
+    sums = [sum(terms.values()) for terms in losses]
+    assert sums[0] == pytest.approx(0, abs=0.01)
+    assert min(sums) > -np.log(8)  # the over-clustering head has eight outputs
+    assert np.mean(sums[-3:]) == pytest.approx(-np.log(4), abs=0.25)
 
 
 def test_the_seed_decides(target: Any) -> None:
@@ -100,14 +95,6 @@ def test_images_from_random_weights(bottleneck: bool, precision: str) -> None:
     assert found.labels.shape == (6,)
     for name, weight in backbone.module.named_parameters():
         assert not torch.equal(weight, start[name]), name
-
-
-def test_a_step_descends_on_the_mutual_information_of_pairs(target: Any, losses: Any) -> None:
-    run(target, **EASY)
-    sums = [sum(terms.values()) for terms in losses]
-    assert sums[0] == pytest.approx(0, abs=0.01)
-    assert min(sums) > -np.log(8)  # the over-clustering head has eight outputs
-    assert np.mean(sums[-3:]) == pytest.approx(-np.log(4), abs=0.25)
 
 
 def networks(data: Any, **options: Any) -> Any:
@@ -204,50 +191,11 @@ def probabilities(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(*shape, generator=generator, dtype=torch.float64).softmax(-1)
 
 
-def descend(loss: Callable[[Tensor], Tensor], logits: Tensor, steps: int) -> Tensor:
-    logits = logits.clone().requires_grad_()
-    optimiser = torch.optim.Adam([logits], lr=0.3)
-    for _ in range(steps):
-        optimiser.zero_grad()
-        loss(logits.softmax(-1)).backward()
-        optimiser.step()
-    return logits.detach().softmax(-1)
-
-
-@pytest.mark.parametrize("k", [2, 7, 31])
-def test_one_to_one_is_log_k_and_independence_is_zero(k: int) -> None:
-    order = torch.randperm(k, generator=torch.Generator().manual_seed(k))
-    one_to_one = torch.eye(k, dtype=torch.float64)[order] / k
-    assert mutual_information(one_to_one).item() == pytest.approx(math.log(k), abs=1e-12)
-    rows, columns = probabilities(k), probabilities(k, seed=1)
-    assert mutual_information(torch.outer(rows, columns)).item() == pytest.approx(0, abs=1e-12)
-
-
-def test_mutual_information_by_hand() -> None:
-    joint = torch.tensor([[0.4, 0.1], [0.2, 0.3]], dtype=torch.float64)
-    expected = (
-        0.4 * math.log(0.4 / (0.5 * 0.6))
-        + 0.1 * math.log(0.1 / (0.5 * 0.4))
-        + 0.2 * math.log(0.2 / (0.5 * 0.6))
-        + 0.3 * math.log(0.3 / (0.5 * 0.4))
-    )
-    assert mutual_information(joint).item() == pytest.approx(expected, abs=1e-12)
-
-
 def test_mutual_information_of_labels_is_scikit_learns() -> None:
     rng = np.random.default_rng(0)
-    one, two = rng.integers(5, size=90), rng.integers(3, size=90)
-    pairs = one_hot(torch.from_numpy(one)).double().T @ one_hot(torch.from_numpy(two)).double() / 90
+    one, two = rng.integers(40, size=2000), rng.integers(30, size=2000)  # many pairs are rare, some missing
+    pairs = one_hot(torch.from_numpy(one)).double().T @ one_hot(torch.from_numpy(two)).double() / 2000
     assert mutual_information(pairs).item() == pytest.approx(mutual_info_score(one, two), abs=1e-10)
-
-
-def test_bounds_and_permutations() -> None:
-    joint = probabilities(6 * 4).view(6, 4)
-    information = mutual_information(joint)
-    entropies = [torch.special.entr(joint.sum(axis)).sum() for axis in (0, 1)]
-    assert 0 < information < min(entropies)
-    torch.testing.assert_close(mutual_information(joint[[3, 1, 5, 0, 2, 4]][:, [2, 0, 3, 1]]), information)
-    torch.testing.assert_close(mutual_information(joint.T), information)
 
 
 def test_the_joint_of_views_by_hand() -> None:
@@ -280,36 +228,6 @@ def test_certain_predictions_give_finite_gradients() -> None:
     (-mutual_information(view_joint(p, p)) + mutual_information(domain_joint(p, (1, 1)))).backward()
     assert logits.grad is not None
     assert torch.isfinite(logits.grad).all()
-
-
-@pytest.mark.parametrize("k", [2, 3, 5])
-def test_gradient_descent_on_free_logits_reaches_log_k(k: int) -> None:
-    """IIC's optimum: of five sub-heads at least one gives each of K samples a cluster of its own."""
-    start = torch.randn(5, k, k, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    found = descend(lambda p: -mutual_information(view_joint(p, p)).sum(), start, 200)
-    information = mutual_information(view_joint(found, found))
-    assert information.max().item() == pytest.approx(math.log(k), abs=1e-3)
-    assert sorted(found[information.argmax()].argmax(1).tolist()) == list(range(k))
-    assert information.max().item() < math.log(k)
-
-
-def test_gradient_descent_makes_clusters_independent_of_the_domain() -> None:
-    """ACIDS's optimum, from a start with one cluster a domain, which is an optimum of IIC's term alone."""
-    start = 2 * one_hot(torch.arange(2).repeat_interleave(4)).double()
-    start += 0.5 * torch.randn(8, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-
-    def of_views(p: Tensor) -> Tensor:
-        return mutual_information(view_joint(p, p))
-
-    def of_domain(p: Tensor) -> Tensor:
-        return mutual_information(domain_joint(p, (4, 4)))
-
-    alone = descend(lambda p: -of_views(p), start, 200)
-    assert of_views(alone).item() == pytest.approx(math.log(2), abs=1e-3)
-    assert of_domain(alone).item() == pytest.approx(math.log(2), abs=1e-3)
-    found = descend(lambda p: 10 * of_domain(p) - of_views(p), start, 400)
-    assert of_views(found).item() == pytest.approx(math.log(2), abs=3e-3)
-    assert of_domain(found).item() == pytest.approx(0, abs=1e-6)
 
 
 def test_the_running_joint_is_an_average_whose_past_is_constant() -> None:

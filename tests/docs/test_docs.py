@@ -19,6 +19,7 @@ from ucds.cli.options import app
 
 COMMANDS: Any = typer.main.get_command(app)
 UsageError: Any = typer.BadParameter.__mro__[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 NUMBERS = {"N": "5", "E": "1", "RATE": "2", "SAMPLES_A_SECOND": "2"}
 """Numbers in place of the words that stand for numbers on the pages."""
 WORDS = 24_000
@@ -76,35 +77,6 @@ def test_links_lead_to_files_and_headings(page: Path) -> None:
             assert heading in {re.sub(r"[^\w -]", "", found.lower()).replace(" ", "-") for found in headings}
 
 
-def reached(clicks: int) -> set[Path]:
-    """Return the files that a reader of README reaches by some clicks on links."""
-    found = {ROOT / "README.md"}
-    for _ in range(clicks):
-        links = (
-            (page.parent / target.partition("#")[0]).resolve()
-            for page in found
-            if page.suffix == ".md"
-            for target in re.findall(r"\]\(([^)\s:]+)\)", page.read_text(encoding="utf-8"))
-        )
-        found = found | {path for path in links if path.is_file()}
-    return found
-
-
-@pytest.mark.parametrize(
-    ("file", "line"),
-    [
-        ("training/objective.py", "solution = solve_transport("),  # Eq. 1
-        ("target/guard.py", "def advised("),
-        ("baselines/plain.py", "def ward("),
-        ("experiments/methods.py", "METHODS: dict[str, Method] = {"),
-    ],
-)
-def test_a_newcomer_finds_the_line_in_three_clicks(file: str, line: str) -> None:
-    path = ROOT / "src" / "ucds" / file
-    assert path in reached(3)
-    assert line in path.read_text(encoding="utf-8")
-
-
 def messages() -> str:
     """Return every text in the source, one a line, with ``..`` for each value that is filled in."""
     found = []
@@ -130,10 +102,9 @@ def test_the_messages_that_are_explained_are_those_of_the_code() -> None:
 
 def test_the_page_start_names_all_extras() -> None:
     text = (ROOT / "docs" / "start.md").read_text(encoding="utf-8")
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     rows = re.findall(r"^\| (`[^|]*`) \|", text.partition("| extra |")[2].partition("\n\n")[0], re.MULTILINE)
     named = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
-    assert named == set(project["optional-dependencies"]) - {"dev"}
+    assert named == set(PROJECT["optional-dependencies"]) - {"dev"}
 
 
 def test_the_pages_are_few_words() -> None:
@@ -145,16 +116,8 @@ def test_the_pages_are_few_words() -> None:
 
 def test_the_citation_is_complete() -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
-    version = re.search(
-        r'^version = "(.*)"$', (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE
-    )
-    assert version is not None
-    assert citation["version"] == version[1]
-    paper = citation["preferred-citation"]
-    names = [author["family-names"] for author in paper["authors"]]
-    entry = re.search(
-        r"@inproceedings\{.*?\n\s*\}", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL
-    )
-    assert entry is not None
-    assert paper["title"] in entry[0]
-    assert all(name in entry[0] for name in names)
+    assert citation["version"] == PROJECT["version"]
+    readme, paper = (ROOT / "README.md").read_text(encoding="utf-8"), citation["preferred-citation"]
+    (entry,) = re.findall(r"@inproceedings\{.*?\n\s*\}", readme, re.DOTALL)
+    assert paper["title"] in entry
+    assert all(author["family-names"] in entry for author in paper["authors"])

@@ -1,12 +1,11 @@
-"""Tests of `ucds.math.privacy`: accounts against those of OpenDP, dp-accounting and a numerical integral."""
+"""Tests of `ucds.math.privacy`: accounts against those of OpenDP and dp-accounting, and the exact value."""
 
 from __future__ import annotations
 
 import math
 
-import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy.optimize import brentq
 from scipy.stats import norm
@@ -35,20 +34,11 @@ def exact_epsilon(rho: float, delta: float) -> float:
     return float(brentq(excess, 0, 1e3, xtol=1e-12))
 
 
-def integrated_delta(rho: float, epsilon: float) -> float:
-    """Return delta from the privacy loss distribution: a normal one of mean rho and variance 2 rho."""
-    deviation = math.sqrt(2 * rho)
-    losses = np.linspace(epsilon, rho + 40 * deviation + epsilon, 2_000_001)
-    values = norm.pdf(losses, rho, deviation) * -np.expm1(epsilon - losses)
-    return float(np.trapezoid(values, losses))
-
-
 @pytest.mark.parametrize(("rho", "delta", "pld"), PLD_ACCOUNTANT)
 def test_epsilon_is_never_below_other_accounts_and_not_far_above(
     rho: float, delta: float, pld: float
 ) -> None:
     exact, ours = exact_epsilon(rho, delta), epsilon_of(rho, delta)
-    assert integrated_delta(rho, exact) == pytest.approx(delta, rel=1e-6)
     assert pld == pytest.approx(exact, abs=1e-3)
     assert max(pld, exact) < ours < 1.15 * pld
     assert ours < rho + 2 * math.sqrt(rho * math.log(1 / delta))  # the simpler bound of Bun and Steinke
@@ -65,15 +55,11 @@ def test_epsilon_is_that_of_opendp(rho: float, delta: float) -> None:
     assert epsilon_of(rho, delta) == pytest.approx(theirs, abs=1e-6)
 
 
-@given(st.floats(0.01, 50), st.sampled_from([1e-3, 1e-5, 1e-9]))
+@given(st.floats(1e-3, 1e3), st.sampled_from([1e-300, 1e-9, 1e-5, 1e-3, 0.5]))
+@example(1e-3, 1e-300)
+@example(1e3, 0.5)
 def test_the_budget_of_an_epsilon_is_used_up_and_not_exceeded(epsilon: float, delta: float) -> None:
     assert epsilon * (1 - 1e-6) <= epsilon_of(rho_of(epsilon, delta), delta) <= epsilon
-
-
-@pytest.mark.parametrize("delta", [1e-300, 1e-9, 1e-5, 0.5])
-def test_every_epsilon_that_may_be_asked_for_has_a_budget(delta: float) -> None:
-    for epsilon in (1e-3, 1e3):
-        assert epsilon * (1 - 1e-6) <= epsilon_of(rho_of(epsilon, delta), delta) <= epsilon
 
 
 @pytest.mark.parametrize("epsilon", [1e-6, 1e5])

@@ -41,12 +41,6 @@ def test_the_gradient_at_the_solution_is_zero_whatever_the_start(n: int) -> None
     np.testing.assert_allclose(*solutions, atol=1e-3)
 
 
-def test_a_larger_decay_gives_shorter_prototypes() -> None:
-    features, targets = problem(2)
-    lengths = [np.linalg.norm(solve_prototypes(features, targets, NOWHERE, decay=d)) for d in (1e-4, 1e-2, 1)]
-    assert lengths == sorted(lengths, reverse=True)
-
-
 def test_single_precision_finds_nearly_the_same_on_any_number_of_threads() -> None:
     rng = np.random.default_rng(3)
     features, targets = rng.normal(size=(500, 96)), softmax(rng.random((500, 7)), axis=1)

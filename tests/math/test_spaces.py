@@ -102,11 +102,6 @@ def test_far_groups_never_mix() -> None:
     assert together[:20].var(0).sum() < 0.7 * one.var(0).sum()
 
 
-def test_no_round_changes_nothing() -> None:
-    vectors = unit_rows(normal(10, 3))
-    np.testing.assert_array_equal(diffuse(vectors, mutual_neighbours(vectors, 3), 0), vectors)
-
-
 @pytest.mark.parametrize(("samples", "clusters", "expected"), [(90, 9, 5), (90, 80, 1), (90, 2, 10)])
 def test_a_neighbourhood_is_half_a_cluster_within_bounds(samples: int, clusters: int, expected: int) -> None:
     found = make_spaces(normal(samples, 6), clusters)

@@ -55,8 +55,8 @@ def vectors(*sizes: int) -> VectorSamples:
     return VectorSamples.from_arrays({f"d{i}": rng.normal(size=(n, WIDTH)) for i, n in enumerate(sizes)})
 
 
-def session() -> Session[PCDSettings]:
-    return Session(Runtime(Compute("cpu", cache=None), seed=0), SETTINGS)
+def session(settings: PCDSettings = SETTINGS) -> Session[PCDSettings]:
+    return Session(Runtime(Compute("cpu", cache=None), seed=0), settings)
 
 
 def one_step(
@@ -153,31 +153,9 @@ def test_the_temporal_ensemble_is_refreshed_as_often_as_configured(monkeypatch: 
         update={"ensemble_momentum": 0.0, "clustering_epochs": 6, "evaluations_per_stage": 3}
     )
     labels = ClusterLabels(samples.ids, np.zeros(40, dtype=np.int64), K, "test")
-    result = cluster_target(
-        Session(Runtime(Compute("cpu", cache=None)), settings),
-        trained,
-        Dataset(samples),
-        labels,
-    )
+    result = cluster_target(session(settings), trained, Dataset(samples), labels)
     assert [e.step for e in result.evaluations] == [2, 4, 6]
     # The targets at the end come from the refresh at step 4; the last evaluation serves no further step.
     assert result.selected == 2
     assert [list(t.argmax(1)) for t in targets] == [list(e.labels) for e in result.evaluations[:2]]
     assert not torch.equal(targets[1], targets[1].round())
-
-
-def test_methods_without_a_term_skip_it() -> None:
-    """Without transport the solver is not called; without mixing there is no second forward pass."""
-    samples = vectors(20)
-    settings = SETTINGS.model_copy(update={"transport_weight": 0.0})
-    network = model()
-    calls: list[int] = []
-    network.register_forward_hook(lambda *_: calls.append(1))
-    stage_session = Session(Runtime(Compute("cpu", cache=None)), settings)
-    cluster_target(
-        stage_session,
-        network,
-        Dataset(samples),
-        ClusterLabels(samples.ids, np.arange(20) % K, K, "test"),
-    )
-    assert len(calls) == 2  # one training step, one evaluation
