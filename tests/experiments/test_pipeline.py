@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from method_kit import OPTIONS, assert_same, changed, prototypes_of
+from method_kit import OPTIONS, PCD, assert_same, changed, prototypes_of
 from torch import nn
 
 from ucds.backbones import Backbone
@@ -50,6 +50,10 @@ def test_the_source_owner_does_not_look_at_the_targets_settings(task: Task, kind
         session = options.session(options.settings_of(kind))
         states.append(fit_source(session, task.backbone(), task.source, 4).model.state_dict())
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+
+
+def test_settings_that_are_not_given_are_the_defaults() -> None:
+    assert replace(OPTIONS, settings=(PCD,)).settings_of(ConsensusSettings) == ConsensusSettings()
 
 
 @pytest.mark.parametrize(
