@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import re
-import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -21,7 +20,8 @@ import ucds.__main__
 from ucds.cli.options import app
 from ucds.config import SETTINGS, PCDSettings
 
-HEAVY = ("torch", "numpy", "scipy", "sklearn", "timm", "torchvision", "PIL", "lightning_fabric", "matplotlib")
+HEAVY = ("torch", "numpy", "scipy", "sklearn", "timm", "torchvision", "PIL", "lightning_fabric")
+HEAVY += ("matplotlib", "pandas", "fastapi", "sqlalchemy", "httpx")
 
 
 def test_help_loads_nothing_heavy() -> None:
@@ -31,20 +31,6 @@ def test_help_loads_nothing_heavy() -> None:
     done = subprocess.run(program, capture_output=True, text=True, check=True)
     ends = [line for line in done.stdout.splitlines() if line.startswith("ENDED")]
     assert ends == ["ENDED 0"] * len(commands)
-
-
-def test_help_is_quick() -> None:
-    """Compared with the library that prints it, at the same time; PyTorch would take ten times as long."""
-
-    def seconds(*command: str) -> float:
-        """Return the processor's time, which other processes on the machine hardly prolong."""
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run([sys.executable, *command], capture_output=True, check=True)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-
-    bare = min(seconds("-c", "import typer, typer.rich_utils") for _ in range(2))
-    assert min(seconds("-m", "ucds", "--help") for _ in range(2)) < 3 * bare
 
 
 COMMANDS: Any = typer.main.get_command(app).commands  # type: ignore[attr-defined]
@@ -63,30 +49,14 @@ def test_no_command_has_more_options_than_one_can_survey() -> None:
         return sum(parameter.param_type_name == "option" for parameter in command.params)
 
     assert {name: n for name, command in COMMANDS.items() if (n := options(command)) > 20} == {}
-    shown = in_subprocess("train-target", "--help", env={"COLUMNS": "80"}).out.splitlines()
-    assert len(shown) <= 2 * 50
-    panels = [line.split()[1] for line in shown if line.startswith("╭─")]
-    assert panels == ["Arguments", "Options", "Method", "Encoder", "Computing"]
-    assert any("--quiet and --json may stand here too" in line for line in shown[-4:])
-
-
-def test_the_training_commands_have_the_same_options() -> None:
-    def options(command: str) -> set[str]:
-        shown = run_successfully(command, "--help").out
-        return {found[1] for found in re.finditer(r"^│[ *]+(--[a-z-]+)", shown, re.MULTILINE)}
-
-    shared = {"--backbone", "--weights", "--image-size", "--method", "--tune", "--config", "--set", "--seed"}
-    shared |= {"--resume", "--accelerator", "--devices", "--precision"}
-    shared |= {"--clusters", "--out", "--help"}
-    assert options("train-source") == shared | {"--domains", "--dp-epsilon", "--dp-group"}
-    assert options("train-target") == shared | {"--labels", "--no-report"}
 
 
 def test_the_options_of_every_command_stand_anywhere() -> None:
     printed = run_successfully("settings", "pcd", "--json")
     assert run_successfully("--json", "settings", "pcd") == printed
     assert run_successfully("settings", "--json", "pcd") == printed
-    assert json.loads(printed.out)["pcd"]
+    defaults = {name: entry["default"] for name, entry in json.loads(printed.out)["pcd"].items()}
+    assert defaults == PCDSettings().model_dump(mode="json")
     after = run_command("settings", "--", "--json")  # what follows is an argument
     assert (after.status, "'--json' is not one of" in after.err) == (2, True)
 
@@ -135,15 +105,6 @@ def test_settings_lists_every_setting_with_default_side_and_meaning() -> None:
         assert [line.split()[0] for line in lines] == list(SETTINGS[method].model_fields)
     (line,) = (line for line in blocks["pcd"] if line.split()[0] == "clustering_epochs")
     assert line.split(maxsplit=3) == ["clustering_epochs", "30", "target", "epochs of stage 2"]
-
-
-def test_settings_as_json_are_those_of_the_method() -> None:
-    listed = json.loads(run_successfully("settings", "pcd", "--json").out)
-    assert list(listed) == ["pcd"]
-    defaults = {name: entry["default"] for name, entry in listed["pcd"].items()}
-    assert defaults == PCDSettings().model_dump(mode="json")
-    assert {entry.get("side") for entry in listed["pcd"].values()} == {None, "source", "target"}
-    assert all(entry["description"] for entry in listed["pcd"].values())
 
 
 RUN_KEYS = {"folder", "role", "n_clusters", "seconds", "resumed_finished"}

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from grid_kit import record, write_small
 from typer.testing import CliRunner
 
 from ucds.cli.options import app
-from ucds.errors import UserError
 from ucds.experiments.grid import read_benchmark
 from ucds.experiments.preflight import Machine
 from ucds.experiments.records import FILE, append_record, read_records
@@ -35,10 +33,3 @@ def test_a_page_is_written_again_from_records_alone(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["table", str(config), "--results", str(results)], catch_exceptions=False)
     assert done.exit_code == 0
     assert "| PO | 12.5 (1) | 14.1 |" in done.stdout
-
-
-def test_weights_given_twice_are_refused_before_any_work(tmp_path: Path) -> None:
-    config = write_small(tmp_path)
-    arguments = ["benchmark", str(config), "--data", str(tmp_path), "--weights", "a.pt", "--weights", "b.pt"]
-    with pytest.raises(UserError, match="given twice for all encoders"):
-        CliRunner().invoke(app, arguments, catch_exceptions=False)

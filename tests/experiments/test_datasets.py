@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
@@ -10,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ucds.data.folders import Scan, scan_domains
-from ucds.data.ground_truth import GroundTruth, read_ground_truth
+from ucds.data.folders import Scan
+from ucds.data.ground_truth import GroundTruth
 from ucds.errors import UcdsWarning, UserError
 from ucds.experiments.datasets import (
     KNOWN,
@@ -78,9 +77,6 @@ def test_a_data_set_that_nobody_knows(tmp_path: Path) -> None:
     assert found.folders == {"neon": "neon"}
     with pytest.raises(UserError, match="no domain ink: it needs one folder a domain"):
         locate(tmp_path, "", ["ink"])
-
-
-def test_an_unknown_data_set_by_its_name(tmp_path: Path) -> None:
     make(tmp_path / "my-scans", ["north", "south"])
     assert locate(tmp_path, "my scans", ["north"]).path == tmp_path / "my-scans"
 
@@ -155,18 +151,3 @@ def test_a_small_subset_is_of_its_size_and_follows_the_seed():
     assert set(kept) <= set(positions)
     assert (kept != small_subset(positions, seed=2)).any()
     assert (small_subset(positions[:30]) == positions[:30]).all()
-
-
-@pytest.mark.skipif("UCDS_OFFICE31" not in os.environ, reason="needs Office-31: set UCDS_OFFICE31")
-def test_a_real_copy_of_office31_is_whole_and_its_imbalanced_subset_is_the_papers() -> None:
-    scan = scan_domains(os.environ["UCDS_OFFICE31"])
-    truth = read_ground_truth(scan)
-    assert truth is not None
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        check_counts("office31", scan, truth.n_classes)
-    kept = imbalanced_subset(truth, scan.domain)
-    counts = np.bincount(truth.classes[kept], minlength=31)
-    assert (counts[15:] == np.bincount(truth.classes)[15:]).all()
-    assert (counts[:15] > 0).all()
-    assert len(kept) < 0.75 * len(scan)

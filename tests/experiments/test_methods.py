@@ -23,7 +23,7 @@ from ucds.config import ConsensusSettings, PCDSettings
 from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
 from ucds.errors import UserError
-from ucds.experiments.methods import METHODS, PAPER_METHODS, method_named, run_methods, trained
+from ucds.experiments.methods import PAPER_METHODS, method_named, run_methods, trained
 from ucds.experiments.pipeline import Outcome, Pipeline, Task, TaskOptions
 from ucds.experiments.preflight import Machine
 from ucds.experiments.records import FILE, read_records
@@ -103,15 +103,6 @@ def test_the_seed_decides(task: Task, outcomes: dict[str, Outcome]) -> None:
     assert not torch.equal(prototypes_of(other), prototypes_of(outcomes["to"]))
 
 
-def test_a_function_of_ones_own_is_a_method_without_settings(task: Task, own_module: str) -> None:
-    name = f"{own_module}:alternate"
-    found = method_named(name)
-    assert (found.title, found.settings, found.family, found.encoders) == (name, None, None, "target")
-    kmeans, own = run_methods(task, OPTIONS, [name, "kmeans"])
-    assert (kmeans.method, own.method) == ("kmeans", name)  # after the known ones, under its own name
-    np.testing.assert_array_equal(own.labels, np.arange(50) % 4)
-
-
 def test_a_method_of_ones_own_may_have_title_and_settings(task: Task, own_module: str) -> None:
     found = method_named(f"{own_module}:widths")
     assert (found.title, found.settings, found.family) == ("Widths", ConsensusSettings, "consensus")
@@ -151,16 +142,6 @@ def test_ground_truth_cannot_leak(tune: str, tmp_path: Path) -> None:
     assert torch.equal(one.target.samples.read(np.arange(24)), two.target.samples.read(np.arange(24)))
     for a, b in zip(run_methods(one, options), run_methods(two, options), strict=True):
         assert_same(a, b)
-
-
-def test_the_cache_changes_no_result(picture_task: Task, tmp_path: Path) -> None:
-    bare, first, second = (
-        run_methods(picture_task, replace(changed(tune="head"), compute=Compute("cpu", cache=cache)))
-        for cache in (None, tmp_path / "features", tmp_path / "features")
-    )
-    for without, filling, reading in zip(bare, first, second, strict=True):
-        assert_same(without, filling)
-        assert_same(without, reading)
 
 
 def test_adaptation_works_where_it_must(task: Task, blobs: Blobs) -> None:
@@ -256,11 +237,3 @@ def test_kmeans_has_as_many_starts_as_its_name_says() -> None:
         starts = {"kmeans": 5, "kmeans-100": 100}[outcome.method]
         expected = KMeans(12, n_init=starts, random_state=0).fit_predict(vectors)
         np.testing.assert_array_equal(outcome.labels, expected)
-
-
-def test_baselines_come_with_their_original_track() -> None:
-    assert {name for name in METHODS if METHODS[name].encoders == "none"} == {
-        "deepcluster-original",
-        "iic-original",
-        "acids-original",
-    }

@@ -17,7 +17,6 @@ from ucds.experiments.records import (
     describe,
     identity,
     lock_records,
-    origin_of,
     read_records,
 )
 
@@ -122,19 +121,3 @@ def test_settings_tell_the_cells_apart_whose_method_looks_at_them(
     other = plain.model_copy(update={"settings": {**plain.settings, **settings}})
     one, two = ({cell.method: identity(describe(cell)) for cell in asked.cells()} for asked in (plain, other))
     assert {method for method in EVERY if one[method] != two[method]} == looking
-
-
-def test_a_record_belongs_to_the_cells_that_mean_the_same(tmp_path: Path) -> None:
-    targets = 'dataset = "office31"\ntargets = ["a"]'
-    found = small(tmp_path, MANY, methods=["pcd"], seeds=[0], targets=targets)
-    both = {"backbone": "ucds/oriented_edges", "source_backbone": "ucds/oriented_edges"}
-    made = record("pcd", "a", 0, 0.5, dataset="office31", settings=found.settings["pcd"], **both)
-    matching = [c.variant for c in found.cells() if identity(describe(c)) == identity(made)]
-    assert matching == ["", "the grid again"]
-    assert identity(made | {"dataset": ""}) != identity(made)
-    assert origin_of(made) == {"weights": "none", "source_weights": "none", "data": "aa"}
-
-
-def test_a_forgotten_setting_makes_another_record() -> None:
-    made = record("pcd", "a", 0, 0.5)
-    assert identity(made | {"settings": made["settings"] | {"forgotten": 1}}) != identity(made)

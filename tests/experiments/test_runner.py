@@ -11,7 +11,6 @@ from grid_kit import VARIANTS, small, write_pictures
 
 from ucds.errors import UserError
 from ucds.experiments import cells as cells_module
-from ucds.experiments import runner as module
 from ucds.experiments.cells import UNFINISHED, group_cells
 from ucds.experiments.jobs import VISIBLE
 from ucds.experiments.preflight import Machine
@@ -61,16 +60,6 @@ def test_a_grid_with_a_figure_of_features_records_them(tmp_path: Path, machine: 
         assert np.shape(records[method]["sample_points"]) == (12, 2)
         assert np.shape(records[method]["prototype_points"]) == (3, 2)
         assert sorted(records[method]["sample_classes"]) == 4 * [0] + 4 * [1] + 4 * [2]
-
-
-def test_a_finished_grid_runs_nothing(
-    tmp_path: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run_benchmark(small(tmp_path), tmp_path, machine)
-    before = (tmp_path / FILE).read_bytes()
-    monkeypatch.setattr(module, "run_group", lambda *arguments: pytest.fail("ran again"))
-    assert run_benchmark(small(tmp_path), tmp_path, machine) == 0
-    assert (tmp_path / FILE).read_bytes() == before
 
 
 def test_only_what_is_missing_is_run_and_comes_out_the_same(tmp_path: Path, machine: Machine) -> None:

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from ucds.config import PCDSettings
 from ucds.experiments.pipeline import Outcome
-from ucds.experiments.scoring import measure, provenance
+from ucds.experiments.scoring import measure
 from ucds.math.metrics import score
 from ucds.training.checkpoint import StageResult
 from ucds.training.health import Evaluation
@@ -70,14 +69,3 @@ def test_methods_without_stages_have_no_oracle() -> None:
     assert (found["accuracy"], found["cluster_sizes_l1"]) == (1.0, 0.0)
     of_stages = {"oracle_accuracy", "proportions_l1"}
     assert not found.keys() & {*of_stages, "images_per_second"}
-
-
-def test_a_record_says_what_it_was_made_with() -> None:
-    settings = PCDSettings(epsilon=0.5)
-    found = provenance(settings, "cpu", "32-true")
-    assert found["settings_hash"] == settings.hash
-    assert provenance(None, "cpu", "32-true")["settings_hash"] == "none"
-    assert found["device"] == "cpu"
-    assert found["versions"].keys() == {"python", "ucds", "torch", "timm", "scikit-learn"}
-    assert all(found["versions"].values())
-    assert found.keys() >= {"time", "revision", "threads", "precision"}

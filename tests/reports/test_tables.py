@@ -14,7 +14,7 @@ from ucds.config import PCDSettings
 from ucds.experiments.grid import Benchmark
 from ucds.experiments.records import FILE, append_record
 from ucds.reports.table_rows import RowKey, collect
-from ucds.reports.tables import Table, all_tables, page, reference, to_latex, to_markdown, write_table
+from ucds.reports.tables import Table, all_tables, page, reference, to_latex, write_table
 
 
 def benchmark(*, grid: dict[str, Any] | None = None, **changes: Any) -> Benchmark:
@@ -125,16 +125,6 @@ TABLE = Table(
         columns=["method", "web_cam", "interval"],
     ),
 )
-
-
-def test_a_table_in_markdown() -> None:
-    assert to_markdown(TABLE).splitlines()[:5] == [
-        "A title, 95 % sure",
-        "",
-        "| method | web_cam | interval |",
-        "| --- | --- | --- |",
-        "| w/o {x} & y | 70.0 +- 10.0 (3) | -1.2 to +2.0 |",
-    ]
 
 
 def test_a_table_in_latex() -> None:

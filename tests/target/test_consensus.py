@@ -114,11 +114,6 @@ def test_a_sample_without_a_label_has_that_of_the_nearest_that_has_one() -> None
     np.testing.assert_array_equal(some.shares, every.shares)
 
 
-def test_names_of_labels_mean_nothing() -> None:
-    one, other = (run(BLURRED, labels, transfer="equal") for labels in (TRUTH, 3 - TRUTH))
-    np.testing.assert_array_equal(one.partition, other.partition)
-
-
 @pytest.mark.filterwarnings("ignore:Number of distinct clusters")
 @pytest.mark.parametrize("labels", [None, TRUTH])
 def test_constant_features_do_not_crash(labels: Partition | None) -> None:

@@ -37,18 +37,6 @@ def test_names_are_a_column_of_the_predictions(
     assert '"2":"gr\\u00fcn"' in (tmp_path / "c.html").read_text()
 
 
-def test_folders_have_the_names_of_their_clusters(run_on_images: Path, images: Path, tmp_path: Path) -> None:
-    names = write_names(tmp_path / "n.json", run_on_images, {"0": "../up", "1": "both", "2": "both"})
-    found = ucds.predict(run_on_images, images, sort_into=tmp_path / "sorted", names=names, compute=CPU)
-    assert sorted(path.name for path in (tmp_path / "sorted").iterdir()) == ["_up", "both"]
-    copies = {path.read_bytes() for path in (tmp_path / "sorted" / "both").iterdir()}
-    both = [name for name, cluster in zip(found.ids, found.clusters, strict=True) if cluster > 0]
-    assert copies == {(images / name).read_bytes() for name in both}
-    names = write_names(tmp_path / "n.json", run_on_images, {"0": " . "})
-    ucds.predict(run_on_images, images, sort_into=tmp_path / "more", names=names, compute=CPU)
-    assert (tmp_path / "more" / "cluster_0").is_dir()
-
-
 @pytest.mark.parametrize(
     ("more", "problem"),
     [

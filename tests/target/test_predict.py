@@ -59,12 +59,6 @@ def test_the_function_and_the_command_write_the_same_file(
     np.testing.assert_array_equal(found.confidence, model.confidence(samples))
 
 
-def test_nothing_is_written_unless_asked_for(client: Path, tmp_path: Path) -> None:
-    before = sorted(path.name for path in tmp_path.iterdir())
-    assert len(ucds.predict(client, tmp_path / "x.npy", compute=CPU).ids) == 48
-    assert sorted(path.name for path in tmp_path.iterdir()) == before
-
-
 def test_doubtful_samples_are_left_without_a_cluster(
     client: Path, tmp_path: Path, run: Callable[..., int]
 ) -> None:

@@ -34,13 +34,6 @@ def test_a_table_has_one_row_a_sample_and_no_formula(tmp_path: Path) -> None:
     assert (tmp_path / "bare.csv").read_text().splitlines()[0] == "sample,cluster,confidence"
 
 
-def test_samples_without_a_cluster_have_the_number_minus_one(tmp_path: Path) -> None:
-    doubtful = replace(FOUND, clusters=np.array([1, -1, 0]))
-    assert doubtful.unsorted == 1
-    doubtful.save(tmp_path / "p.csv")
-    assert "b/ü c.png,-1,0.2500,\n" in (tmp_path / "p.csv").read_text()
-
-
 def test_another_suffix_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"must end in \.csv"):
         FOUND.save(tmp_path / "p.parquet")
@@ -140,11 +133,13 @@ def test_names_that_are_too_long_are_shortened_and_stay_apart(tmp_path: Path) ->
 
 
 def test_clusters_share_a_folder_only_if_they_have_one_name(found: Predictions, tmp_path: Path) -> None:
-    names = {0: "cluster_3", 1: "a/b", 2: "a:b"}
+    names = {0: "cluster_3", 1: "../up", 2: "/up"}
     doubtful = replace(found, clusters=np.array([0, 1, 2, 3]), names=names)
     sort_into_folders(tmp_path / "sorted", doubtful)
     places = {content: path.split("/")[0] for path, content in contents(tmp_path / "sorted").items()}
-    assert sorted(places.values()) == ["a_b", "a_b_", "cluster_3", "cluster_3_"]
+    assert sorted(places.values()) == ["_up", "_up_", "cluster_3", "cluster_3_"]
     assert places[found.ids[3]] == "cluster_3"
-    sort_into_folders(tmp_path / "shared", replace(doubtful, names=dict.fromkeys((0, 1, 3), "cat")))
+    names = dict.fromkeys((0, 1, 3), "cat") | {2: " . "}
+    sort_into_folders(tmp_path / "shared", replace(doubtful, names=names))
     assert sorted(path.name for path in (tmp_path / "shared").iterdir()) == ["cat", "cluster_2"]
+    assert len(contents(tmp_path / "shared" / "cat")) == 3

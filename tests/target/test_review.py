@@ -131,14 +131,15 @@ def test_what_is_no_answer_is_refused_and_not_kept(review: Review) -> None:
 
 
 def test_samples_are_moved_and_clusters_joined_by_hand(review: Review) -> None:
-    one, other = sorted(set(review.clusters.values()))[:2]
-    name = next(name for name, cluster in review.clusters.items() if cluster == one)
-    review.move([name], other)
-    assert review.clusters[name] == other
+    numbers = sorted(set(review.clusters.values()))
+    names = [next(name for name, found in review.clusters.items() if found == number) for number in numbers]
+    one, other = numbers[:2]
+    review.move(names, other)
+    assert {review.clusters[name] for name in names} == {other}
     review.join(one, other)
     assert len(set(review.clusters.values())) == 4
     assert Review(review.run).clusters == review.clusters
-    joined = review.clusters[name]  # the number of the larger of the two
+    joined = review.clusters[names[0]]  # the number of the larger of the two
     with pytest.raises(ucds.InputError, match="no sample 'nobody'"):
         review.move(["nobody"], joined)
     with pytest.raises(ucds.InputError, match="no cluster 77"):
@@ -296,10 +297,3 @@ def test_samples_that_were_not_drawn_follow_the_reviewed_model(tmp_path: Path) -
     same = [given[name] == cluster for name, cluster in review.clusters.items()]
     assert np.mean(same) == pytest.approx(found.agreement)
     assert "questions" in ucds.report(tmp_path / "run").path.read_text()
-
-
-def test_samples_of_several_clusters_are_moved_together(review: Review) -> None:
-    numbers = sorted(set(review.clusters.values()))
-    names = [next(name for name, found in review.clusters.items() if found == number) for number in numbers]
-    review.move([*names, next(n for n, c in review.clusters.items() if c == 2 and n not in names)], 2)
-    assert {review.clusters[name] for name in names} == {2}
