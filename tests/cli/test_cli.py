@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +126,29 @@ def test_a_signal_stops_with_saved_work_and_resume_finishes(
     stopped, whole = ((tmp_path / out / "log.jsonl").read_text() for out in ("stopped", "whole"))
     assert stopped == whole
     assert not (tmp_path / "stopped" / "checkpoint.pt").exists()
+
+
+@pytest.mark.slow
+def test_a_signal_from_outside_stops_a_real_process(vectors: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    data, epochs = str(vectors / "source.npz"), ("--set", "source_epochs=100000")
+    command = ("train-source", data, "--clusters", "4", "--method", "pcd", "--out", str(out), *epochs)
+    with subprocess.Popen(
+        [sys.executable, "-m", "ucds", *command],
+        env=os.environ | {"UCDS_CHECKPOINT_SECONDS": "0"},
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        deadline = time.monotonic() + 120
+        while not (out / "checkpoint.pt").exists():  # the training has begun
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        process.terminate()
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert errors.splitlines()[-1] == "stopped, with all work saved: go on with --resume"
+    assert (out / "checkpoint.pt").exists()
 
 
 def clusters_in(run: Path, data: Path) -> list[int]:
