@@ -3,8 +3,7 @@
 A sample is right if its cluster is the one that matches its class. With ``--new``, four fifths of a domain
 are clustered, and the others, which the model has not seen, are judged.
 
-    python benchmarks/confidence.py DATA ... [--weights ENCODER=FILE] [--digits] [--cache DIR] [--seeds 5]
-                                    [--new]
+    python benchmarks/confidence.py DATA ... [--weights ENCODER=FILE] [--digits] [--cache DIR] [--new]
 """
 
 from __future__ import annotations

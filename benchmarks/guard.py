@@ -6,7 +6,6 @@ of its vote (`ucds.target.consensus.agree`). Ground truth also makes imbalanced 
 choices of the present guard by the figures that were recorded.
 
     python benchmarks/guard.py DATA ... --weights ENCODER=FILE [--weights ENCODER=FILE] [--digits]
-                               [--cache DIR] [--seeds 5]
 """
 
 from __future__ import annotations

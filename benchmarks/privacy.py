@@ -6,8 +6,6 @@ NumPy, so that the figures can be had again; in the audits it comes from OpenDP.
     python benchmarks/privacy.py DATA --measure labels --targets webcam,dslr [--weights ENCODER=FILE]
     python benchmarks/privacy.py DATA --measure clients --targets webcam,dslr [--cache DIR] [--seeds 5]
     python benchmarks/privacy.py DATA --measure audits --kinds "consensus;over-fitted"
-
-Nothing is measured without --measure.
 """
 
 from __future__ import annotations

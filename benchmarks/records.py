@@ -18,8 +18,6 @@ from ucds.files import append_line, write_text_atomically
 Row = dict[str, Any]
 """A run by the names of its entries."""
 
-UNKNOWN = "not recorded"
-
 
 def complete(
     script: str,
@@ -46,7 +44,7 @@ def complete(
                     runs.append(made | {"revision": revision})
                     append_line(path, json.dumps(runs[-1]))
                     print(f"{made!s:.200}", flush=True)
-    revisions = ", ".join(sorted({run.get("revision", UNKNOWN) for run in runs}))
+    revisions = ", ".join(sorted({run.get("revision", "not recorded") for run in runs}))
     write_text_atomically(path.with_suffix(".md"), f"{page(runs)}\nRevisions of the code: {revisions}.\n")
     return runs
 

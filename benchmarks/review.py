@@ -9,7 +9,6 @@ purities at the numbers of answers in `AT`; of pairs of images both at these num
 is drawn in `review.svg`.
 
     python benchmarks/review.py DATA ... --weights ENCODER=FILE [--weights ENCODER=FILE] [--digits]
-                                [--cache DIR] [--seeds 5]
 """
 
 from __future__ import annotations

@@ -3,8 +3,7 @@
 `PARTS` says what is measured. The sides take turns; a ratio is the median over the rounds. Rows are kept in
 speed.json, and the page is written from them: parts that are not measured again stay.
 
-    python benchmarks/speed.py [transport] [step] [consensus] [start] [features] [--rounds 3] [--threads 1]
-                               [--images FOLDER .. --weights FILE]
+    python benchmarks/speed.py [PART ..] [--rounds 3] [--threads 1] [--images FOLDER .. --weights FILE]
 """
 
 from __future__ import annotations
@@ -71,6 +70,8 @@ TARGETS = {
 }
 """Largest ratio of a command's time to the bare pass, by folder of images and command."""
 FIRST_LINE, REFUSAL = 1.0, 3.0  # seconds at most
+RAY = ("--engine", "ray", "--workers")
+FEATURES = ("images", "number", "what", "seconds", "images a second", "times the line above")
 
 SHORT = ucds.PCDSettings(source_epochs=1, evaluations_per_stage=1)
 Rows = Iterator[Sequence[str]]
@@ -242,23 +243,20 @@ def measure_start(options: argparse.Namespace) -> Rows:
         yield "", "refusal of a wrong input", f"{refusal:.2f}", "", f"{REFUSAL:.0f} s"
 
 
-def measure_features(options: argparse.Namespace) -> Rows:
-    """Time the features of each folder of images: the bare pass, the plain loop, one worker, two workers."""
+def measure_features(ways: Mapping[str, Sequence[str] | None], options: argparse.Namespace) -> Rows:
+    """Time the features of each folder of images in several ways; ``None`` is the bare pass."""
     for images in options.images:
-        number = len(find_samples(images, by_domain=False).ids)
-        with tempfile.TemporaryDirectory() as name:
-            before = time_bare_pass(images, options, Path(name))
-            yield images.name, f"{number:,}", "bare pass", f"{before:.1f}", f"{number / before:.0f}", ""
-            for what, how in (
-                ("plain loop", []),
-                ("Ray, one worker", ["--engine", "ray", "--workers", "1"]),
-                ("Ray, two workers", ["--engine", "ray", "--workers", "2"]),
-            ):
-                given = ["--backbone", BACKBONE, "--weights", options.weights, "--out", Path(name) / what]
-                took = time_command(["features", images, *given, *how], Path(name) / f"cache of {what}")
-                rate, times = f"{number / took:.0f}", f"{before / took:.2f}"
-                yield images.name, f"{number:,}", what, f"{took:.1f}", rate, times
-                before = took
+        number, before = len(find_samples(images, by_domain=False).ids), 0.0
+        for what, how in ways.items():
+            with tempfile.TemporaryDirectory() as name:
+                if how is None:
+                    took = time_bare_pass(images, options, Path(name))
+                else:
+                    words = ["features", images, "--out", Path(name) / "out", "--backbone", BACKBONE]
+                    took = time_command([*words, "--weights", options.weights, *how], Path(name) / "cache")
+            rate, times = f"{number / took:.0f}", f"{before / took:.2f}" if before else ""
+            yield images.name, f"{number:,}", what, f"{took:.1f}", rate, times
+            before = took
 
 
 def time_bare_pass(images: Path, options: argparse.Namespace, folder: Path) -> float:
@@ -310,7 +308,7 @@ def processor() -> str:
     return names[0].partition(":")[2].strip() if names else platform.machine()
 
 
-PARTS = {
+PARTS: dict[str, tuple[Callable[[argparse.Namespace], Rows], str, Sequence[str]]] = {
     "transport": (
         measure_transport,
         "Cold starts, epsilon 0.01, fp32 costs of (domains x) samples x clusters. POT stops as soon as its "
@@ -335,11 +333,16 @@ PARTS = {
         ("images", "what", "seconds", "times the bare pass", "at most"),
     ),
     "features": (
-        measure_features,
-        "`ucds features` from an empty cache, on all processors, start and decoding included; a worker of "
-        "Ray has one of them. Targets: the plain loop at least 3 times as fast as the bare pass, and two "
-        "workers at least 1.7 times as fast as one.",
-        ("images", "number", "what", "seconds", "images a second", "times the line above"),
+        partial(measure_features, {"bare pass": None, "plain loop": []}),
+        "`ucds features` from an empty cache, on all processors, start and decoding included. Target: at "
+        "least 3 times as fast as the bare pass.",
+        FEATURES,
+    ),
+    "ray": (
+        partial(measure_features, {"one worker": [*RAY, "1"], "two workers": [*RAY, "2"]}),
+        "The same on Ray, of whose workers each has one processor; its own processes and the one that "
+        "collects the parts take more. Target: two workers at least 1.7 times as fast as one.",
+        FEATURES,
     ),
 }
 """How each part is measured, what it is, and the columns of its table."""
@@ -357,19 +360,19 @@ def page(runs: Mapping[str, Any]) -> str:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("parts", nargs="*", help="parts to measure; those without images by default")
+    usual = ["transport", "step", "consensus"]
+    parser.add_argument("parts", nargs="*", default=usual, help="parts; those without images by default")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--images", type=Path, nargs="+", help="folders of images, for start and features")
+    parser.add_argument("--images", type=Path, nargs="+", help="folders of images, for start, features, ray")
     parser.add_argument("--weights", default="default", help="weights of the encoder")
     options = parser.parse_args()
-    parts = options.parts or ["transport", "step", "consensus"]
-    if options.images is None and {"start", "features"} & set(parts):
-        parser.error("the parts start and features need --images and --weights")
+    if options.images is None and {"start", "features", "ray"} & set(options.parts):
+        parser.error("the parts start, features and ray need --images and --weights")
     runs = json.loads(RUNS.read_text()) if RUNS.exists() else {}
     torch.set_num_threads(options.threads)
     with threadpool_limits(options.threads):
-        for part in parts:
+        for part in options.parts:
             load, (measure, _, columns) = os.getloadavg()[0], PARTS[part]
             rows = list(measure(options))
             print(pd.DataFrame(rows, columns=columns), flush=True)
