@@ -34,17 +34,6 @@ def result(name: str, step: int = 5) -> StageResult:
     return StageResult(name, [assess(predictions, step)], 0, torch.full((1, 3), 1 / 3), 0.5)
 
 
-def test_without_a_folder_results_are_kept_in_memory_alone() -> None:
-    with opened(None) as session:
-        session.write("one", 1, "losses", {"a": 1.0})
-        session.save("one", WEIGHTS, StageProgress())
-        session.conclude(result("one"), WEIGHTS)
-    assert [found.name for found in session.results] == ["one"]
-    assert session.checkpoint is None
-    assert session.result_of("one") is session.results[0]
-    assert session.result_of("two") is None
-
-
 def test_a_resumed_session_finds_the_finished_stages_and_the_stage_in_progress(tmp_path: Path) -> None:
     with opened(tmp_path) as first:
         first.conclude(result("one"), WEIGHTS)
