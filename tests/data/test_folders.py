@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ucds.data.folders import scan_domains, scan_files, scan_folder
-from ucds.errors import InputError, UcdsWarning, UserError
+from ucds.errors import UcdsWarning, UserError
 
 
 def touch(root, *names):
@@ -55,13 +55,6 @@ def test_files_are_one_domain_in_the_order_given(tmp_path):
     assert scan.domain.tolist() == [0, 0, 0]
     assert scan.domain.dtype == np.int64
     assert all((scan.root / path).exists() for path in scan.paths)
-
-
-def test_lists_of_files_that_cannot_be_used(tmp_path):
-    with pytest.raises(InputError, match="no image files"):
-        scan_files([])
-    with pytest.raises(InputError, match="given twice"):
-        scan_files([tmp_path / "a.jpg", tmp_path / "b.jpg", str(tmp_path / "a.jpg")])
 
 
 def test_chosen_domains(tmp_path):
