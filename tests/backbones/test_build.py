@@ -129,7 +129,7 @@ def test_random_start_depends_on_the_seed_alone() -> None:
     assert not same_weights(first.module, build_backbone(SMALL, weights="none", input_size=64, seed=2).module)
 
 
-@pytest.mark.parametrize("name", [SMALL, "test_vit", "torchvision/squeezenet1_1"])
+@pytest.mark.parametrize("name", [SMALL, "test_vit", "torchvision/squeezenet1_1", "ucds/oriented_edges"])
 def test_a_spec_rebuilds_the_architecture(name: str) -> None:
     backbone = build_backbone(name, weights="none", input_size=64, seed=3)
     stored = json.dumps(asdict(backbone.spec))

@@ -13,7 +13,7 @@ from sklearn.metrics import adjusted_rand_score
 from torch import nn
 
 from ucds import InputError, SourceClustering
-from ucds.backbones import Backbone, identity_backbone, module_backbone
+from ucds.backbones import Backbone, module_backbone
 from ucds.config import ConsensusSettings, MethodSettings
 from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
@@ -137,4 +137,3 @@ def test_a_finished_clustering_is_not_done_again_and_the_backbone_is_left_alone(
     assert all(torch.equal(t, resumed.state_dict()[name]) for name, t in whole.state_dict().items())
     start = small_backbone().module.state_dict()
     assert all(torch.equal(whole.encoder.backbone.state_dict()[name], start[name]) for name in start)
-    assert identity_backbone(WIDTH).spec != whole.spec

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 from unittest.mock import Mock, call
 
 import numpy as np
 import pytest
 import torch
-from PIL import Image
-from torch.utils.data import StackDataset
 
 from ucds.backbones import build_backbone, identity_backbone
 from ucds.training.loaded import FEWEST_TO_CENTRE, Model
@@ -74,11 +71,6 @@ def centred(vectors: np.ndarray, model: Model) -> np.ndarray:
     return np.asarray((unit - unit.mean(0)) @ weight.T @ state["prototypes"].numpy())
 
 
-def labelled(items: Any) -> StackDataset[Any]:
-    """A torch dataset of items with classes."""
-    return StackDataset(items, [0] * len(items))
-
-
 def test_the_answers_of_a_model_of_vectors_by_hand(of_vectors: Model) -> None:
     with torch.no_grad():
         output = of_vectors.stored.model(torch.from_numpy(VECTORS))
@@ -120,20 +112,3 @@ def test_images_are_seen_from_the_mean_of_their_features(made: Make) -> None:
         features = model.stored.model.encoder.backbone(data.view.test(data.samples.read(np.arange(32))))
     expected = torch.from_numpy(centred(features.numpy(), model)).softmax(1)
     np.testing.assert_allclose(model.outputs(data, recentred=True)[1], expected, atol=1e-4)
-
-
-def test_folders_files_pictures_and_pixels(of_images: Model, tmp_path: Path) -> None:
-    paths = [tmp_path / "images" / str(i % 2) / f"{i}.png" for i in range(4)]
-    for path, image in zip(paths, PIXELS, strict=True):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(image).save(path)
-    expected = of_images.predict_proba(PIXELS)
-    pictures = [Image.fromarray(image) for image in PIXELS]
-    np.testing.assert_allclose(expected.sum(1), 1, atol=1e-6)
-    assert len(np.unique(expected[:, 0])) == 4
-    for source in (pictures, labelled(pictures), labelled(PIXELS), paths, [str(path) for path in paths]):
-        np.testing.assert_allclose(of_images.predict_proba(source), expected, atol=1e-6)
-    folder = of_images.predict_proba(tmp_path / "images")  # by name: 0/0, 0/2, 1/1, 1/3
-    np.testing.assert_allclose(folder, expected[[0, 2, 1, 3]], atol=1e-5)
-    assert of_images.transform(pictures).shape == (4, 7)
-    np.testing.assert_allclose(of_images.transform(PIXELS), of_images.transform(paths), atol=1e-6)

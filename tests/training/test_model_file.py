@@ -24,7 +24,7 @@ from ucds.backbones.spec import tensors_digest
 from ucds.choices import Role
 from ucds.errors import DamagedFileError, InputError, UserError
 from ucds.files import digest_of
-from ucds.training.model_file import FORMAT, StoredModel, check_model, load_model, save_model
+from ucds.training.model_file import FORMAT, StoredModel, load_model, save_model
 from ucds.training.run_folder import MODEL_FILE
 
 MakeStored = Callable[..., StoredModel]
@@ -180,14 +180,6 @@ def test_a_model_that_is_not_finite_is_neither_written_nor_read(run: Path) -> No
     rewrite(run, tensors)
     with pytest.raises(DamagedFileError, match=r"norm\.running_var holds NaN or infinity; train it again"):
         load_model(run)
-
-
-def test_a_model_is_checked_without_being_built(run: Path) -> None:
-    check_model(run)
-    path = run / MODEL_FILE
-    path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(DamagedFileError, match="is damaged .*: take it from a backup; or delete it"):
-        check_model(run)
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,7 @@ from typing import Any
 import torch
 
 from ucds.config import PCDSettings
-from ucds.training.checkpoint import StageProgress, StageResult
-from ucds.training.health import assess
+from ucds.training.checkpoint import StageProgress
 from ucds.training.options import Compute
 from ucds.training.run_folder import RunFolder
 from ucds.training.runtime import Runtime
@@ -27,29 +26,6 @@ def opened(path: Path | None) -> Iterator[Session[PCDSettings]]:
     session = Session(Runtime(Compute("cpu", cache=None), folder=folder), PCDSettings())
     yield session
     session.close()
-
-
-def result(name: str, step: int = 5) -> StageResult:
-    predictions = torch.eye(3)[torch.tensor([0, 1, 2, 1])]
-    return StageResult(name, [assess(predictions, step)], 0, torch.full((1, 3), 1 / 3), 0.5)
-
-
-def test_a_resumed_session_finds_the_finished_stages_and_the_stage_in_progress(tmp_path: Path) -> None:
-    with opened(tmp_path) as first:
-        first.conclude(result("one"), WEIGHTS)
-        first.save("two", {"w": WEIGHTS["w"] + 1}, StageProgress(step=3, seconds=2.0))
-    with opened(tmp_path) as again:
-        assert [found.name for found in again.results] == ["one"]
-        assert again.checkpoint is not None
-        assert again.checkpoint.stage == "two"
-        assert again.checkpoint.progress == StageProgress(step=3, seconds=2.0)
-        assert torch.equal(again.checkpoint.model["w"], WEIGHTS["w"] + 1)
-        again.conclude(result("two"), WEIGHTS)
-        assert again.checkpoint is None
-    with opened(tmp_path) as last:
-        assert [found.name for found in last.results] == ["one", "two"]
-        assert last.checkpoint is not None
-        assert last.checkpoint.progress is None
 
 
 def logged(run: Path) -> list[dict[str, Any]]:
