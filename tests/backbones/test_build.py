@@ -8,6 +8,7 @@ import urllib.request
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -145,17 +146,13 @@ def test_a_spec_of_another_width_is_refused() -> None:
         rebuild_backbone(BackboneSpec(SMALL, 99, 96))
 
 
-def refuse(*given: object, **named: object) -> Backbone:
-    raise AssertionError("built again")
-
-
 def test_an_encoder_is_built_once_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache, weights = tmp_path / "cache", tmp_path / "weights.safetensors"
     save_file(state_of(build_backbone(SMALL, weights="none", input_size=64, seed=1)), weights)
     built = find_backbone(SMALL, str(weights), 64, cache)
     assert cache.stat().st_mode & 0o077 == 0
     with monkeypatch.context() as patch:
-        patch.setattr("ucds.backbones.build.build_backbone", refuse)
+        patch.setattr("ucds.backbones.build.build_backbone", None)
         kept = find_backbone(SMALL, str(weights), 64, cache)
     assert (kept.spec, kept.weights, kept.digest) == (built.spec, built.weights, built.digest)
     assert same_weights(kept.module, built.module)
@@ -173,9 +170,7 @@ def test_an_encoder_that_was_damaged_or_cannot_be_kept_is_built(
     file.write_bytes(file.read_bytes()[:-1])
     assert same_weights(find_backbone(SMALL, "none", 64, tmp_path).module, built.module)
 
-    def full(*given: object) -> None:
-        raise NoSpaceError("the disk is full")
-
+    full = Mock(side_effect=NoSpaceError("the disk is full"))
     monkeypatch.setattr("ucds.backbones.build.write_sealed", full)
     assert same_weights(find_backbone(SMALL, "none", 64, tmp_path / "other").module, built.module)
 

@@ -138,15 +138,11 @@ class Silent(SimpleHTTPRequestHandler):
 
 
 @pytest.fixture
-def published(tmp_path: Path) -> Path:
-    folder = tmp_path / "published"
-    folder.mkdir()
-    return folder
-
-
-@pytest.fixture
-def server(published: Path) -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Silent, directory=str(published)))
+def server(tmp_path: Path) -> Iterator[str]:
+    """The address of a server of the files in ``published``."""
+    (tmp_path / "published").mkdir()
+    served = partial(Silent, directory=str(tmp_path / "published"))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), served)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_address[1]}"
     server.shutdown()
@@ -166,8 +162,8 @@ def unused_address() -> str:
         return f"http://127.0.0.1:{listener.getsockname()[1]}"
 
 
-def test_a_download_lands_in_the_cache_and_is_taken_from_there(server: str, published: Path) -> None:
-    (published / "net.pth").write_bytes(b"weights")
+def test_a_download_lands_in_the_cache_and_is_taken_from_there(server: str, tmp_path: Path) -> None:
+    (tmp_path / "published" / "net.pth").write_bytes(b"weights")
     path = weight_files.download_weights(f"{server}/net.pth", "net")
     assert path == Path(torch.hub.get_dir(), "checkpoints", "net.pth")
     assert path.read_bytes() == b"weights"
@@ -175,10 +171,10 @@ def test_a_download_lands_in_the_cache_and_is_taken_from_there(server: str, publ
 
 
 def test_a_damaged_download_and_one_that_is_not_there_are_refused_and_not_kept(
-    server: str, published: Path
+    server: str, tmp_path: Path
 ) -> None:
     digest = hashlib.sha256(b"weights").hexdigest()[:8]
-    (published / f"net-{digest}.pth").write_bytes(b"damaged")
+    (tmp_path / "published" / f"net-{digest}.pth").write_bytes(b"damaged")
     with pytest.raises(UserError, match=r"cannot download net-.*, the weights of 'net', .*hash"):
         weight_files.download_weights(f"{server}/net-{digest}.pth", "net")
     with pytest.raises(UserError, match=r"cannot download .* 404.*--weights FILE"):

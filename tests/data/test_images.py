@@ -26,6 +26,12 @@ ROW = 3 * SIZE * SIZE
 
 
 @pytest.fixture
+def make_images(tmp_path, write_images):
+    """Write noise images under names relative to ``data`` and return their paths."""
+    return lambda *names, first_seed=0: write_images(tmp_path / "data", names, first_seed)
+
+
+@pytest.fixture
 def decodings(monkeypatch) -> list[str]:
     """The names of the files that have been decoded."""
     seen: list[str] = []

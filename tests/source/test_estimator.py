@@ -164,15 +164,6 @@ def test_a_backbone_of_ones_own_is_used_and_left_as_it_was(x: Any) -> None:
     np.testing.assert_array_equal(source.fit(x).prototypes_, prototypes)
 
 
-def test_a_frozen_backbone_is_not_trained(x: Any) -> None:
-    module = nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5))
-    before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
-    source = brief(backbone=module_backbone(module, 5), tune="head").fit(x)
-    trained = source.model_.encoder.backbone.state_dict()
-    assert all(torch.equal(tensor, before[name]) for name, tensor in trained.items())
-    np.testing.assert_array_equal(source.predict(x), source.labels_)  # through the whole model
-
-
 @pytest.mark.parametrize("method", ["pcd", "consensus"])
 def test_survives_its_run_folder(method: str, x: Any, tmp_path: Path) -> None:
     settings = BRIEF if method == "pcd" else {"starts": 1}

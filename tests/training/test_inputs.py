@@ -63,15 +63,6 @@ def test_a_source_has_a_domain_a_folder_and_a_target_is_one(folder: Path) -> Non
     assert source.data.view.test(raw).shape == (2, 3, 32, 32)
 
 
-def test_a_source_of_embeddings_has_a_domain_an_array(archive: Path) -> None:
-    inputs = training(archive, "source", EncoderOptions())
-    assert inputs.data.samples.domain_names == ("one", "two")
-    assert type(inputs.data.view) is View
-    assert inputs.backbone.spec == VECTORS
-    chosen = training(archive, "source", EncoderOptions(), domains=["two"]).data.samples
-    assert (chosen.domain_names, len(chosen)) == (("two",), 2)
-
-
 def test_the_identity_changes_with_data_and_encoder(archive: Path, folder: Path) -> None:
     known = [
         training(archive, "source", EncoderOptions()),

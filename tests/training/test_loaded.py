@@ -1,4 +1,4 @@
-"""Tests of a trained model in Python: what it takes, what it returns, and its way to a file and back."""
+"""Tests of a trained model in Python: what it returns."""
 
 from __future__ import annotations
 
@@ -63,14 +63,6 @@ def test_decisions_are_the_most_probable_clusters(of_images: Model, of_vectors: 
             np.testing.assert_array_equal(confidence, probabilities.max(1))
 
 
-def centred(vectors: np.ndarray, model: Model) -> np.ndarray:
-    """Logits of a head without axes left out, as seen from the mean of these vectors, by hand."""
-    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-    state = model.stored.model.state_dict()
-    weight = state["encoder.bottleneck.linear.weight"].numpy() / np.sqrt(1 + 1e-5)
-    return np.asarray((unit - unit.mean(0)) @ weight.T @ state["prototypes"].numpy())
-
-
 def test_the_answers_of_a_model_of_vectors_by_hand(of_vectors: Model) -> None:
     with torch.no_grad():
         output = of_vectors.stored.model(torch.from_numpy(VECTORS))
@@ -98,17 +90,12 @@ def test_many_samples_of_one_domain_are_seen_from_their_own_mean_if_the_model_ga
     if not recentres or count < FEWEST_TO_CENTRE:
         np.testing.assert_array_equal(seen, plain)
         return
-    expected = torch.from_numpy(centred(vectors, model)).softmax(1)
+    # The logits of a head without axes left out, as seen from the mean of these vectors.
+    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    state = model.stored.model.state_dict()
+    weight = state["encoder.bottleneck.linear.weight"].numpy() / np.sqrt(1 + 1e-5)
+    logits = (unit - unit.mean(0)) @ weight.T @ state["prototypes"].numpy()
+    expected = torch.from_numpy(logits).softmax(1)
     np.testing.assert_allclose(seen, expected, atol=1e-5)
     assert np.abs(seen - plain).max() > 0.01
     np.testing.assert_array_equal(model.predict_proba(vectors), plain)  # the model itself is as it was
-
-
-def test_images_are_seen_from_the_mean_of_their_features(made: Make) -> None:
-    pixels = np.random.default_rng(3).integers(256, size=(FEWEST_TO_CENTRE, 28, 28, 3), dtype=np.uint8)
-    model = made(EDGES, unit_features=True, recentres=True)
-    data = model.open(pixels)
-    with torch.no_grad():
-        features = model.stored.model.encoder.backbone(data.view.test(data.samples.read(np.arange(32))))
-    expected = torch.from_numpy(centred(features.numpy(), model)).softmax(1)
-    np.testing.assert_allclose(model.outputs(data, recentred=True)[1], expected, atol=1e-4)

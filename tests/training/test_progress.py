@@ -7,11 +7,10 @@ import re
 import sys
 from collections.abc import Callable
 from types import SimpleNamespace
-from unittest.mock import Mock, call
 
 import pytest
 
-from ucds.training.progress import STARTING, WORKING, Bar, Lines, end_bar, terminal_reporter, told_to
+from ucds.training.progress import STARTING, WORKING, Bar, Lines, end_bar, terminal_reporter
 
 
 @pytest.fixture
@@ -117,16 +116,6 @@ def test_the_terminal_of_a_command_is_never_still(monkeypatch: pytest.MonkeyPatc
     assert drawn.count("\x1b[?25l") == drawn.count("\x1b[?25h") > 0  # the cursor comes back
     print("result", file=sys.stderr)
     assert screen.getvalue() == drawn + "result\n"
-
-
-def test_told_to_begins_once_and_ends_once() -> None:
-    reporter = Mock()
-    advance = told_to(reporter, "decode images")
-    assert reporter.mock_calls == []
-    for done in (2, 5):
-        advance(done, 5)
-    steps = [call.advance(2, {}), call.advance(5, {})]
-    assert reporter.mock_calls == [call.begin("decode images", 5), *steps, call.end()]
 
 
 def test_the_bar_prints_words_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:

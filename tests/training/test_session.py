@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +19,8 @@ from ucds.training.session import Session
 WEIGHTS = {"w": torch.arange(4.0)}
 
 
-@contextmanager
-def opened(path: Path | None) -> Iterator[Session[PCDSettings]]:
-    folder = None if path is None else RunFolder(path)
-    session = Session(Runtime(Compute("cpu", cache=None), folder=folder), PCDSettings())
-    yield session
-    session.close()
+def opened(path: Path) -> closing[Session[PCDSettings]]:
+    return closing(Session(Runtime(Compute("cpu", cache=None), folder=RunFolder(path)), PCDSettings()))
 
 
 def logged(run: Path) -> list[dict[str, Any]]:
