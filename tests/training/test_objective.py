@@ -45,17 +45,16 @@ def test_mixing_by_hand() -> None:
     """Mix-up: predictions of mixed vectors follow the mixed, constant predictions."""
     inputs, prototypes = batch(7)
     prototypes.requires_grad_()
-    rng = np.random.default_rng(5)
-    ratio = float(np.random.default_rng(5).beta(0.3, 0.3))
     replay = np.random.default_rng(5)
-    replay.beta(0.3, 0.3)
+    ratio = float(replay.beta(0.3, 0.3))
     partner = torch.from_numpy(replay.permutation(7))
     assert 0.01 < ratio < 0.99
     forward = Mock(side_effect=lambda inputs: SimpleNamespace(logits=inputs @ prototypes))
     runtime = SimpleNamespace(pool=lambda inputs: inputs, share=slice)
     stage: Any = SimpleNamespace(settings=PCDSettings(), forward=forward, runtime=runtime)
     logits = inputs @ prototypes
-    loss = Stage.mixing_loss(stage, SimpleNamespace(inputs=inputs, rng=rng), logits)  # type: ignore[arg-type]
+    step: Any = SimpleNamespace(inputs=inputs, rng=np.random.default_rng(5))
+    loss = Stage.mixing_loss(stage, step, logits)
     mixed = ratio * inputs + (1 - ratio) * inputs[partner]
     torch.testing.assert_close(forward.call_args.args[0], mixed)
     p = logits.softmax(-1).detach()
@@ -64,3 +63,6 @@ def test_mixing_by_hand() -> None:
     torch.testing.assert_close(loss, expected)
     found, wanted = (torch.autograd.grad(x, prototypes, retain_graph=True)[0] for x in (loss, expected))
     torch.testing.assert_close(found, wanted)  # no gradient through the targets
+    stage.settings = PCDSettings(mixing_weight=0)
+    assert Stage.mixing_loss(stage, step, logits).item() == 0
+    forward.assert_called_once()  # without weight there is no second forward pass

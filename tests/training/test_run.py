@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
@@ -12,7 +14,7 @@ import numpy as np
 import pytest
 
 from ucds.backbones import identity_backbone
-from ucds.config import MethodSettings, PCDSettings, for_side
+from ucds.config import ConsensusSettings, MethodSettings, PCDSettings, for_side
 from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
 from ucds.errors import DamagedFileError, InputError, Interrupted
@@ -73,8 +75,49 @@ def test_a_finished_run_is_not_trained_again(tmp_path: Path) -> None:
     assert (again.resumed_finished, again.seconds) == (True, 0.0)
     of_the_other_side = SETTINGS.model_copy(update={"label_smoothing": 0.5})
     assert trained(tmp_path, unexpected, RESUMED, settings=of_the_other_side).resumed_finished
-    with pytest.raises(InputError, match="its clusters is 3, not 4"):
-        trained(tmp_path, unexpected, RESUMED, clusters=4)
+
+
+def test_another_run_is_not_resumed(tmp_path: Path) -> None:
+    trained(tmp_path)
+    others: list[tuple[dict[str, Any], str]] = [
+        ({"clusters": 4}, "its clusters is 3, not 4"),
+        ({"identity": {"labels": "abd"}}, "its labels is 'abc', not 'abd'"),
+        ({"settings": PCDSettings(bottleneck_width=6, batch_size=10)}, "its settings.bottleneck_width is 5"),
+        ({"settings": ConsensusSettings()}, "its method is 'pcd', not 'consensus'"),
+        ({"options": RunOptions(seed=8, resume=True)}, "its seed is 7, not 8"),
+    ]
+    for changes, words in others:
+        with pytest.raises(InputError, match=words):
+            trained(tmp_path, unexpected, **{"options": RESUMED} | changes)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_a_run_with_its_work_saved(tmp_path: Path, number: signal.Signals) -> None:
+    handlers = [signal.getsignal(known) for known in (signal.SIGINT, signal.SIGTERM)]
+
+    def told_to_stop(session: Session[MethodSettings]) -> Training:
+        os.kill(os.getpid(), number)
+        return learn(session)
+
+    with pytest.raises(Interrupted):
+        trained(tmp_path, told_to_stop)
+    assert (tmp_path / "checkpoint.pt").exists()
+    assert not (tmp_path / "model.safetensors").exists()
+    assert [signal.getsignal(known) for known in (signal.SIGINT, signal.SIGTERM)] == handlers
+    assert not trained(tmp_path, options=RESUMED).resumed_finished
+    assert (tmp_path / "model.safetensors").exists()
+
+
+def test_a_second_signal_stops_it_at_once(tmp_path: Path) -> None:
+    def told_twice(session: Session[MethodSettings]) -> Training:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert session.runtime.stop_requested
+        os.kill(os.getpid(), signal.SIGINT)
+        raise AssertionError("went on")
+
+    with pytest.raises(KeyboardInterrupt):
+        trained(tmp_path, told_twice)
+    trained(tmp_path, options=RESUMED)  # the folder was let go
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError, MemoryError, OSError, InputError])
