@@ -97,7 +97,7 @@ def test_what_others_have_added_meanwhile_is_not_written_again(tmp_path):
     store, other = open_store(tmp_path), open_store(tmp_path)
 
     def work():
-        yield keys([1, 2, 3]), values([1, 2, 3])
+        yield keys([1, 2, 3, 2]), values([1, 2, 3, 2])
         put(other, [3, 1])
 
     store.gather(work())

@@ -71,15 +71,6 @@ def test_model_card_and_proportions_survive(make: MakeStored, tmp_path: Path, un
     assert torch.equal(found.model(inputs).logits, stored.model(inputs).logits)
 
 
-def test_a_network_is_rebuilt_from_its_name(stored_model: MakeStored, tmp_path: Path) -> None:
-    stored = stored_model(build_backbone("resnet18", weights="none", input_size=32, seed=3), 4, 8)
-    save_model(tmp_path, stored)
-    found = load_model(tmp_path)
-    assert found.model.spec == stored.backbone.spec
-    images = torch.randn(2, 3, 32, 32)
-    assert torch.equal(found.model(images).logits, stored.model(images).logits)
-
-
 def test_a_module_of_ones_own_is_asked_for(stored_model: MakeStored, tmp_path: Path) -> None:
     stored = stored_model(module_backbone(nn.Linear(5, 6), 6), 3, 7)
     save_model(tmp_path, stored)
@@ -202,7 +193,8 @@ def test_an_edited_card_is_refused_in_one_line(run: Path, changes: dict[str, Any
 def test_the_libraries_of_networks_are_not_loaded_for_weights_that_are_known(
     stored_model: MakeStored, tmp_path: Path
 ) -> None:
-    save_model(tmp_path, stored_model(build_backbone("resnet18", weights="none", input_size=32), 4, 8))
+    stored = stored_model(build_backbone("resnet18", weights="none", input_size=32, seed=3), 4, 8)
+    save_model(tmp_path, stored)
     code = (
         "import sys; from pathlib import Path; from ucds.training.model_file import load_model, save_model\n"
         "stored = load_model(Path(sys.argv[1])); stored.backbone.digest\n"
@@ -210,5 +202,7 @@ def test_the_libraries_of_networks_are_not_loaded_for_weights_that_are_known(
         "assert not {'timm', 'torchvision'} & sys.modules.keys()\n"
     )
     subprocess.run([sys.executable, "-c", code, tmp_path, tmp_path / "again"], check=True)
-    first, again = (load_file(folder / MODEL_FILE) for folder in (tmp_path, tmp_path / "again"))
-    assert tensors_digest(again) == tensors_digest(first)
+    again = load_model(tmp_path / "again")  # a network is rebuilt from its name
+    assert again.model.spec == stored.backbone.spec
+    images = torch.randn(2, 3, 32, 32)
+    assert torch.equal(again.model(images).logits, stored.model(images).logits)
