@@ -229,13 +229,6 @@ def test_the_error_is_a_users_and_travels_between_processes():
     assert (error.path, error.reason, str(error)) == ("a.jpg", "empty file", "a.jpg: empty file")
 
 
-def colours() -> Image.Image:
-    """A picture whose left half is red and whose right half is blue."""
-    pixels = np.zeros((32, 32, 3), np.uint8)
-    pixels[:, :16, 0], pixels[:, 16:, 2] = 220, 220
-    return Image.fromarray(pixels)
-
-
 def dicom(
     values: np.ndarray, interpretation: str = "MONOCHROME2", palette: np.ndarray | None = None
 ) -> bytes:
@@ -269,7 +262,7 @@ def test_grey_dicom_is_stretched_and_inverted_where_white_is_low() -> None:
 
 
 def test_coloured_dicom_is_read_and_brought_to_8_bits() -> None:
-    plain = np.asarray(colours())
+    plain = np.repeat(np.array([[[220, 0, 0], [0, 0, 220]]], np.uint8), 16, axis=1).repeat(32, axis=0)
     places = np.repeat(np.array([[0, 1]], np.uint8), 16, axis=1).repeat(32, axis=0)
     palette = np.array([[220, 0, 0], [0, 0, 220]]) * 257
     for data in (dicom(plain), dicom(plain.astype(np.uint16) * 257), dicom(places, "PALETTE COLOR", palette)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +25,9 @@ VECTORS = identity_backbone(5).spec
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path: Path, write_images: Callable[..., list[Path]]) -> Path:
     """Two domains of three and two images."""
-    for domain, count in (("one", 3), ("two", 2)):
-        for i in range(count):
-            path = tmp_path / "data" / domain / f"{i}.png"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            Image.new("RGB", (40, 40), (40 * i, 9, 100)).save(path)
+    write_images(tmp_path / "data", ["one/0.png", "one/1.png", "one/2.png", "two/0.png", "two/1.png"])
     return tmp_path / "data"
 
 

@@ -52,11 +52,6 @@ def test_layers_draw_the_same_after_the_same_seed(runtime: Runtime) -> None:
     assert not torch.equal(draws[0], draws[2])
 
 
-def test_the_device_chosen_without_fabric_is_that_of_fabric() -> None:
-    assert choose_device("auto") == Runtime().device
-    assert choose_device("cpu") == Runtime(Compute("cpu", cache=None)).device
-
-
 def test_impossible_devices_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError, match="must be at least 1, not 0"):
         Runtime(Compute("cpu", cache=None), devices=0)
