@@ -94,6 +94,11 @@ def test_features_have_the_announced_width(name: str, width: int, input_size: in
         assert backbone.module.train(mode)(images(backbone)).shape == (2, width)
 
 
+def test_no_classifier_is_left() -> None:
+    module = build_backbone("torchvision/mobilenet_v2", weights="none", input_size=64).module
+    assert not [layer for layer in module.modules() if isinstance(layer, nn.Linear | nn.Dropout)]
+
+
 def test_squeezenet_features_are_averaged_over_space() -> None:
     backbone = build_backbone("torchvision/squeezenet1_1", weights="none", input_size=64)
     backbone.module.eval()
