@@ -137,7 +137,6 @@ def test_a_domain_without_a_name_is_refused(names: Any, x: Any) -> None:
         ({"random_state": 1.5}, "^random_state must .*not 1.5"),
         ({"random_state": np.random.default_rng()}, "^random_state must .*not Generator"),
         ({"settings": {"epochs": 3}}, "unknown setting 'epochs'"),
-        ({"settings": {"epsilon": 0}}, "epsilon: "),
         ({"tune": "tail"}, "tune: "),
         ({"backbone": "resnet18"}, "a named backbone is for folders"),
         ({"settings": {"batch_size": 2}}, "a batch of 2 cannot hold 3 domains"),
