@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -137,7 +135,7 @@ def test_random_start_depends_on_the_seed_alone() -> None:
     assert not same_weights(first.module, build_backbone(SMALL, weights="none", input_size=64, seed=2).module)
 
 
-@pytest.mark.parametrize("name", [SMALL, "test_vit", "torchvision/squeezenet1_1"])
+@pytest.mark.parametrize("name", [SMALL, "test_vit", "torchvision/squeezenet1_1", "ucds/oriented_edges"])
 def test_a_spec_rebuilds_the_architecture(name: str) -> None:
     backbone = build_backbone(name, weights="none", input_size=64, seed=3)
     stored = json.dumps(asdict(backbone.spec))
@@ -153,17 +151,13 @@ def test_a_spec_of_another_width_is_refused() -> None:
         rebuild_backbone(BackboneSpec(SMALL, 99, 96))
 
 
-def refuse(*given: object, **named: object) -> Backbone:
-    raise AssertionError("built again")
-
-
 def test_an_encoder_is_built_once_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache, weights = tmp_path / "cache", tmp_path / "weights.safetensors"
     save_file(state_of(build_backbone(SMALL, weights="none", input_size=64, seed=1)), weights)
     built = find_backbone(SMALL, str(weights), 64, cache)
     assert cache.stat().st_mode & 0o077 == 0
     with monkeypatch.context() as patch:
-        patch.setattr("ucds.backbones.build.build_backbone", refuse)
+        patch.setattr("ucds.backbones.build.build_backbone", None)
         kept = find_backbone(SMALL, str(weights), 64, cache)
     assert (kept.spec, kept.weights, kept.digest) == (built.spec, built.weights, built.digest)
     assert same_weights(kept.module, built.module)
@@ -181,9 +175,7 @@ def test_an_encoder_that_was_damaged_or_cannot_be_kept_is_built(
     file.write_bytes(file.read_bytes()[:-1])
     assert same_weights(find_backbone(SMALL, "none", 64, tmp_path).module, built.module)
 
-    def full(*given: object) -> None:
-        raise NoSpaceError("the disk is full")
-
+    full = Mock(side_effect=NoSpaceError("the disk is full"))
     monkeypatch.setattr("ucds.backbones.build.write_sealed", full)
     assert same_weights(find_backbone(SMALL, "none", 64, tmp_path / "other").module, built.module)
 
@@ -310,25 +302,3 @@ def test_swav_weights_load_into_resnet50(tmp_path: Path) -> None:
     assert loaded.spec.width == 2048
     assert loaded.weights.startswith("hub: https://")
     assert torch.equal(loaded.module.conv1.weight, complete["conv1.weight"])
-
-
-def test_importing_builds_on_no_model_library() -> None:
-    code = "import sys, ucds.models; sys.exit(any(name in sys.modules for name in ('timm', 'torchvision')))"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-@pytest.mark.parametrize(("name", "width"), [("mobilenetv2_100", 1280), ("torchvision/squeezenet1_1", 512)])
-def test_published_weights_load(name: str, width: int) -> None:
-    folder = os.environ.get("UCDS_WEIGHTS")
-    if not folder:
-        pytest.skip(
-            "set UCDS_WEIGHTS to a folder with mobilenetv2_100 and squeezenet1_1 to test real weights"
-        )
-    path = Path(folder, name.rpartition("/")[2] + ".safetensors")
-    backbone = build_backbone(name, weights=path)
-    backbone.module.eval()
-    with torch.no_grad():
-        features = backbone.module(images(backbone))
-    assert features.shape == (2, width)
-    assert features.isfinite().all()
-    assert features.std() > 0.1

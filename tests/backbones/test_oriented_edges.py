@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import torch
 
-from ucds.backbones import build_backbone, rebuild_backbone
-from ucds.backbones.oriented_edges import NAME, OrientedEdges
+from ucds.backbones.oriented_edges import OrientedEdges
 
 
 def images(n: int = 6) -> torch.Tensor:
@@ -31,10 +30,3 @@ def test_an_edge_answers_in_its_own_direction() -> None:
 
 def test_a_blank_picture_has_finite_features() -> None:
     assert torch.isfinite(OrientedEdges()(torch.zeros(2, 3, 32, 32))).all()
-
-
-def test_it_is_built_and_rebuilt_by_name() -> None:
-    built = build_backbone(NAME, weights="none")
-    assert (built.spec.width, built.spec.input_size) == (128, 32)
-    again = rebuild_backbone(built.spec)
-    torch.testing.assert_close(again.module(images()), built.module(images()))

@@ -6,8 +6,6 @@ import csv
 import io
 import json
 import os
-import pickle
-import resource
 import signal
 import subprocess
 import sys
@@ -17,15 +15,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
 import ucds
-from ucds.bulk.features import PartTask
-from ucds.bulk.shards import find_shards
 from ucds.data.features import FeatureFolder
 from ucds.data.sources import find_samples
-from ucds.training.encoding import FrozenEncoder
 from ucds.training.features import frozen_features
 from ucds.training.inputs import open_for_training
 from ucds.training.options import Compute
@@ -156,18 +150,6 @@ def test_without_a_usable_image_there_is_one_line(edges: ucds.EncoderOptions, tm
         ucds.features(tmp_path / "images", tmp_path / "out", encoder=edges, options=SMALL)
 
 
-def test_the_task_is_the_same_after_its_journey_to_a_worker(
-    folder: Path, edges: ucds.EncoderOptions, tmp_path: Path
-) -> None:
-    shard = find_shards(folder, 9).shards[1]
-    for name in ("mine", "theirs"):
-        (tmp_path / name).mkdir()
-        task = PartTask(tmp_path / name, FrozenEncoder(edges.build(), torch.device("cpu")), None)
-        task = pickle.loads(pickle.dumps(task)) if name == "theirs" else task
-        task(1, pickle.loads(pickle.dumps(shard)))
-    assert contents(tmp_path / "mine") == contents(tmp_path / "theirs")
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are killed as a group")
@@ -210,25 +192,3 @@ def test_the_command_says_what_it_wrote(folder: Path, tmp_path: Path, run: Any, 
     assert run(*command, "--image-size", 64, "--shard-size", 20, "--json") == 0
     told = json.loads(capfd.readouterr().out)
     assert told == {"folder": str(out), "samples": 35, "skipped": 1, "parts": 2, "made": 2}
-
-
-def test_a_full_disk_leaves_nothing_half_written(
-    folder: Path, edges: ucds.EncoderOptions, tmp_path: Path
-) -> None:
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # a write beyond the limit fails instead
-    out, options = tmp_path / "out", ucds.BulkOptions(shard_size=20)
-    ucds.features(folder, out, encoder=edges, options=options)
-    whole = contents(out)
-    for path in out.glob("part-*"):
-        path.unlink()
-    resource.setrlimit(resource.RLIMIT_FSIZE, (6000, limits[1]))
-    try:
-        with pytest.raises(ucds.NoSpaceError, match="free some space"):
-            ucds.features(folder, out, encoder=edges, options=options)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-        signal.signal(signal.SIGXFSZ, ignored)
-    assert not [path for path in out.rglob("*") if "tmp" in path.name or path.suffix == ".npy"]
-    ucds.features(folder, out, encoder=edges, options=options)
-    assert contents(out) == whole

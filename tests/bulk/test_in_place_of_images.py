@@ -15,6 +15,7 @@ import ucds
 from ucds.config import MethodSettings
 from ucds.data.features import FeatureFolder
 from ucds.data.folders import scan_domains
+from ucds.data.sources import find_samples
 from ucds.labels.questions import VectorQuestions, open_questions
 
 K = 3
@@ -82,18 +83,14 @@ def test_both_sides_train_the_same_model(
     assert len(found.ids) == 36
 
 
-def test_some_domains_can_be_taken(
-    images: Path, features: Path, edges: ucds.EncoderOptions, tmp_path: Path
-) -> None:
-    def train(given: Path, run: str, encoder: ucds.EncoderOptions | None, domains: list[str]) -> Any:
-        place, settings = tmp_path / run, SETTINGS["consensus"]
-        how = {"domains": domains, "encoder": encoder, "compute": ucds.Compute(cache=place / "cache")}
-        ucds.train_source(given, place / "source", K, settings=settings, **how)
-        return model(place / "source")
-
-    assert train(features, "features", None, ["night"]) == train(images, "images", edges, ["night"])
+def test_some_domains_can_be_taken(images: Path, features: Path) -> None:
+    found = find_samples(features, by_domain=True, domains=["night"])
+    assert (found.ids, found.domain_names) == (scan_domains(images, ["night"]).ids, ("night",))
+    whole = FeatureFolder(features, by_domain=True)
+    rows = whole.read(np.flatnonzero(whole.domain == 1))
+    np.testing.assert_array_equal(found.read(np.arange(len(found.ids))), rows)
     with pytest.raises(ucds.InputError, match="has no domain 'dusk'; it has 'day', 'night'"):
-        train(features, "unknown", None, ["night", "dusk"])
+        find_samples(features, by_domain=True, domains=["night", "dusk"])
 
 
 @pytest.mark.parametrize(

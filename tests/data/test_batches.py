@@ -68,8 +68,3 @@ def test_known_batches_stay_what_they_are():
 def test_impossible_batches_are_refused(domain, batch_size):
     with pytest.raises(ValueError, match=r"domain|batch"):
         DomainBalancedSampler(np.array(domain, dtype=np.int64), batch_size, seed=0)
-
-
-def test_negative_steps_are_refused():
-    with pytest.raises(ValueError, match="from 0"):
-        DomainBalancedSampler(np.zeros(4, dtype=np.int64), 2, seed=0).batch(-1)

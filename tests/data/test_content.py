@@ -54,12 +54,6 @@ def test_a_column_differs_where_one_entry_does() -> None:
     assert texts_of(["ab", "c"]) != ("a", "bc")
 
 
-def test_what_lies_in_one_array_is_not_copied() -> None:
-    texts, keys = texts_of(WORDS), keys_of(KEYS)
-    assert texts_of(texts) is texts
-    assert keys_of(keys) is keys
-
-
 def test_the_first_sample_of_each_content_is_found() -> None:
     keys = keys_of([bytes([c]) * 16 for c in b"babcab"])
     assert first_of_each(keys).tolist() == [0, 1, 0, 3, 1, 0]

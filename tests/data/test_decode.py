@@ -32,6 +32,10 @@ def _quiet():
 
 
 def encoded(image: Image.Image, kind: str = "PNG", **options) -> bytes:
+    if kind == "HEIF":
+        pytest.importorskip("pillow_heif").register_heif_opener()
+    elif kind == "AVIF" and not features.check("avif"):
+        pytest.skip("this Pillow has no AVIF")
     buffer = io.BytesIO()
     image.save(buffer, kind, **options)
     return buffer.getvalue()
@@ -58,7 +62,10 @@ def decoded(data: bytes, size: int = SIZE) -> np.ndarray:
 @pytest.mark.parametrize(
     ("kind", "mode"),
     [
-        *((kind, "RGB") for kind in ("JPEG", "WEBP", "BMP", "TIFF", "GIF", "PPM", "JPEG2000")),
+        *(
+            (kind, "RGB")
+            for kind in ("JPEG", "WEBP", "BMP", "TIFF", "GIF", "PPM", "JPEG2000", "AVIF", "HEIF")
+        ),
         ("JPEG", "CMYK"),
         ("JPEG", "L"),
     ],
@@ -93,7 +100,6 @@ def test_transparency_is_laid_on_white(mode):
 
 
 def test_half_transparent_pixels_are_mixed_with_white():
-    assert (decoded(encoded(Image.new("RGBA", (4, 4), (100, 0, 200, 128)))) - 255).min() == -128
     result = decoded(encoded(Image.new("RGBA", (4, 4), (100, 0, 200, 128))))[:, 0, 0]
     assert np.abs(result - [177, 127, 227]).max() <= 1
 
@@ -119,12 +125,6 @@ def test_pixels_without_an_agreed_range_are_stretched(kind):
     result = decoded(encoded(Image.fromarray(values.astype(kind)), "TIFF"))
     assert (np.abs(result[0] - (values - values.min()) / np.ptp(values) * 255) <= 1).all()
     assert (decoded(encoded(Image.fromarray(np.full((4, 4), 7e6, kind)), "TIFF")) == 0).all()
-
-
-def test_pixels_that_are_no_numbers_are_refused():
-    values = np.full((8, 8), np.nan, np.float32)
-    with pytest.raises(UnusableImageError, match="NaN"):
-        decode_image(encoded(Image.fromarray(values), "TIFF"), SIZE)
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "TIFF", "WEBP"])
@@ -204,8 +204,9 @@ def test_truncated_and_damaged_files_are_refused():
 
 
 def test_random_damage_never_raises_anything_else():
+    """Other formats are damaged in `tests/test_readers.py`."""
     generator = np.random.default_rng(0)
-    for kind in ("PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP", "PPM", "JPEG2000"):
+    for kind in ("PPM", "JPEG2000"):
         data = encoded(gradient(), kind)
         for _ in range(40):
             damaged = np.frombuffer(data, np.uint8).copy()
@@ -228,35 +229,20 @@ def test_the_error_is_a_users_and_travels_between_processes():
     assert (error.path, error.reason, str(error)) == ("a.jpg", "empty file", "a.jpg: empty file")
 
 
-def colours() -> Image.Image:
-    """A picture whose left half is red and whose right half is blue."""
-    pixels = np.zeros((32, 32, 3), np.uint8)
-    pixels[:, :16, 0], pixels[:, 16:, 2] = 220, 220
-    return Image.fromarray(pixels)
-
-
 def dicom(
     values: np.ndarray, interpretation: str = "MONOCHROME2", palette: np.ndarray | None = None
 ) -> bytes:
     """An uncompressed DICOM file of values (h, w) or (h, w, 3), or of places (h, w) in a palette (k, 3)."""
     pydicom = pytest.importorskip("pydicom")
-    colour = values.ndim == 3
     meta = pydicom.dataset.FileMetaDataset()
     meta.TransferSyntaxUID = pydicom.uid.ExplicitVRLittleEndian
-    meta.MediaStorageSOPClassUID, meta.MediaStorageSOPInstanceUID = "1.2.840.10008.5.1.4.1.1.7", "1.2.3"
     file = pydicom.dataset.FileDataset("x.dcm", {}, file_meta=meta, preamble=bytes(128))
-    file.Rows, file.Columns = values.shape[:2]
-    file.SamplesPerPixel = 3 if colour else 1
-    file.PhotometricInterpretation = "RGB" if colour else interpretation
-    file.BitsAllocated = file.BitsStored = 8 * values.itemsize
-    file.HighBit, file.PixelRepresentation = file.BitsStored - 1, int(values.dtype.kind == "i")
-    if colour:
-        file.PlanarConfiguration = 0
+    file.SOPClassUID = pydicom.uid.SecondaryCaptureImageStorage
+    file.set_pixel_data(values, "RGB" if values.ndim == 3 else interpretation, 8 * values.itemsize)
     if palette is not None:
         for name, colours in zip(("Red", "Green", "Blue"), palette.T.astype("<u2"), strict=True):
             file.add_new(f"{name}PaletteColorLookupTableDescriptor", "US", [len(palette), 0, 16])
             file.add_new(f"{name}PaletteColorLookupTableData", "OW", colours.tobytes())
-    file.PixelData = values.tobytes()
     buffer = io.BytesIO()
     file.save_as(buffer, enforce_file_format=True)
     return buffer.getvalue()
@@ -269,16 +255,6 @@ def halves(data: bytes) -> tuple[list[int], list[int]]:
     return left.round().astype(int).tolist(), right.round().astype(int).tolist()
 
 
-@pytest.mark.parametrize("kind", ["AVIF", "HEIF"])
-def test_avif_and_heic_are_read(kind: str) -> None:
-    if kind == "HEIF":
-        pytest.importorskip("pillow_heif").register_heif_opener()
-    elif not features.check("avif"):
-        pytest.skip("this Pillow has no AVIF")
-    left, right = halves(encoded(colours(), kind, quality=95))
-    assert np.abs(np.array([*left, *right]) - [220, 0, 0, 0, 0, 220]).max() < 12
-
-
 def test_grey_dicom_is_stretched_and_inverted_where_white_is_low() -> None:
     values = np.repeat(np.array([[-1000, 500]], np.int16), 16, axis=1).repeat(32, axis=0)
     assert halves(dicom(values)) == ([0, 0, 0], [255, 255, 255])
@@ -286,7 +262,7 @@ def test_grey_dicom_is_stretched_and_inverted_where_white_is_low() -> None:
 
 
 def test_coloured_dicom_is_read_and_brought_to_8_bits() -> None:
-    plain = np.asarray(colours())
+    plain = np.repeat(np.array([[[220, 0, 0], [0, 0, 220]]], np.uint8), 16, axis=1).repeat(32, axis=0)
     places = np.repeat(np.array([[0, 1]], np.uint8), 16, axis=1).repeat(32, axis=0)
     palette = np.array([[220, 0, 0], [0, 0, 220]]) * 257
     for data in (dicom(plain), dicom(plain.astype(np.uint16) * 257), dicom(places, "PALETTE COLOR", palette)):

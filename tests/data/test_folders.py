@@ -7,8 +7,8 @@ import warnings
 import numpy as np
 import pytest
 
-from ucds.data.folders import scan_domains, scan_files, scan_folder
-from ucds.errors import InputError, UcdsWarning, UserError
+from ucds.data.folders import scan_domains, scan_folder
+from ucds.errors import UcdsWarning, UserError
 
 
 def touch(root, *names):
@@ -44,24 +44,6 @@ def test_one_folder_is_one_domain(tmp_path):
     scan = scan_folder(tmp_path / "clinic")
     assert scan.domain_names == ("clinic",)
     assert scan.ids == ("bike/y.jpg", "x.jpg")
-
-
-def test_files_are_one_domain_in_the_order_given(tmp_path):
-    touch(tmp_path, "b.jpg", "deep/a.png", ".hidden.jpg")
-    paths = [tmp_path / "b.jpg", str(tmp_path / "deep" / "a.png"), tmp_path / ".hidden.jpg"]
-    scan = scan_files(paths)
-    assert scan.paths == scan.ids == tuple(map(str, paths))
-    assert scan.domain_names == ("images",)
-    assert scan.domain.tolist() == [0, 0, 0]
-    assert scan.domain.dtype == np.int64
-    assert all((scan.root / path).exists() for path in scan.paths)
-
-
-def test_lists_of_files_that_cannot_be_used(tmp_path):
-    with pytest.raises(InputError, match="no image files"):
-        scan_files([])
-    with pytest.raises(InputError, match="given twice"):
-        scan_files([tmp_path / "a.jpg", tmp_path / "b.jpg", str(tmp_path / "a.jpg")])
 
 
 def test_chosen_domains(tmp_path):

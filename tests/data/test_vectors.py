@@ -197,10 +197,3 @@ def test_any_damage_to_an_array_of_an_archive_is_found(tmp_path):
         (tmp_path / "x.npz").write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
         with pytest.raises(DamagedFileError):
             read_arrays(tmp_path / "x.npz")
-
-
-def test_a_file_that_is_not_there_is_an_error_of_the_system_or_of_the_user(tmp_path):
-    with pytest.raises(UserError, match="no file"):
-        load_vectors(tmp_path / "none.npy")
-    with pytest.raises(FileNotFoundError):
-        read_arrays(tmp_path / "none.npy")

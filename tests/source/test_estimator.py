@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 from sklearn.exceptions import NotFittedError
 from sklearn.metrics import adjusted_rand_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -56,23 +55,18 @@ def x(blobs: Blobs) -> Any:
 
 
 @pytest.fixture
-def pictures(tmp_path: Path) -> Path:
+def pictures(tmp_path: Path, write_images: Callable[..., list[Path]]) -> Path:
     """``domains/{one,two}/*.png`` and ``flat/*.png``."""
-    rng = np.random.default_rng(0)
-    for folder, count in (("domains/one", 6), ("domains/two", 5), ("flat", 7)):
-        (tmp_path / folder).mkdir(parents=True)
-        for i in range(count):
-            pixels = rng.integers(256, size=(40, 40, 3), dtype=np.uint8)
-            Image.fromarray(pixels).save(tmp_path / folder / f"{i}.png")
+    folders = {"domains/one": 6, "domains/two": 5, "flat": 7}
+    write_images(tmp_path, [f"{name}/{i}.png" for name, count in folders.items() for i in range(count)])
     return tmp_path
 
 
-def test_fitted_attributes(x: Any) -> None:
-    source = brief()
+def test_clear_groups_are_found_and_described(x: Any) -> None:
+    source = brief(settings=BRIEF | {"source_epochs": 60})
     assert source.fit(x, sample_domain=DOMAIN) is source
-    assert source.labels_.shape == (64,)
+    assert adjusted_rand_score(TRUTH, source.labels_) == 1
     assert source.labels_.dtype == np.int64
-    assert set(source.labels_) <= set(range(4))
     assert source.prototypes_.shape == (4, 16)
     np.testing.assert_array_equal(source.prototypes_, source.model_.prototypes.detach().numpy().T)
     assert source.proportions_.shape == (2, 4)
@@ -82,12 +76,6 @@ def test_fitted_attributes(x: Any) -> None:
     assert source.n_features_in_ == 6
     np.testing.assert_array_equal(source.predict(x), source.labels_)
     np.testing.assert_array_equal(source.predict(x[::-1]), source.labels_[::-1])
-
-
-def test_finds_blobs_that_cannot_be_missed(x: Any) -> None:
-    found = brief(settings={"source_epochs": 60}).fit(x, sample_domain=DOMAIN)
-    assert adjusted_rand_score(TRUTH, found.labels_) == 1
-    assert set(found.labels_) == set(range(4))
 
 
 @pytest.mark.parametrize("kind", [int, np.int8, np.uint64, np.random.RandomState])
@@ -103,15 +91,6 @@ def test_every_kind_of_seed_decides(kind: Any, x: Any) -> None:
 def test_without_an_integer_every_fit_has_a_seed_of_its_own(state: Any, x: Any) -> None:
     source = brief(random_state=state)
     assert not np.array_equal(source.fit(x).prototypes_, source.fit(x).prototypes_)
-
-
-def test_the_global_generators_are_left_alone(x: Any) -> None:
-    torch.manual_seed(0)
-    before = torch.get_rng_state()
-    state = np.random.get_state()[1].copy()  # noqa: NPY002  (it is the legacy one that is looked at)
-    brief().fit(x)
-    assert torch.equal(torch.get_rng_state(), before)
-    np.testing.assert_array_equal(np.random.get_state()[1], state)  # noqa: NPY002
 
 
 @pytest.mark.parametrize(
@@ -158,7 +137,6 @@ def test_a_domain_without_a_name_is_refused(names: Any, x: Any) -> None:
         ({"random_state": 1.5}, "^random_state must .*not 1.5"),
         ({"random_state": np.random.default_rng()}, "^random_state must .*not Generator"),
         ({"settings": {"epochs": 3}}, "unknown setting 'epochs'"),
-        ({"settings": {"epsilon": 0}}, "epsilon: "),
         ({"tune": "tail"}, "tune: "),
         ({"backbone": "resnet18"}, "a named backbone is for folders"),
         ({"settings": {"batch_size": 2}}, "a batch of 2 cannot hold 3 domains"),
@@ -185,15 +163,6 @@ def test_a_backbone_of_ones_own_is_used_and_left_as_it_was(x: Any) -> None:
     np.testing.assert_array_equal(source.fit(x).prototypes_, prototypes)
 
 
-def test_a_frozen_backbone_is_not_trained(x: Any) -> None:
-    module = nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5))
-    before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
-    source = brief(backbone=module_backbone(module, 5), tune="head").fit(x)
-    trained = source.model_.encoder.backbone.state_dict()
-    assert all(torch.equal(tensor, before[name]) for name, tensor in trained.items())
-    np.testing.assert_array_equal(source.predict(x), source.labels_)  # through the whole model
-
-
 @pytest.mark.parametrize("method", ["pcd", "consensus"])
 def test_survives_its_run_folder(method: str, x: Any, tmp_path: Path) -> None:
     settings = BRIEF if method == "pcd" else {"starts": 1}
@@ -217,8 +186,6 @@ def test_only_a_finished_source_run_is_loaded(x: Any, tmp_path: Path) -> None:
     for needs_a_model in (brief().save, brief().label):
         with pytest.raises(NotFittedError):
             needs_a_model(tmp_path / "run")
-    with pytest.raises(InputError, match="is not a run folder"):
-        SourceClustering.load(tmp_path)
     TargetClustering(4, settings={"starts": 1}).fit(x).save(tmp_path / "target")
     with pytest.raises(InputError, match="a model of role 'target', and only one of role 'source'"):
         SourceClustering.load(tmp_path / "target")
@@ -233,24 +200,18 @@ def test_a_model_with_a_backbone_of_ones_own_is_loaded_with_it(x: Any, tmp_path:
     np.testing.assert_array_equal(again.predict_proba(x), source.predict_proba(x))
 
 
-def test_label_names_samples_and_provider(x: Any) -> None:
-    source = brief().fit(x, sample_domain=DOMAIN)
-    answers = source.label(x[:10], provider="clinic")
-    assert answers.ids == tuple(str(i) for i in range(10))
-    assert (answers.n_clusters, answers.provider) == (4, "clinic")
-    # Ten samples are too few to be seen from their own mean.
-    np.testing.assert_array_equal(answers.labels, source.predict(x[:10]))
-
-
 def test_label_gives_what_the_function_gives_for_the_saved_run(x: Any, blobs: Blobs, tmp_path: Path) -> None:
     source = brief(method="consensus", settings={"starts": 1}).fit(x, sample_domain=DOMAIN)
     source.save(tmp_path / "run")
     shifted = blobs({"t": 40})["t"] + np.float32([20, 0, 0, 0, 0, 0])
-    np.save(tmp_path / "shifted.npy", shifted)
-    answers, expected = source.label(shifted), ucds.label(tmp_path / "run", tmp_path / "shifted.npy")
-    np.testing.assert_array_equal(answers.labels, expected.labels)
+    file = tmp_path / "shifted.npy"
+    np.save(file, shifted)
+    answers, expected = source.label(shifted, provider="run"), ucds.label(tmp_path / "run", file)
+    assert answers.fingerprint == expected.fingerprint
     assert answers.contents == expected.contents
     assert not np.array_equal(answers.labels, source.predict(shifted))  # from the model's mean
+    # Ten samples are too few to be seen from their own mean.
+    np.testing.assert_array_equal(source.label(x[:10]).labels, source.predict(x[:10]))
 
 
 def test_folders_of_images_and_a_targets_folder_needs_no_domain_folders(pictures: Path) -> None:
@@ -276,5 +237,3 @@ def test_folders_and_arrays_are_not_mixed_up(pictures: Path, x: Any) -> None:
         brief(**EDGES).fit(pictures / "domains", sample_domain=DOMAIN)
     with pytest.raises(InputError, match="takes arrays: name one"):
         brief(backbone=module_backbone(nn.Linear(6, 5), 5)).fit(pictures / "domains")
-    with pytest.raises(InputError, match="There is no folder"):
-        brief(**EDGES).fit(pictures / "absent")

@@ -50,21 +50,18 @@ def test_the_function_and_the_command_give_the_same_model(
     np.testing.assert_array_equal(one.stored.proportions, other.stored.proportions)
 
 
-def test_a_run_is_resumed_with_its_number_of_clusters_as_a_text(domains: Path, tmp_path: Path) -> None:
-    given: dict[str, Any] = {"data": domains, "out": tmp_path / "run", "settings": BRIEF["consensus"]}
-    ucds.train_source(**given, n_clusters=4, options=CPU)
-    again = ucds.train_source(**given, n_clusters="4", options=RESUMED)
-    assert (again.resumed_finished, again.seconds) == (True, 0)
-
-
 def test_the_consensus_method_is_the_default(domains: Path, tmp_path: Path) -> None:
     ucds.train_source(domains, tmp_path / "run", 4, options=CPU)
     assert ucds.load(tmp_path / "run").stored.card.stages == ("cluster-domains",)
 
 
-def test_a_damaged_model_is_no_finished_run(domains: Path, tmp_path: Path) -> None:
+def test_a_finished_run_is_resumed_and_a_damaged_model_is_no_finished_run(
+    domains: Path, tmp_path: Path
+) -> None:
     given: dict[str, Any] = {"data": domains, "out": tmp_path / "run", "settings": BRIEF["consensus"]}
     ucds.train_source(**given, n_clusters=4, options=CPU)
+    again = ucds.train_source(**given, n_clusters="4", options=RESUMED)  # the number as a text
+    assert (again.resumed_finished, again.seconds) == (True, 0)
     model = tmp_path / "run" / "model.safetensors"
     before = state_digest(ucds.load(tmp_path / "run").stored.model)
     model.write_bytes(model.read_bytes()[:-100])

@@ -13,7 +13,7 @@ from sklearn.metrics import adjusted_rand_score
 from torch import nn
 
 from ucds import InputError, SourceClustering
-from ucds.backbones import Backbone, identity_backbone, module_backbone
+from ucds.backbones import Backbone, module_backbone
 from ucds.config import ConsensusSettings, MethodSettings
 from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
@@ -80,19 +80,6 @@ def test_the_model_answers_from_the_mean_of_the_domains() -> None:
     np.testing.assert_array_equal(found.predict(9 * vectors), found.labels_)
 
 
-def test_the_order_of_samples_and_domains_does_not_matter() -> None:
-    vectors, truth, domain = shifted(BALANCED)
-    order = np.argsort(domain, kind="stable")
-    sorted_ = source().fit(vectors[order], sample_domain=domain[order]).stages_[0]
-    mixed = source().fit(vectors, sample_domain=domain).stages_[0]
-    # Stable sorting leaves every domain as it was, so that all numbers are the same.
-    torch.testing.assert_close(mixed.assignments[order], sorted_.assignments, atol=1e-4, rtol=0)
-    torch.testing.assert_close(mixed.proportions, sorted_.proportions, atol=1e-4, rtol=0)
-    renamed = source().fit(vectors, sample_domain=np.array(["z", "a"])[domain]).stages_[0]
-    assert adjusted_rand_score(truth, renamed.assignments.argmax(1).numpy()) == 1
-    torch.testing.assert_close(renamed.proportions.sort(1)[0], mixed.proportions.flip(0).sort(1)[0])
-
-
 def test_a_domain_of_fewer_samples_than_clusters_is_refused_by_name() -> None:
     vectors, _, domain = shifted([[20] * K, [1] * (K - 1)])
     with pytest.raises(InputError, match="domain 'second' has 3 samples, .* into 4 clusters: leave it out"):
@@ -137,4 +124,3 @@ def test_a_finished_clustering_is_not_done_again_and_the_backbone_is_left_alone(
     assert all(torch.equal(t, resumed.state_dict()[name]) for name, t in whole.state_dict().items())
     start = small_backbone().module.state_dict()
     assert all(torch.equal(whole.encoder.backbone.state_dict()[name], start[name]) for name in start)
-    assert identity_backbone(WIDTH).spec != whole.spec

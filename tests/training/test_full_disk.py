@@ -13,8 +13,6 @@ from safetensors.numpy import load_file
 
 from ucds.labels.cluster_labels import ClusterLabels
 
-ROOM = 4 * 2**20
-
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
@@ -42,13 +40,6 @@ def train(side: str, data: Path, out: Path, *more: str) -> subprocess.CompletedP
     return subprocess.run(command, capture_output=True, text=True, timeout=300, env=often)
 
 
-def fill(disk: Path, leave: int) -> Path:
-    """Fill a disk up to so many bytes."""
-    filler, size = disk / "filler", ROOM - leave
-    filler.write_bytes(bytes(size))
-    return filler
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("side", ["source", "target"])
@@ -57,7 +48,8 @@ def test_a_run_on_a_full_disk_goes_on_when_there_is_room(side: str, data: Path, 
     expected = load_file(data / "whole" / "model.safetensors")
     for leave in (8_192, 40_960, 90_112, 163_840):
         out = disk / "run"
-        filler = fill(disk, leave)
+        filler = disk / "filler"
+        filler.write_bytes(bytes(4 * 2**20 - leave))
         full = train(side, data, out)
         assert full.returncode == 2, (leave, full.stderr)
         *_, last = full.stderr.splitlines()

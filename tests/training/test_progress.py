@@ -9,9 +9,8 @@ from collections.abc import Callable
 from types import SimpleNamespace
 
 import pytest
-from recording import Recorder
 
-from ucds.training.progress import STARTING, WORKING, Bar, Lines, Quiet, end_bar, terminal_reporter, told_to
+from ucds.training.progress import STARTING, WORKING, Bar, Lines, end_bar, terminal_reporter
 
 
 @pytest.fixture
@@ -54,11 +53,7 @@ def test_lines_come_about_ten_times(lines_of: LinesOf) -> None:
 def test_the_last_step_is_always_told_and_never_more_than_eleven(total: int, lines_of: LinesOf) -> None:
     lines = lines_of(range(1, total + 1), total)
     assert lines[-1].startswith(f"stage {total}/{total} ")
-    assert len(lines) == min(total, len(lines)) <= 11
-
-
-def test_a_log_file_gets_one_line_about_quick_work(lines_of: LinesOf) -> None:
-    assert lines_of(range(1, 9), 8, each=0.1) == ["stage 8/8 loss 0.1235 clusters 4 (0 s left)"]
+    assert len(lines) <= 11
 
 
 def test_a_resumed_piece_goes_on_where_it_was(lines_of: LinesOf) -> None:
@@ -67,8 +62,9 @@ def test_a_resumed_piece_goes_on_where_it_was(lines_of: LinesOf) -> None:
     assert lines[0].endswith("(40 s left)")  # ten steps in ten seconds, forty to go
 
 
-def test_long_work_is_told_of_before_a_tenth_is_done(lines_of: LinesOf) -> None:
-    """Six steps in 3 seconds: 994 more take 497 seconds."""
+def test_quick_work_gets_one_line_and_long_work_is_told_of_before_a_tenth_is_done(lines_of: LinesOf) -> None:
+    assert lines_of(range(1, 9), 8, each=0.1) == ["stage 8/8 loss 0.1235 clusters 4 (0 s left)"]
+    # Six steps in 3 seconds: 994 more take 497 seconds.
     assert lines_of(range(1, 21), 1000, each=0.5) == ["stage 6/1000 loss 0.1235 clusters 4 (497 s left)"]
 
 
@@ -120,30 +116,6 @@ def test_the_terminal_of_a_command_is_never_still(monkeypatch: pytest.MonkeyPatc
     assert drawn.count("\x1b[?25l") == drawn.count("\x1b[?25h") > 0  # the cursor comes back
     print("result", file=sys.stderr)
     assert screen.getvalue() == drawn + "result\n"
-
-
-def test_told_to_begins_once_and_ends_once() -> None:
-    recorder = Recorder()
-    advance = told_to(recorder, "decode images")
-    assert recorder.calls == []
-    for done in (2, 4, 5):
-        advance(done, 5)
-    assert recorder.calls == [
-        ("begin", "decode images", 5, 0),
-        ("advance", 2, []),
-        ("advance", 4, []),
-        ("advance", 5, []),
-        ("end",),
-    ]
-
-
-def test_quiet_is_quiet(capsys: pytest.CaptureFixture[str]) -> None:
-    reporter = Quiet()
-    reporter.begin("stage", 3)
-    reporter.advance(1, {"loss": 1.0})
-    reporter.say("hello")
-    reporter.end()
-    assert capsys.readouterr() == ("", "")
 
 
 def test_the_bar_prints_words_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from ucds.config import PCDSettings
-from ucds.errors import DamagedFileError, InputError, UserError
+from ucds.errors import DamagedFileError, UserError
 from ucds.training.options import Compute, RunOptions
 from ucds.training.run import open_run
 from ucds.training.run_folder import RunFolder
@@ -66,27 +66,10 @@ def test_a_second_start_and_other_versions_change_nothing(tmp_path: Path) -> Non
     assert (tmp_path / "run.json").read_bytes() == before
 
 
-def test_somebody_elses_folder_is_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "thesis.txt").write_text("years of work")
-    for resume, words in ((False, "is not empty"), (True, "holds no run to resume")):
-        with pytest.raises(UserError, match=words):
-            opened(tmp_path, resume=resume)
-    assert names(tmp_path) == {"thesis.txt"}
-
-
-def test_a_file_in_its_place_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("x")
-    for path in (tmp_path / "file", tmp_path / "file" / "run"):
-        with pytest.raises(UserError, match="cannot create the run folder"):
-            opened(path)
-
-
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
         ({"seed": 1}, "its seed is 0, not 1"),
-        ({"role": "target"}, "its role is 'source', not 'target'"),
-        ({"settings": {"epsilon": 0.02, "batch_size": 64}}, "its settings.epsilon is 0.01, not 0.02"),
         ({"settings": {"epsilon": 0.01}}, "its settings.batch_size is 64, not None"),
         ({"domains": ("a",)}, r"its domains is \['a', 'b'\], not \['a'\]"),
         ({"labels": "f00"}, "its labels is None, not 'f00'"),
@@ -144,13 +127,3 @@ def test_a_resumed_run_that_is_refused_is_kept(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no"), start(resume=True):
         raise UserError("no")
     assert names(tmp_path / "run") == before
-
-
-def test_a_folder_is_checked_before_any_work(tmp_path: Path) -> None:
-    RunFolder(tmp_path / "new").require_usable(tmp_path / "x.npy", resume=False)
-    assert not (tmp_path / "new").exists()
-    (tmp_path / "thesis.txt").touch()
-    with pytest.raises(InputError, match="is not empty"):
-        RunFolder(tmp_path).require_usable(tmp_path / "x.npy", resume=False)
-    with pytest.raises(InputError, match="is a file"):
-        RunFolder(tmp_path / "thesis.txt").require_usable(None, resume=False)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from ucds.config import PCDSettings
-from ucds.training.checkpoint import StageProgress, StageResult
-from ucds.training.health import assess
+from ucds.training.checkpoint import StageProgress
 from ucds.training.options import Compute
 from ucds.training.run_folder import RunFolder
 from ucds.training.runtime import Runtime
@@ -21,46 +19,8 @@ from ucds.training.session import Session
 WEIGHTS = {"w": torch.arange(4.0)}
 
 
-@contextmanager
-def opened(path: Path | None) -> Iterator[Session[PCDSettings]]:
-    folder = None if path is None else RunFolder(path)
-    session = Session(Runtime(Compute("cpu", cache=None), folder=folder), PCDSettings())
-    yield session
-    session.close()
-
-
-def result(name: str, step: int = 5) -> StageResult:
-    predictions = torch.eye(3)[torch.tensor([0, 1, 2, 1])]
-    return StageResult(name, [assess(predictions, step)], 0, torch.full((1, 3), 1 / 3), 0.5)
-
-
-def test_without_a_folder_results_are_kept_in_memory_alone() -> None:
-    with opened(None) as session:
-        session.write("one", 1, "losses", {"a": 1.0})
-        session.save("one", WEIGHTS, StageProgress())
-        session.conclude(result("one"), WEIGHTS)
-    assert [found.name for found in session.results] == ["one"]
-    assert session.checkpoint is None
-    assert session.result_of("one") is session.results[0]
-    assert session.result_of("two") is None
-
-
-def test_a_resumed_session_finds_the_finished_stages_and_the_stage_in_progress(tmp_path: Path) -> None:
-    with opened(tmp_path) as first:
-        first.conclude(result("one"), WEIGHTS)
-        first.save("two", {"w": WEIGHTS["w"] + 1}, StageProgress(step=3, seconds=2.0))
-    with opened(tmp_path) as again:
-        assert [found.name for found in again.results] == ["one"]
-        assert again.checkpoint is not None
-        assert again.checkpoint.stage == "two"
-        assert again.checkpoint.progress == StageProgress(step=3, seconds=2.0)
-        assert torch.equal(again.checkpoint.model["w"], WEIGHTS["w"] + 1)
-        again.conclude(result("two"), WEIGHTS)
-        assert again.checkpoint is None
-    with opened(tmp_path) as last:
-        assert [found.name for found in last.results] == ["one", "two"]
-        assert last.checkpoint is not None
-        assert last.checkpoint.progress is None
+def opened(path: Path) -> closing[Session[PCDSettings]]:
+    return closing(Session(Runtime(Compute("cpu", cache=None), folder=RunFolder(path)), PCDSettings()))
 
 
 def logged(run: Path) -> list[dict[str, Any]]:
