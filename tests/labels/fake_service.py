@@ -81,11 +81,9 @@ class FakeService:
         self.unusable: set[bytes] = set()
         self.forbidden: set[bytes] = set()
         self.violations = 0
-        self.busiest = 0
         self.requests = 0
         self.bodies: list[bytes] = []
         self.change: Callable[[dict[str, Any]], object] = lambda answer: None
-        self._busy = 0
         self._lock = threading.Lock()
         self._server = _Server(("127.0.0.1", 0), _handler(self))
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
@@ -107,13 +105,10 @@ class FakeService:
     def answer(self, contents: list[bytes]) -> Reply | None:
         with self._lock:
             self.requests += 1
-            self._busy += 1
-            self.busiest = max(self.busiest, self._busy)
             self.asked.update(contents)
             self.violations += sum(content in self.forbidden for content in contents)
         time.sleep(self.delay)
         with self._lock:
-            self._busy -= 1
             return self.faults.popleft() if self.faults else self._labels(contents)
 
     def sign(self, contents: list[bytes]) -> dict[str, Any] | None:
@@ -159,7 +154,7 @@ class Clinic:
     """A client of a service that answers about images, and where it writes its labels."""
 
     service: FakeService
-    images: Callable[..., Path]
+    images: Callable[[int], Path]
     folder: Path
 
     @property
