@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -95,11 +95,17 @@ class FakeImageLabeller(FakeLabeller):
 
 @dataclass
 class Service:
-    """A service that runs: its address, the operator's, and the key that clients show."""
+    """A service that runs: its address, the operator's, the key that clients show, and its ledger."""
 
     url: str
     ops: str = ""
     key: str | None = None
+    ledger: Ledger | None = None
+
+    def with_a_new_key(self, budget: int = 100) -> Service:
+        """The same service, asked with a key that nobody else has."""
+        assert self.ledger is not None
+        return replace(self, key=self.ledger.add_key(f"key{len(self.ledger.list_keys())}", budget))
 
     def client(self, key: str | None = None, **options: Any) -> httpx.Client:
         shown = key or self.key
@@ -112,6 +118,11 @@ class Service:
         body: Any = {"content": npy(samples), "headers": NPY} if is_rows else {"files": files(*samples)}
         with self.client(key) as client:
             return client.post(path, **body)
+
+    def send(self, content: bytes, headers: dict[str, str]) -> httpx.Response:
+        """The answer to a request with this body."""
+        with self.client() as client:
+            return client.post("/v1/labels", content=content, headers=headers)
 
     def info(self, key: str | None = None) -> dict[str, Any]:
         with self.client(key) as client:
@@ -133,22 +144,23 @@ def running(
     ledger: Ledger,
     limits: Limits | None = None,
     *,
+    budget: int = 0,
     signer: Signer | None = None,
-    host: str = "127.0.0.1",
     clock: Callable[[], float] = time.monotonic,
     **options: Any,
 ) -> Iterator[Service]:
+    """Run a service in a thread; with a budget, its clients show a key of the name "anna"."""
     signer = signer or Signer.open(Path(str(ledger.place)) / "signing-key.pem")
     ledger.set_signer(signer.public)
-    port = free_port()
+    port, key = free_port(), ledger.add_key("anna", budget) if budget else None
 
     def serve(ready: Callable[[str], None], stop: threading.Event) -> None:
-        told = {"host": host, "ops_port": port, "ready": ready, "stop": stop} | options
+        told = {"host": "127.0.0.1", "ops_port": port, "ready": ready, "stop": stop} | options
         with closing(LabelService(labeller, ledger, signer, limits or Limits(), clock)) as service:
             listen(service, **told)
 
     with in_thread(serve) as url:
-        yield Service(url, f"http://{host}:{port}")
+        yield Service(url, f"http://127.0.0.1:{port}", key, ledger)
 
 
 def free_port() -> int:
