@@ -83,13 +83,9 @@ def test_what_is_no_whole_request_is_refused(pictures: Service) -> None:
     chunked = answer_to(pictures, head(key, "Transfer-Encoding: chunked", "Connection: close"))
     assert b"HTTP/1.1 411" in chunked  # before the body is read
     assert PROBLEM_TYPE.encode() in chunked
-    assert b"HTTP/1.1 413" in answer_to(
-        pictures, head(key, "Content-Length: 99999999999", "Connection: close"), body
-    )
-    assert answer_to(pictures, head(key, "Content-Length: 40", "Connection: close"), body)[9:12] in (
-        b"400",
-        b"422",
-    )
+    for length, statuses in (("99999999999", [b"413"]), ("40", [b"400", b"422"])):
+        words = head(key, f"Content-Length: {length}", "Connection: close")
+        assert answer_to(pictures, words, body)[9:12] in statuses
     for nonsense in ("-1", "1e3", "5, 6", "0x10", "9" * 30):
         assert b" 200 " not in answer_to(pictures, head(key, f"Content-Length: {nonsense}"), body)
     assert pictures.ask(picture(7)).json()["labels"] == [7]
