@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import io
+import itertools
 import socket
-import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -21,6 +21,9 @@ import torch
 from PIL import Image
 
 from ucds.backbones import Backbone, identity_backbone
+from ucds.errors import ServiceUnavailableError
+from ucds.labels.client import LabelClient
+from ucds.labels.questions import body_of_rows
 from ucds.labels.wire import PROBLEM_TYPE, Problem
 from ucds.models import ClusteringModel
 from ucds.serving.ledger import Ledger
@@ -277,64 +280,36 @@ def make_run(folder: Path, role: Any = "source") -> Path:
     return folder
 
 
-class Clients:
-    """Ask for new samples all the time, each until it is answered; and note every label and status.
+@contextmanager
+def asking(url: str, key: str, count: int = 6) -> Iterator[list[int | None]]:
+    """Clients that ask for new samples all the time, each again until it is answered; the labels so far.
 
-    Args:
-        key: key that they share.
-        count: number of clients, each with a connection of its own.
+    At the end each waits for its last answer.
     """
+    stop, numbers, labels = threading.Event(), itertools.count(), list[int | None]()
 
-    each = 3
-
-    def __init__(self, key: str, count: int = 6) -> None:
-        self.statuses: set[int] = set()
-        self.labels: dict[int, int] = {}
-        self.contradictions: list[int] = []
-        self.url = ""
-        self.trusted: ssl.SSLContext | bool = True
-        self._headers = NPY | {"Authorization": f"Bearer {key}"}
-        self.stop = threading.Event()
-        self._lock = threading.Lock()
-        self._next = 0
-        self._threads = [threading.Thread(target=self._work, daemon=True) for _ in range(count)]
-        for thread in self._threads:
-            thread.start()
-
-    def _work(self) -> None:
-        while not self.url and not self.stop.is_set():
-            time.sleep(0.05)
-        with httpx.Client(headers=self._headers, timeout=20, verify=self.trusted) as client:
-            while not self.stop.is_set():
-                with self._lock:
-                    numbers = range(self._next, self._next + self.each)
-                    self._next += self.each
-                self._ask(client, list(numbers))
-
-    def _ask(self, client: httpx.Client, numbers: list[int]) -> None:
-        """Until there is an answer: a service that was killed is asked again."""
-        body = npy([vector(number % 7, number / 8) for number in numbers])
+    def ask(client: LabelClient, rows: np.ndarray) -> list[int | None]:
         while True:
             try:
-                answer = client.post(f"{self.url}/v1/labels", content=body)
-                self.statuses.add(answer.status_code)
-                answer.raise_for_status()
-            except (httpx.HTTPError, httpx.InvalidURL):
+                return client.ask(body_of_rows(rows), len(rows)).labels
+            except ServiceUnavailableError as error:
+                if "answers 503" not in str(error) and "cannot be reached" not in str(error):
+                    raise
                 time.sleep(0.1)
-                continue
-            with self._lock:
-                for number, label in zip(numbers, answer.json()["labels"], strict=True):
-                    if self.labels.setdefault(number, label) != label:
-                        self.contradictions.append(number)
-            return
 
-    def wait_for(self, more: int) -> None:
-        """Wait until so many more samples are labelled."""
-        before = len(self.labels)
-        wait_until(lambda: len(self.labels) >= before + more, 240)
+    def work() -> None:
+        # Such a client does not ask again by itself, ever more rarely: kills are to come under load.
+        with LabelClient(url, key, first_wait=100, patience=20) as client:
+            while not stop.is_set():
+                number = next(numbers)
+                rows = [vector(number % 7, number + part / 4) for part in range(3)]
+                labels.extend(ask(client, np.array(rows, np.float32)))
 
-    def finish(self) -> None:
-        self.stop.set()
-        for thread in self._threads:
-            thread.join(60)
-            assert not thread.is_alive()
+    with ThreadPoolExecutor(count) as pool:
+        working = [pool.submit(work) for _ in range(count)]
+        try:
+            yield labels
+        finally:
+            stop.set()
+            for one in working:
+                one.result()
