@@ -298,8 +298,8 @@ def asking(url: str, key: str, count: int = 6) -> Iterator[list[int | None]]:
                 time.sleep(0.1)
 
     def work() -> None:
-        # Such a client does not ask again by itself, ever more rarely: kills are to come under load.
-        with LabelClient(url, key, first_wait=100, patience=20) as client:
+        # With waits beyond its patience it never asks again by itself, ever more rarely.
+        with LabelClient(url, key, first_wait=60, patience=10) as client:
             while not stop.is_set():
                 number = next(numbers)
                 rows = [vector(number % 7, number + part / 4) for part in range(3)]
