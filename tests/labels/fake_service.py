@@ -24,6 +24,8 @@ from ucds.labels.cluster_labels import ClusterLabels
 from ucds.labels.query import query_labels
 from ucds.labels.questions import open_questions
 from ucds.labels.wire import Receipt, answers_digest
+from ucds.serving.signing import Signer
+from ucds.serving.uploads import read_images
 
 KEY = "secret-key-of-the-clinic"
 Reply = tuple[int, dict[str, str], bytes]
@@ -71,8 +73,8 @@ class FakeService:
             "calibration": None,
         }
         self.limit = 10_000
-        self.signing_key = Ed25519PrivateKey.from_private_bytes(bytes(32))
-        self.info["signer"] = self.signing_key.public_key().public_bytes_raw().hex()
+        self.signer = Signer(Ed25519PrivateKey.from_private_bytes(bytes(32)))
+        self.info["signer"] = self.signer.public
         self.delay = 0.0
         self.charged: set[bytes] = set()
         self.asked: Counter[bytes] = Counter()
@@ -116,16 +118,9 @@ class FakeService:
         if not contents:
             return None
         labels = {content_key(content): label_of(content) for content in contents}
-        unsigned = Receipt(
-            signer=self.info["signer"],
-            signature="0" * 128,
-            entries=[f"{len(self.answered):064x}"],
-            time="2026-01-01T00:00:00.000+00:00",
-            model_digest=self.info["model_digest"],
-            answers_digest=answers_digest(labels.items()),
-        )
-        signature = self.signing_key.sign(unsigned.signed_bytes()).hex()
-        return unsigned.model_copy(update={"signature": signature}).model_dump()
+        told = {"model_digest": self.info["model_digest"], "answers_digest": answers_digest(labels.items())}
+        entries = [f"{len(self.answered):064x}"]
+        return self.signer.sign(Receipt, entries=entries, time=RECEIPT.time, **told).model_dump()
 
     def _labels(self, contents: list[bytes]) -> Reply:
         usable = [content for content in contents if content not in self.unusable]
@@ -215,10 +210,7 @@ def _handler(service: FakeService) -> type[BaseHTTPRequestHandler]:
 
 
 def _contents(kind: str, body: bytes) -> list[bytes]:
+    """The samples of a request; images as the provider's own service reads them."""
     if kind == "application/x-npy":
         return [row.tobytes() for row in np.load(io.BytesIO(body), allow_pickle=False)]
-    boundary = b"--" + kind.partition("boundary=")[2].encode()
-    parts = body.split(boundary)[1:-1]
-    for part in parts:
-        assert b'name="images"' in part.partition(b"\r\n\r\n")[0]
-    return [part.partition(b"\r\n\r\n")[2][:-2] for part in parts]
+    return read_images(body, kind, most=100)

@@ -117,8 +117,9 @@ class Service:
 
     def ask(self, *samples: Any, key: str | None = None, path: str = "/v1/labels") -> httpx.Response:
         """The answer to a request with image files, or with rows of embeddings."""
-        is_rows = not isinstance(samples[0], bytes)
-        body: Any = {"content": npy(samples), "headers": NPY} if is_rows else {"files": files(*samples)}
+        body: dict[str, Any] = {"files": [("images", ("image", sample)) for sample in samples]}
+        if not isinstance(samples[0], bytes):
+            body = {"content": npy(samples), "headers": NPY}
         with self.client(key) as client:
             return client.post(path, **body)
 
@@ -228,10 +229,6 @@ def picture(label: int, form: str = "PNG", side: int = 40, serial: int = 0) -> b
     buffer = io.BytesIO()
     Image.fromarray(pixels).save(buffer, form, **({"lossless": True} if form == "WEBP" else {}))
     return buffer.getvalue()
-
-
-def files(*contents: bytes) -> list[tuple[str, tuple[str, bytes]]]:
-    return [("images", (f"{i}.bin", content)) for i, content in enumerate(contents)]
 
 
 def connect(service: Service) -> socket.socket:

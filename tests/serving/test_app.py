@@ -24,7 +24,7 @@ from serving_kit import (
 )
 
 from ucds.data.vectors import load_vectors
-from ucds.errors import UcdsWarning, UserError
+from ucds.errors import UserError
 from ucds.labels.client import LabelClient
 from ucds.labels.cluster_labels import ClusterLabels, marks_of
 from ucds.labels.journal import journal_path, read_receipts
@@ -212,17 +212,6 @@ def _query(service: Service, samples: Path, out: Path) -> ClusterLabels:
     wait = {"patience": 60, "first_wait": 0.01}
     with LabelClient(service.url, service.key, overdraw=True, **wait) as client:
         return query_labels(client, open_questions(samples), out)
-
-
-def test_images_are_labelled_and_the_unusable_one_is_left_out(pictures: Service, tmp_path: Path) -> None:
-    for number in range(30):
-        (tmp_path / f"{number:02d}.png").write_bytes(picture(number % 12, serial=number))
-    (tmp_path / "broken.png").write_bytes(picture(3)[:60])
-    with pytest.warns(UcdsWarning, match="1 of 31 samples have no label"):
-        labels = _query(pictures, tmp_path, tmp_path / "labels.json")
-    assert labels.ids == tuple(f"{number:02d}.png" for number in range(30))
-    assert labels.labels.tolist() == [number % 12 for number in range(30)]
-    assert len(read_receipts(journal_path(tmp_path / "labels.json"))) == 2
 
 
 def test_the_last_answer_of_a_budget_is_given_and_kept(vectors: Service, tmp_path: Path) -> None:

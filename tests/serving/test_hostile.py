@@ -175,6 +175,7 @@ def test_requests_beyond_the_share_of_a_key_are_refused_by_their_headers_or_are_
         wait_until(lambda: service.queued == 8)
         begun.append(pool.submit(ask, 8, 4))
         wait_until(lambda: service.queued == 12)
+        refused(service.with_a_new_key().ask(*(vector(1, i) for i in range(8))), 503, "busy")
         words = head(service.key, "Content-Length: 999", "Connection: close", type_=NPY["Content-Type"])
         assert b"over-share" in answer_to(service, words)
         labeller.gate.set()
