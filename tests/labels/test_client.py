@@ -80,17 +80,11 @@ def test_it_does_not_ask_again_when_that_cannot_help(
     assert service.requests == 1
 
 
-def test_it_waits_as_long_as_it_is_asked_to(service: FakeService) -> None:
-    service.faults.append(problem(429, {"Retry-After": "1"}))
-    started = time.monotonic()
-    _ask(service)
-    assert time.monotonic() - started >= 1.0
-
-
-def test_its_patience_ends(service: FakeService) -> None:
+def test_it_waits_as_long_as_it_is_asked_to_until_its_patience_ends(service: FakeService) -> None:
     service.faults.extend([problem(429, {"Retry-After": "1"})] * 9)
     with pytest.raises(ServiceUnavailableError, match="no: 429; try again later"):
         _ask(service, patience=1.5)
+    assert service.requests <= 2
     with pytest.raises(ServiceUnavailableError, match=r"cannot be reached .*; try again later") as caught:
         LabelClient("http://127.0.0.1:9", KEY, patience=0.1, first_wait=0.05).info()
     assert not isinstance(caught.value, ValueError)

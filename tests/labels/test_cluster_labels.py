@@ -95,11 +95,6 @@ def test_align_gives_each_sample_its_own_label_in_any_order() -> None:
     assert held.align(ids).fingerprint == held.fingerprint
 
 
-def test_align_refuses_samples_of_which_none_has_a_label() -> None:
-    with pytest.raises(InputError, match=r"none of the 2 samples has a label \(the first is 'y', .* 'a'\)"):
-        labels().align(("y", "x"))
-
-
 def test_rows_in_finds_the_labelled_and_is_strict_in_order() -> None:
     held = labels()
     assert held.rows_in(("a", "b", "c")).tolist() == [0, 1, 2]
@@ -223,10 +218,3 @@ def test_labels_that_say_nothing_are_refused_or_warned_of() -> None:
         labels([0, 0, 0], n_clusters=1).align(("a", "b", "c"))
     with pytest.warns(UcdsWarning, match="all 3 labels are 2: they say nothing"):
         labels([2, 2, 2]).align(("a", "b", "c"))
-
-
-def test_a_missing_file_is_an_error_in_words(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="cannot read the label file .*: No such file"):
-        ClusterLabels.load(tmp_path / "absent.json")
-    with pytest.raises(InputError, match="cannot read the label file .*: Is a directory"):
-        ClusterLabels.load(tmp_path)
