@@ -17,7 +17,7 @@ from ucds.labels.cluster_labels import ClusterLabels
 from ucds.labels.journal import Journal, KeptReceipt, journal_path, read_receipts
 from ucds.labels.query import query_labels
 from ucds.labels.questions import VectorQuestions, open_questions
-from ucds.labels.wire import is_authentic
+from ucds.labels.wire import answers_digest, is_authentic
 
 
 def _expected(images: Path) -> dict[str, int]:
@@ -177,6 +177,13 @@ def test_a_receipt_that_is_refused_keeps_no_other_answer_out(service: FakeServic
     with pytest.raises(RefusedError, match="signature"):
         clinic.query(images)
     assert sum(len(kept.labels) for kept in read_receipts(journal_path(clinic.out))) == 16
+
+
+def test_the_digest_of_answers_is_known_and_has_no_order() -> None:
+    answers = [(bytes(16), 1), (bytes([1] * 16), 30)]
+    assert answers_digest(answers) == answers_digest(reversed(answers))
+    # sha256sum of the 48 bytes
+    assert answers_digest(answers) == "a482864f2da33949f2de6187efe917d3b239b359d83391ab151972d000d9ec97"
 
 
 def test_what_is_no_file_of_receipts_is_refused(clinic: Clinic) -> None:

@@ -42,9 +42,9 @@ def test_images_of_usual_formats_are_labelled(pictures: Service, form: str) -> N
     assert pictures.ask(*(picture(label, form) for label in (3, 9, 0))).json()["labels"] == [3, 9, 0]
 
 
-def test_float64_and_float32_of_the_same_value_are_one_sample(vectors: Service) -> None:
-    for kind in ("f8", "f4"):
-        answer = vectors.send(npy([[1.0, 0.5, 0, 0]], kind), NPY)
+def test_float64_and_float32_of_the_same_value_and_both_zeros_are_one_sample(vectors: Service) -> None:
+    for kind, zero in (("f8", 0.0), ("f4", -0.0)):
+        answer = vectors.send(npy([[1.0, 0.5, 0, zero]], kind), NPY)
     assert answer.json()["budget"]["used"] == 1
 
 
