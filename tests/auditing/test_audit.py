@@ -102,7 +102,7 @@ def test_a_service_is_audited_over_http_within_its_budget(samples: Path) -> None
     save_nearest(samples / "run", members_of(samples))
     (samples / "ledger").mkdir()
     effort = Effort(samples=30, variants=2, boundary=2, shadows=4)
-    few_bytes = Limits(max_request_bytes=1000)  # fewer than a batch of the audit has
+    few_bytes = Limits(max_request_bytes=2000)  # fewer than a batch of the audit has
     labeller = ModelLabeller.load(samples / "run", accelerator="cpu")
     with (
         closing(Ledger(samples / "ledger", create=True)) as book,

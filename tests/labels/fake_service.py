@@ -24,6 +24,8 @@ from ucds.labels.cluster_labels import ClusterLabels
 from ucds.labels.query import query_labels
 from ucds.labels.questions import open_questions
 from ucds.labels.wire import Receipt, answers_digest
+from ucds.serving.signing import Signer
+from ucds.serving.uploads import read_images
 
 KEY = "secret-key-of-the-clinic"
 Reply = tuple[int, dict[str, str], bytes]
@@ -71,8 +73,8 @@ class FakeService:
             "calibration": None,
         }
         self.limit = 10_000
-        self.signing_key = Ed25519PrivateKey.from_private_bytes(bytes(32))
-        self.info["signer"] = self.signing_key.public_key().public_bytes_raw().hex()
+        self.signer = Signer(Ed25519PrivateKey.from_private_bytes(bytes(32)))
+        self.info["signer"] = self.signer.public
         self.delay = 0.0
         self.charged: set[bytes] = set()
         self.asked: Counter[bytes] = Counter()
@@ -81,11 +83,9 @@ class FakeService:
         self.unusable: set[bytes] = set()
         self.forbidden: set[bytes] = set()
         self.violations = 0
-        self.busiest = 0
         self.requests = 0
         self.bodies: list[bytes] = []
         self.change: Callable[[dict[str, Any]], object] = lambda answer: None
-        self._busy = 0
         self._lock = threading.Lock()
         self._server = _Server(("127.0.0.1", 0), _handler(self))
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
@@ -107,13 +107,10 @@ class FakeService:
     def answer(self, contents: list[bytes]) -> Reply | None:
         with self._lock:
             self.requests += 1
-            self._busy += 1
-            self.busiest = max(self.busiest, self._busy)
             self.asked.update(contents)
             self.violations += sum(content in self.forbidden for content in contents)
         time.sleep(self.delay)
         with self._lock:
-            self._busy -= 1
             return self.faults.popleft() if self.faults else self._labels(contents)
 
     def sign(self, contents: list[bytes]) -> dict[str, Any] | None:
@@ -121,16 +118,9 @@ class FakeService:
         if not contents:
             return None
         labels = {content_key(content): label_of(content) for content in contents}
-        unsigned = Receipt(
-            signer=self.info["signer"],
-            signature="0" * 128,
-            entries=[f"{len(self.answered):064x}"],
-            time="2026-01-01T00:00:00.000+00:00",
-            model_digest=self.info["model_digest"],
-            answers_digest=answers_digest(labels.items()),
-        )
-        signature = self.signing_key.sign(unsigned.signed_bytes()).hex()
-        return unsigned.model_copy(update={"signature": signature}).model_dump()
+        told = {"model_digest": self.info["model_digest"], "answers_digest": answers_digest(labels.items())}
+        entries = [f"{len(self.answered):064x}"]
+        return self.signer.sign(Receipt, entries=entries, time=RECEIPT.time, **told).model_dump()
 
     def _labels(self, contents: list[bytes]) -> Reply:
         usable = [content for content in contents if content not in self.unusable]
@@ -159,7 +149,7 @@ class Clinic:
     """A client of a service that answers about images, and where it writes its labels."""
 
     service: FakeService
-    images: Callable[..., Path]
+    images: Callable[[int], Path]
     folder: Path
 
     @property
@@ -220,10 +210,7 @@ def _handler(service: FakeService) -> type[BaseHTTPRequestHandler]:
 
 
 def _contents(kind: str, body: bytes) -> list[bytes]:
+    """The samples of a request; images as the provider's own service reads them."""
     if kind == "application/x-npy":
         return [row.tobytes() for row in np.load(io.BytesIO(body), allow_pickle=False)]
-    boundary = b"--" + kind.partition("boundary=")[2].encode()
-    parts = body.split(boundary)[1:-1]
-    for part in parts:
-        assert b'name="images"' in part.partition(b"\r\n\r\n")[0]
-    return [part.partition(b"\r\n\r\n")[2][:-2] for part in parts]
+    return read_images(body, kind, most=100)

@@ -88,24 +88,11 @@ def test_align_gives_each_sample_its_own_label_in_any_order() -> None:
     held = labels(values, ids, 7)
     wanted = tuple(ids[i] for i in rng.permutation(50)[:20])
     with pytest.warns(UcdsWarning, match="30 of 50 labels belong to samples that are not here"):
-        aligned = held.align(wanted)
+        aligned = held.align((*wanted, "without a label"))
     assert aligned.ids == wanted
     assert aligned.labels.tolist() == [values[int(name)] for name in wanted]
     assert (aligned.n_clusters, aligned.provider) == (7, "somebody")
     assert held.align(ids).fingerprint == held.fingerprint
-
-
-def test_align_leaves_samples_without_a_label_out() -> None:
-    held = labels([0], ids=["x"], n_clusters=1)  # one label of one cluster is enough to hold
-    assert held.ids == ("x",)
-    with pytest.warns(UcdsWarning, match="1 of 3 labels belong to samples that are not here"):
-        aligned = labels().align(("c", "y", "a", "x"))
-    assert (aligned.ids, aligned.labels.tolist()) == (("c", "a"), [1, 0])
-
-
-def test_align_refuses_samples_of_which_none_has_a_label() -> None:
-    with pytest.raises(InputError, match=r"none of the 2 samples has a label \(the first is 'y', .* 'a'\)"):
-        labels().align(("y", "x"))
 
 
 def test_rows_in_finds_the_labelled_and_is_strict_in_order() -> None:
@@ -132,27 +119,20 @@ def test_the_fingerprint_changes_with_any_id_or_label() -> None:
     assert labels(np.array([0, 2, 1], np.int8)).fingerprint == labels().fingerprint
 
 
-def test_the_file_holds_names_and_integers_and_nothing_else(tmp_path: Path) -> None:
-    labels().save(tmp_path / "labels.json")
-    found = json.loads((tmp_path / "labels.json").read_text())
-    digest = found.pop("digest")
-    assert found == {
-        "format": "ucds-labels/2",
-        "provider": "somebody",
-        "n_clusters": 3,
-        "ids": ["a", "b", "c"],
-        "labels": [0, 2, 1],
-    }
-    written = json.dumps(found, sort_keys=True, separators=(",", ":")).encode()
-    assert digest == hashlib.sha256(written).hexdigest()
-
-
 @pytest.mark.parametrize("contents", [None, marks_of(KEYS)])
-def test_a_file_has_an_entry_a_line_and_comes_back_as_it_was(tmp_path: Path, contents: Any) -> None:
+def test_a_file_holds_an_entry_a_line_and_nothing_else_and_comes_back_as_it_was(
+    tmp_path: Path, contents: Any
+) -> None:
     held = ClusterLabels(("0", "ö/ä.png", "a\nb"), np.array([0, 2, 1]), 3, 'Klinik "Süd"', contents)
     held.save(tmp_path / "labels.json")
     text = (tmp_path / "labels.json").read_text(encoding="utf-8")
-    assert text == json.dumps(json.loads(text), ensure_ascii=False, indent=0) + "\n"
+    found = json.loads(text)
+    assert text == json.dumps(found, ensure_ascii=False, indent=0) + "\n"
+    digest = found.pop("digest")
+    written = json.dumps(found, sort_keys=True, separators=(",", ":")).encode()
+    assert digest == hashlib.sha256(written).hexdigest()
+    fields = {"format", "provider", "n_clusters", "ids", "labels"}
+    assert found.keys() == fields | ({"contents"} if contents else set())
     again = ClusterLabels.load(tmp_path / "labels.json")
     assert (again.ids, again.n_clusters, again.provider) == (held.ids, 3, 'Klinik "Süd"')
     assert (again.labels.tolist(), again.contents) == ([0, 2, 1], contents)
@@ -170,18 +150,11 @@ def test_a_file_has_an_entry_a_line_and_comes_back_as_it_was(tmp_path: Path, con
         ({"format": ...}, "format: Field required"),
         ({"scores": [[0.1, 0.9]]}, "scores: Extra inputs are not permitted"),
         ({"labels": [0, 1.0]}, "labels.1: Input should be a valid integer"),
-        ({"labels": [0, True]}, "labels.1: Input should be a valid integer"),
         ({"labels": {"a": 0}}, "labels: Input should be a valid array"),
-        ({"labels": [0]}, "2 sample ids but 1 labels"),
-        ({"labels": [0, 3]}, "but 3 clusters"),
         ({"labels": [-1, 0]}, "but 3 clusters"),
         ({"labels": [0, 2**70]}, "labels.1: Input should be less than or equal to 100000"),
-        ({"labels": [0, -2]}, "labels.1: Input should be greater than or equal to -1"),
         ({"ids": [1, 2]}, "ids.0: Input should be a valid string"),
         ({"ids": ["a", "a"]}, "labelled twice"),
-        ({"ids": [], "labels": []}, "there are no labels"),
-        ({"n_clusters": 3.0}, "n_clusters: Input should be a valid integer"),
-        ({"n_clusters": 0}, "n_clusters: Input should be greater than or equal to 1"),
         ({"n_clusters": 10**12}, "n_clusters: Input should be less than or equal to 100000"),
         *((data, "the whole: Input should be an object") for data in (b"[]", b"null")),
         *((data, "whole: Invalid JSON") for data in (b"", b"{", b"\xff\xfe", b"[" * 200_000, b"1" * 5000)),
@@ -245,10 +218,3 @@ def test_labels_that_say_nothing_are_refused_or_warned_of() -> None:
         labels([0, 0, 0], n_clusters=1).align(("a", "b", "c"))
     with pytest.warns(UcdsWarning, match="all 3 labels are 2: they say nothing"):
         labels([2, 2, 2]).align(("a", "b", "c"))
-
-
-def test_a_missing_file_is_an_error_in_words(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="cannot read the label file .*: No such file"):
-        ClusterLabels.load(tmp_path / "absent.json")
-    with pytest.raises(InputError, match="cannot read the label file .*: Is a directory"):
-        ClusterLabels.load(tmp_path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -41,20 +42,27 @@ def postgres_url() -> Iterator[str]:
         yield url
 
 
-@pytest.fixture
-def vectors(ledger: Ledger) -> Iterator[Service]:
-    """Answers for embeddings, to one key with a budget of 100."""
-    key = ledger.add_key("anna", 100)
-    with running(FakeLabeller(), ledger, Limits(max_batch=20, max_queue=64, body_seconds=1)) as service:
-        service.key = key
-        yield service
-
-
-@pytest.fixture
-def pictures(ledger: Ledger) -> Iterator[Service]:
-    """Answers for images, to one key with a budget of 100."""
+@pytest.fixture(scope="module")
+def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Service, Service]]:
+    """One that answers about embeddings and one about images, for all tests that leave them as they are."""
+    folders = [tmp_path_factory.mktemp(name) for name in ("vectors", "pictures")]
     limits = Limits.parse([*SMALL, "max-queue=64", "body-seconds=1"])
-    key = ledger.add_key("bert", 100)
-    with running(FakeImageLabeller(), ledger, limits) as service:
-        service.key = key
-        yield service
+    with (
+        closing(Ledger(folders[0], create=True)) as first,
+        closing(Ledger(folders[1], create=True)) as second,
+        running(FakeLabeller(), first, limits) as vectors,
+        running(FakeImageLabeller(), second, limits) as pictures,
+    ):
+        yield vectors, pictures
+
+
+@pytest.fixture
+def vectors(services: tuple[Service, Service]) -> Service:
+    """Answers for embeddings, to a key of its own with a budget of 100."""
+    return services[0].with_a_new_key()
+
+
+@pytest.fixture
+def pictures(services: tuple[Service, Service]) -> Service:
+    """Answers for images, to a key of its own with a budget of 100."""
+    return services[1].with_a_new_key()

@@ -36,25 +36,19 @@ def text_bomb() -> bytes:
 
 
 def bad_images() -> dict[str, bytes]:
-    good_png, good_jpeg, good_webp = picture(1), picture(1, "JPEG"), picture(1, "WEBP")
+    good_png = picture(1)
     return {
         "nothing": b"",
         "script": b'<svg xmlns="http://www.w3.org/2000/svg"><script/></svg>',
         "eps": b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n",
         "half a png": good_png[: len(good_png) // 2],
-        "half a jpeg": good_jpeg[: len(good_jpeg) // 2],
-        "half a webp": good_webp[: len(good_webp) // 2],
-        "png header alone": good_png[:33],
         "bomb, announced": png(60_000, 60_000, zlib.compress(bytes(10_000))),
         "bomb, just over": picture(1, side=1001),
         "bomb, jpeg": picture(1, "JPEG", side=2000),
         "bomb, in a text": text_bomb()[:-60],
         "png, no pixels": png(0, 0, b""),
         "png, more pixels than data": png(900, 900, zlib.compress(bytes(100))),
-        "tiff of nonsense": b"II*\x00\x08\x00\x00\x00" + b"\xff" * 200,
         "tiff that points at itself": b"II*\x00\x08\x00\x00\x00\x00\x00\x08\x00\x00\x00",
-        "bmp of nonsense": b"BM" + b"\xff" * 100,
-        "gif of nonsense": b"GIF89a" + b"\xff" * 100,
         "webp of nonsense": b"RIFF\xff\xff\xff\xffWEBPVP8 " + b"\xff" * 100,
         "jpeg2000 of nonsense": b"\x00\x00\x00\x0cjP  \r\n\x87\n" + b"\xff" * 100,
     }

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import io
+import itertools
 import socket
-import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -21,6 +21,9 @@ import torch
 from PIL import Image
 
 from ucds.backbones import Backbone, identity_backbone
+from ucds.errors import ServiceUnavailableError
+from ucds.labels.client import LabelClient
+from ucds.labels.questions import body_of_rows
 from ucds.labels.wire import PROBLEM_TYPE, Problem
 from ucds.models import ClusteringModel
 from ucds.serving.ledger import Ledger
@@ -95,11 +98,17 @@ class FakeImageLabeller(FakeLabeller):
 
 @dataclass
 class Service:
-    """A service that runs: its address, the operator's, and the key that clients show."""
+    """A service that runs: its address, the operator's, the key that clients show, and its ledger."""
 
     url: str
     ops: str = ""
     key: str | None = None
+    ledger: Ledger | None = None
+
+    def with_a_new_key(self, budget: int = 100) -> Service:
+        """The same service, asked with a key that nobody else has."""
+        assert self.ledger is not None
+        return replace(self, key=self.ledger.add_key(f"key{len(self.ledger.list_keys())}", budget))
 
     def client(self, key: str | None = None, **options: Any) -> httpx.Client:
         shown = key or self.key
@@ -108,10 +117,16 @@ class Service:
 
     def ask(self, *samples: Any, key: str | None = None, path: str = "/v1/labels") -> httpx.Response:
         """The answer to a request with image files, or with rows of embeddings."""
-        is_rows = not isinstance(samples[0], bytes)
-        body: Any = {"content": npy(samples), "headers": NPY} if is_rows else {"files": files(*samples)}
+        body: dict[str, Any] = {"files": [("images", ("image", sample)) for sample in samples]}
+        if not isinstance(samples[0], bytes):
+            body = {"content": npy(samples), "headers": NPY}
         with self.client(key) as client:
             return client.post(path, **body)
+
+    def send(self, content: bytes, headers: dict[str, str]) -> httpx.Response:
+        """The answer to a request with this body."""
+        with self.client() as client:
+            return client.post("/v1/labels", content=content, headers=headers)
 
     def info(self, key: str | None = None) -> dict[str, Any]:
         with self.client(key) as client:
@@ -133,22 +148,23 @@ def running(
     ledger: Ledger,
     limits: Limits | None = None,
     *,
+    budget: int = 0,
     signer: Signer | None = None,
-    host: str = "127.0.0.1",
     clock: Callable[[], float] = time.monotonic,
     **options: Any,
 ) -> Iterator[Service]:
+    """Run a service in a thread; with a budget, its clients show a key of the name "anna"."""
     signer = signer or Signer.open(Path(str(ledger.place)) / "signing-key.pem")
     ledger.set_signer(signer.public)
-    port = free_port()
+    port, key = free_port(), ledger.add_key("anna", budget) if budget else None
 
     def serve(ready: Callable[[str], None], stop: threading.Event) -> None:
-        told = {"host": host, "ops_port": port, "ready": ready, "stop": stop} | options
+        told = {"host": "127.0.0.1", "ops_port": port, "ready": ready, "stop": stop} | options
         with closing(LabelService(labeller, ledger, signer, limits or Limits(), clock)) as service:
             listen(service, **told)
 
     with in_thread(serve) as url:
-        yield Service(url, f"http://{host}:{port}")
+        yield Service(url, f"http://127.0.0.1:{port}", key, ledger)
 
 
 def free_port() -> int:
@@ -215,10 +231,6 @@ def picture(label: int, form: str = "PNG", side: int = 40, serial: int = 0) -> b
     return buffer.getvalue()
 
 
-def files(*contents: bytes) -> list[tuple[str, tuple[str, bytes]]]:
-    return [("images", (f"{i}.bin", content)) for i, content in enumerate(contents)]
-
-
 def connect(service: Service) -> socket.socket:
     parts = urlsplit(service.url)
     return socket.create_connection((str(parts.hostname), parts.port or 80), timeout=10)
@@ -265,64 +277,36 @@ def make_run(folder: Path, role: Any = "source") -> Path:
     return folder
 
 
-class Clients:
-    """Ask for new samples all the time, each until it is answered; and note every label and status.
+@contextmanager
+def asking(url: str, key: str, count: int = 6) -> Iterator[list[int | None]]:
+    """Clients that ask for new samples all the time, each again until it is answered; the labels so far.
 
-    Args:
-        key: key that they share.
-        count: number of clients, each with a connection of its own.
+    At the end each waits for its last answer.
     """
+    stop, numbers, labels = threading.Event(), itertools.count(), list[int | None]()
 
-    each = 3
-
-    def __init__(self, key: str, count: int = 6) -> None:
-        self.statuses: set[int] = set()
-        self.labels: dict[int, int] = {}
-        self.contradictions: list[int] = []
-        self.url = ""
-        self.trusted: ssl.SSLContext | bool = True
-        self._headers = NPY | {"Authorization": f"Bearer {key}"}
-        self.stop = threading.Event()
-        self._lock = threading.Lock()
-        self._next = 0
-        self._threads = [threading.Thread(target=self._work, daemon=True) for _ in range(count)]
-        for thread in self._threads:
-            thread.start()
-
-    def _work(self) -> None:
-        while not self.url and not self.stop.is_set():
-            time.sleep(0.05)
-        with httpx.Client(headers=self._headers, timeout=20, verify=self.trusted) as client:
-            while not self.stop.is_set():
-                with self._lock:
-                    numbers = range(self._next, self._next + self.each)
-                    self._next += self.each
-                self._ask(client, list(numbers))
-
-    def _ask(self, client: httpx.Client, numbers: list[int]) -> None:
-        """Until there is an answer: a service that was killed is asked again."""
-        body = npy([vector(number % 7, number / 8) for number in numbers])
+    def ask(client: LabelClient, rows: np.ndarray) -> list[int | None]:
         while True:
             try:
-                answer = client.post(f"{self.url}/v1/labels", content=body)
-                self.statuses.add(answer.status_code)
-                answer.raise_for_status()
-            except (httpx.HTTPError, httpx.InvalidURL):
+                return client.ask(body_of_rows(rows), len(rows)).labels
+            except ServiceUnavailableError as error:
+                if "answers 503" not in str(error) and "cannot be reached" not in str(error):
+                    raise
                 time.sleep(0.1)
-                continue
-            with self._lock:
-                for number, label in zip(numbers, answer.json()["labels"], strict=True):
-                    if self.labels.setdefault(number, label) != label:
-                        self.contradictions.append(number)
-            return
 
-    def wait_for(self, more: int) -> None:
-        """Wait until so many more samples are labelled."""
-        before = len(self.labels)
-        wait_until(lambda: len(self.labels) >= before + more, 240)
+    def work() -> None:
+        # With waits beyond its patience it never asks again by itself, ever more rarely.
+        with LabelClient(url, key, first_wait=60, patience=10) as client:
+            while not stop.is_set():
+                number = next(numbers)
+                rows = [vector(number % 7, number + part / 4) for part in range(3)]
+                labels.extend(ask(client, np.array(rows, np.float32)))
 
-    def finish(self) -> None:
-        self.stop.set()
-        for thread in self._threads:
-            thread.join(60)
-            assert not thread.is_alive()
+    with ThreadPoolExecutor(count) as pool:
+        working = [pool.submit(work) for _ in range(count)]
+        try:
+            yield labels
+        finally:
+            stop.set()
+            for one in working:
+                one.result()

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import httpx
 import numpy as np
@@ -15,7 +14,6 @@ import pytest
 from serving_kit import (
     NPY,
     WIDTH,
-    FakeLabeller,
     FakeMeanLabeller,
     Service,
     npy,
@@ -57,14 +55,12 @@ def offline(rows: np.ndarray, *, recentred: bool) -> list[int]:
 
 @pytest.fixture
 def service(ledger: Ledger) -> Iterator[Service]:
-    key = ledger.add_key("anna", 300)
-    with running(ModelLabeller(RECENTRING), ledger, Limits(max_batch=128)) as found:
-        found.key = key
+    with running(ModelLabeller(RECENTRING), ledger, Limits(max_batch=128), budget=300) as found:
         yield found
 
 
-def calibrate(service: Service, rows: np.ndarray, key: str | None = None) -> httpx.Response:
-    return service.ask(*rows, key=key, path="/v1/calibration")
+def calibrate(service: Service, rows: np.ndarray) -> httpx.Response:
+    return service.ask(*rows, path="/v1/calibration")
 
 
 def labels_of(service: Service, rows: np.ndarray, key: str | None = None) -> list[int]:
@@ -104,12 +100,10 @@ def test_a_calibration_is_fixed_once_and_stays_after_a_restart(service: Service,
         assert info["fewest_to_calibrate"] == (FEWEST_TO_CENTRE if most == 128 else None)
 
 
-@pytest.mark.parametrize("labeller", [FakeLabeller(), ModelLabeller(random_model())], ids=["fake", "own"])
-def test_where_all_samples_are_seen_alike_nothing_can_be_calibrated(labeller: Any, ledger: Ledger) -> None:
-    key = ledger.add_key("anna", 300)
-    with running(labeller, ledger) as service:
-        assert service.info(key)["fewest_to_calibrate"] is None
-        assert calibrate(service, samples(), key).status_code == 404
+def test_where_all_samples_are_seen_alike_nothing_can_be_calibrated(ledger: Ledger) -> None:
+    with running(ModelLabeller(random_model()), ledger, budget=300) as service:
+        assert service.info()["fewest_to_calibrate"] is None
+        assert calibrate(service, samples()).status_code == 404
 
 
 class SlowMean(FakeMeanLabeller):
@@ -147,11 +141,11 @@ def test_dropped_calibrations_hold_their_place_to_their_end_and_delay_nobody(led
 
 
 def test_a_key_is_calibrated_once_and_pays_for_what_comes_to_nothing(ledger: Ledger) -> None:
-    labeller, key = SlowMean(), ledger.add_key("anna", 10)
-    with running(labeller, ledger, Limits(waste_seconds=0.1)) as service, ThreadPoolExecutor() as pool:
-        at_once = [pool.submit(calibrate, service, ROWS, key) for _ in range(4)]
+    labeller, limits = SlowMean(), Limits(waste_seconds=0.1)
+    with running(labeller, ledger, limits, budget=10) as service, ThreadPoolExecutor() as pool:
+        at_once = [pool.submit(calibrate, service, ROWS) for _ in range(4)]
         assert {one.result().status_code for one in at_once} == {200}
-        statuses = [calibrate(service, ROWS + 1, key).status_code for _ in range(8)]
+        statuses = [calibrate(service, ROWS + 1).status_code for _ in range(8)]
     assert statuses[0] == 409
     assert statuses[-1] == 429  # over-waste
     assert labeller.done == 1

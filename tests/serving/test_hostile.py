@@ -27,7 +27,6 @@ from serving_kit import (
     answer_to,
     children,
     connect,
-    files,
     head,
     npy,
     picture,
@@ -58,17 +57,15 @@ def check_no_label(answer: httpx.Response, name: str) -> None:
 
 
 def test_hostile_images(pictures: Service) -> None:
-    with pictures.client() as client:
-        for name, (body, headers) in bad_requests().items():
-            check_no_label(client.post("/v1/labels", content=body, headers=headers), name)
+    for name, (body, headers) in bad_requests().items():
+        check_no_label(pictures.send(body, headers), name)
     answer = pictures.ask(picture(4)).json()
     assert (answer["labels"], answer["budget"]["used"]) == ([4], 1)
 
 
 def test_hostile_arrays(vectors: Service) -> None:
-    with vectors.client() as client:
-        for name, body in bad_arrays().items():
-            check_no_label(client.post("/v1/labels", content=body, headers=NPY), name)
+    for name, body in bad_arrays().items():
+        check_no_label(vectors.send(body, NPY), name)
     answer = vectors.ask(vector(4), [1, float("nan"), 0, 0]).json()
     assert (answer["labels"], answer["budget"]["used"]) == ([4, None], 1)
     assert answer["unusable"] == [{"position": 1, "reason": "holds NaN or infinity"}]
@@ -77,12 +74,7 @@ def test_hostile_arrays(vectors: Service) -> None:
 def test_the_header_of_an_array_may_be_written_in_other_ways_than_numpy_does(vectors: Service) -> None:
     words = '{"shape":(1,4,),"fortran_order":False,"descr":"<f4"}   \n'
     body = header(words, np.array(vector(4), "<f4").tobytes())
-    with vectors.client() as client:
-        assert client.post("/v1/labels", content=body, headers=NPY).json()["labels"] == [4]
-
-
-def still_answers(service: Service) -> None:
-    assert service.ask(picture(7)).json()["labels"] == [7]
+    assert vectors.send(body, NPY).json()["labels"] == [4]
 
 
 def test_what_is_no_whole_request_is_refused(pictures: Service) -> None:
@@ -91,11 +83,12 @@ def test_what_is_no_whole_request_is_refused(pictures: Service) -> None:
     chunked = answer_to(pictures, head(key, "Transfer-Encoding: chunked", "Connection: close"))
     assert b"HTTP/1.1 411" in chunked  # before the body is read
     assert PROBLEM_TYPE.encode() in chunked
-    assert b"HTTP/1.1 413" in answer_to(pictures, head(key, "Content-Length: 99999999999"), body)
-    assert answer_to(pictures, head(key, "Content-Length: 40"), body)[9:12] in (b"400", b"422")
+    for length, statuses in (("99999999999", [b"413"]), ("40", [b"400", b"422"])):
+        words = head(key, f"Content-Length: {length}", "Connection: close")
+        assert answer_to(pictures, words, body)[9:12] in statuses
     for nonsense in ("-1", "1e3", "5, 6", "0x10", "9" * 30):
         assert b" 200 " not in answer_to(pictures, head(key, f"Content-Length: {nonsense}"), body)
-    still_answers(pictures)
+    assert pictures.ask(picture(7)).json()["labels"] == [7]
 
 
 def test_no_second_request_hides_behind_two_lengths_of_the_first(pictures: Service) -> None:
@@ -109,27 +102,24 @@ def test_no_second_request_hides_behind_two_lengths_of_the_first(pictures: Servi
 
 def test_a_body_that_comes_too_slowly_is_refused(pictures: Service) -> None:
     body = multipart(picture(1))
+    words = head(pictures.key, f"Content-Length: {len(body)}", "Connection: close")
     begun = time.monotonic()
-    answer = answer_to(pictures, head(pictures.key, f"Content-Length: {len(body)}"), body[:50])
-    assert b"HTTP/1.1 408" in answer
+    assert b"HTTP/1.1 408" in answer_to(pictures, words, body[:50])
     assert 0.8 < time.monotonic() - begun < 9
-    still_answers(pictures)
+    assert pictures.ask(picture(7)).json()["labels"] == [7]
 
 
 def test_a_body_that_was_packed_is_refused(pictures: Service) -> None:
-    with pictures.client() as client:
-        packed = {"Content-Encoding": "gzip"}
-        answer = client.post("/v1/labels", files=files(picture(1)), headers=packed)
+    answer = pictures.send(multipart(picture(1)), MULTIPART | {"Content-Encoding": "gzip"})
     assert (answer.status_code, answer.headers["accept-encoding"]) == (415, "identity")
 
 
 def test_requests_beyond_the_memory_are_told_to_come_again(ledger: Ledger) -> None:
     limits = Limits(max_request_bytes=100_000, max_body_bytes=100_000, body_seconds=3)
-    keys = [ledger.add_key(name, 10) for name in ("anna", "bert")]
-    with running(FakeImageLabeller(), ledger, limits) as service, connect(service) as slow:
-        slow.sendall(head(keys[0], "Content-Length: 99000") + multipart(bytes(50_000), end=b""))
+    with running(FakeImageLabeller(), ledger, limits, budget=10) as service, connect(service) as slow:
+        slow.sendall(head(service.key, "Content-Length: 99000") + multipart(bytes(50_000), end=b""))
         time.sleep(0.3)
-        answer = service.ask(bytes(20_000), key=keys[1])
+        answer = service.with_a_new_key().ask(bytes(20_000))
         assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
 
 
@@ -137,59 +127,56 @@ def test_requests_beyond_the_memory_are_told_to_come_again(ledger: Ledger) -> No
 def pictures_service(
     ledger: Ledger, clock: Callable[[], float] = time.monotonic, **limits: float
 ) -> Iterator[Service]:
-    """Answers for images to the key `honest`; two processes decode."""
-    honest = ledger.add_key("honest", 1000)
+    """Answers for images; two processes decode."""
     settings: dict[str, float] = {"decode_workers": 2, "decode_seconds": 60, "waste_seconds": 1e6}
     found = Limits(**settings | limits)  # type: ignore[arg-type]
-    with running(FakeImageLabeller(), ledger, found, clock=clock) as service:
-        service.key = honest
+    with running(FakeImageLabeller(), ledger, found, budget=1000, clock=clock) as service:
         service.ask(*(picture(1, serial=i) for i in range(8)))  # all processes have started
         yield service
 
 
 def test_an_abandoned_request_is_finished_and_charged_and_its_repeat_is_free(ledger: Ledger) -> None:
-    key, labeller = ledger.add_key("anna", 100), FakeLabeller()
+    labeller, rows = FakeLabeller(), [vector(1, i) for i in range(5)]
     labeller.gate.clear()
-    rows = [vector(1, i) for i in range(5)]
     body = npy(rows)
-    with running(labeller, ledger) as service:
+    with running(labeller, ledger, budget=100) as service:
         with connect(service) as connection:
-            words = head(key, f"Content-Length: {len(body)}", type_=NPY["Content-Type"])
+            words = head(service.key, f"Content-Length: {len(body)}", type_=NPY["Content-Type"])
             connection.sendall(words + body)
             wait_until(lambda: service.queued == 5)
         labeller.gate.set()
         wait_until(lambda: ledger.list_keys()[0].used == 5)
         batches = labeller.batches
-        answer = service.ask(*rows, key=key).json()
+        answer = service.ask(*rows).json()
     assert (answer["labels"], answer["budget"]["used"], labeller.batches) == ([1] * 5, 5, batches)
 
 
 def test_abandoned_bodies_are_waste_and_cost_no_budget(ledger: Ledger) -> None:
-    with running(FakeImageLabeller(), ledger, Limits(waste_seconds=0.1)) as service:
-        hostile = ledger.add_key("worse", 100)
+    with running(FakeImageLabeller(), ledger, Limits(waste_seconds=0.1), budget=100) as service:
         for _ in range(8):
             with connect(service) as connection:
-                connection.sendall(head(hostile, "Content-Length: 1000") + b"--b")
+                connection.sendall(head(service.key, "Content-Length: 1000") + b"--b")
                 time.sleep(0.05)
 
-        wait_until(lambda: "over-waste" in service.ask(picture(1), key=hostile).text)
+        wait_until(lambda: "over-waste" in service.ask(picture(1)).text)
     assert ledger.list_keys()[0].used <= 1  # for this picture
 
 
 def test_requests_beyond_the_share_of_a_key_are_refused_by_their_headers_or_are_waste(ledger: Ledger) -> None:
-    key, labeller = ledger.add_key("anna", 100), FakeLabeller()
+    labeller = FakeLabeller()
     limits = Limits(max_batch=8, max_queue=24, waste_seconds=0.03, body_seconds=30)
 
     def ask(start: int, count: int) -> httpx.Response:
-        return service.ask(*(vector(1, start + i) for i in range(count)), key=key)
+        return service.ask(*(vector(1, start + i) for i in range(count)))
 
-    with running(labeller, ledger, limits) as service, ThreadPoolExecutor() as pool:
+    with running(labeller, ledger, limits, budget=100) as service, ThreadPoolExecutor() as pool:
         labeller.gate.clear()
         begun = [pool.submit(ask, 0, 8)]
         wait_until(lambda: service.queued == 8)
         begun.append(pool.submit(ask, 8, 4))
         wait_until(lambda: service.queued == 12)
-        words = head(key, "Content-Length: 999", type_=NPY["Content-Type"])
+        refused(service.with_a_new_key().ask(*(vector(1, i) for i in range(8))), 503, "busy")
+        words = head(service.key, "Content-Length: 999", "Connection: close", type_=NPY["Content-Type"])
         assert b"over-share" in answer_to(service, words)
         labeller.gate.set()
         wait_until(lambda: service.queued == 0)
@@ -206,11 +193,12 @@ def test_who_sends_unusable_images_is_refused_for_a_while_and_pays_for_each_once
     ledger: Ledger, caplog: pytest.LogCaptureFixture
 ) -> None:
     """So an honest client with many broken files comes to an end."""
-    now, key, refusals = 0.0, ledger.add_key("anna", 1000), 0
+    now, refusals = 0.0, 0
     contents = [*(b"broken %d" % i for i in range(100)), picture(4)]
     with pictures_service(ledger, lambda: now, waste_seconds=1.0) as service:
-        while (answer := service.ask(*contents, key=key)).status_code == 429:
-            assert service.ask(picture(2, serial=50 + refusals)).status_code == 200  # to another key
+        other = service.with_a_new_key()
+        while (answer := service.ask(*contents)).status_code == 429:
+            assert other.ask(picture(2, serial=50 + refusals)).status_code == 200
             refusals, now = refusals + 1, now + int(answer.headers["retry-after"])
             assert refusals < 4  # 100 images cost two seconds in all
         assert service.figure("ucds_samples_unusable_total") >= 100
@@ -233,14 +221,13 @@ def test_a_decoder_that_gets_no_processor_is_told_to_come_again(ledger: Ledger) 
 
 def test_slow_bodies_of_one_key_do_not_take_all_places(ledger: Ledger) -> None:
     with pictures_service(ledger, max_requests=6, body_seconds=20) as service, ExitStack() as stack:
-        hostile = ledger.add_key("worse", 100)
         for _ in range(10):
             connection = stack.enter_context(connect(service))
-            connection.sendall(head(hostile, "Content-Length: 1000") + b"--b")
+            connection.sendall(head(service.key, "Content-Length: 1000") + b"--b")
         time.sleep(0.5)
-        answer = service.ask(picture(1), key=hostile)
+        answer = service.ask(picture(1))
         assert (answer.status_code, answer.headers["retry-after"]) == (429, "1")
-        assert service.ask(picture(1, serial=70)).status_code == 200
+        assert service.with_a_new_key().ask(picture(1)).status_code == 200
 
 
 def test_a_refused_upload_of_64_mib_arrives_as_its_refusal(ledger: Ledger) -> None:
@@ -252,8 +239,9 @@ def test_a_refused_upload_of_64_mib_arrives_as_its_refusal(ledger: Ledger) -> No
 
 
 def test_the_operator_is_answered_while_clients_hold_the_service(ledger: Ledger) -> None:
-    with running(FakeLabeller(), ledger, Limits(body_seconds=30)) as service, ExitStack() as stack:
-        words = head(ledger.add_key("worse", 100), "Content-Length: 1000", type_=NPY["Content-Type"])
+    limits = Limits(body_seconds=30)
+    with running(FakeLabeller(), ledger, limits, budget=100) as service, ExitStack() as stack:
+        words = head(service.key, "Content-Length: 1000", type_=NPY["Content-Type"])
         for i in range(100):
             connection = stack.enter_context(connect(service))
             connection.sendall(words + b"x" if i % 2 else b"")
@@ -276,12 +264,9 @@ def command_for_images(folder: Path, *limits: str) -> Iterator[tuple[Service, su
 
 @pytest.mark.slow
 def test_sigterm_ends_the_service_whatever_is_being_decoded(tmp_path: Path) -> None:
-    slow, limits = (
-        label_service.slow_bmp(),
-        ("decode-seconds=600", "shutdown-seconds=1", "waste-seconds=1000"),
-    )
+    limits = ("decode-seconds=600", "shutdown-seconds=1", "waste-seconds=1000")
     with command_for_images(tmp_path, *limits) as (service, process), ThreadPoolExecutor(1) as pool:
-        lost = pool.submit(service.ask, slow)
+        lost = pool.submit(service.ask, label_service.slow_bmp())
         time.sleep(3)
         begun = time.monotonic()
         process.send_signal(signal.SIGTERM)

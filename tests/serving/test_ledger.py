@@ -23,7 +23,6 @@ import httpx
 import numpy as np
 import pytest
 from ledger_kit import MODELS, Provider, behind, charge, content, make_key, used
-from postgres import postgresql
 from serving_kit import FakeLabeller, K, running, vector, wait_until
 from sqlalchemy import event
 from sqlalchemy.pool import Pool
@@ -171,6 +170,8 @@ print(given)
 
 
 def test_postgresql_keeps_the_same_ledger(postgres_url: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="holds no ledger"):
+        Ledger(postgres_url)
     book = Ledger(postgres_url, create=True)
     signer = Signer.open(tmp_path / "key.pem")
     book.set_signer(signer.public)
@@ -246,8 +247,6 @@ def test_a_ledger_is_made_only_where_one_is_wanted(tmp_path: Path) -> None:
         for use in (Ledger, verify):
             with pytest.raises(InputError, match="no ledger"):
                 use(tmp_path)  # type: ignore[operator]
-    with postgresql() as url, pytest.raises(InputError, match="holds no ledger"):
-        Ledger(url)
 
 
 def test_a_file_that_cannot_be_made_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

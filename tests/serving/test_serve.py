@@ -32,12 +32,12 @@ def started(run: Path, notices: list[str], **options: Any) -> Iterator[Service]:
 
 def test_the_first_start_makes_a_ledger_and_shows_a_key(tmp_path: Path) -> None:
     run, notices = make_run(tmp_path / "mine"), list[str]()
-    with started(run, notices, limits=Limits(max_batch=7)) as service:
+    with started(run, notices, limits=Limits(max_batch=7, max_image_pixels=99)) as service:
         key = notices[-1].rpartition(" ")[2]
         assert service.ask(vector(1), key=key).status_code == 200
         info = service.info(key)
     assert (info["model"], info["n_clusters"], info["width"]) == ("mine", K, WIDTH)
-    assert (info["max_batch"], info["budget"]["limit"]) == (7, 10_000)
+    assert (info["max_batch"], info["max_image_pixels"], info["budget"]["limit"]) == (7, 99, 10_000)
     with pytest.raises(httpx.ConnectError):
         service.info(key)
     notices.clear()

@@ -15,7 +15,7 @@ import label_service
 import numpy as np
 import psutil
 import pytest
-from serving_kit import Clients, FakeLabeller, K, Service, make_run, running, vector
+from serving_kit import FakeLabeller, K, Service, asking, free_port, make_run, running, vector
 
 from ucds.serving.ledger import Ledger
 from ucds.serving.signing import Signer
@@ -72,26 +72,21 @@ MOMENTS = 30
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_sigkill_at_thirty_moments(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run")
-    book = Ledger(run, create=True)
-    key = book.add_key("anna", 10**9)
-    clients, dice = Clients(key), random.Random(0)
-    try:
+    run, port, dice = make_run(tmp_path / "run"), free_port(), random.Random(0)
+    with closing(Ledger(run, create=True)) as book, ExitStack() as clients:
+        key = book.add_key("anna", 10**9)
+        labels = clients.enter_context(asking(f"http://127.0.0.1:{port}", key))
         for _ in range(MOMENTS):
-            with label_service.service(run, "--port", 0) as (process, clients.url):
+            with label_service.service(run, "--port", port) as (process, _):
                 time.sleep(dice.uniform(0.2, 1.2))
                 process.kill()
             assert verify(run).faults == ()
-        with label_service.service(run, "--port", 0) as (_, clients.url):
-            clients.finish()
-    finally:
-        clients.stop.set()
-    assert clients.contradictions == []
-    assert len(clients.labels) > MOMENTS
-    assert book.list_keys()[0].used == len(clients.labels)
+        with label_service.service(run, "--port", port):
+            clients.close()
+        assert len(labels) > MOMENTS
+        assert book.list_keys()[0].used == len(labels)
     assert verify(run).faults == ()
-    print(f"{len(clients.labels)} samples, {MOMENTS} kills, {verify(run).number} entries")
-    book.close()
+    print(f"{len(labels)} samples, {MOMENTS} kills, {verify(run).number} entries")
 
 
 MINUTES, CONNECTIONS = 10, 8

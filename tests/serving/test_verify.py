@@ -38,9 +38,10 @@ def pattern(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("pattern")
     signer, book = Signer.open(folder / "key.pem"), Ledger(folder, create=True)
     book.set_signer(signer.public)
-    for name in ("anna", "bert", "carl"):
+    asked = {"anna": ([1, 2, 3], [2]), "bert": ([2],), "carl": ([1],)}
+    for name, questions in asked.items():
         key = make_key(book, 50, name, rate=2.0 if name == "bert" else None)
-        for model, numbers in zip(MODELS, ([1, 2, 3], [2, 4]), strict=True):
+        for model, numbers in zip(MODELS, questions, strict=False):
             labels = {content(number): number + len(name + model) % 7 for number in numbers}
             book.charge(key, model, list(labels), labels, request="r")
         told = Calibration(samples=40, digest=name[:4].encode().hex() * 4)
@@ -118,11 +119,16 @@ def others(value: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize(("name", "column"), COLUMNS)
-def test_each_column_of_each_row(tampering: Tampering, name: str, column: str) -> None:
+def test_each_column_of_each_row_changed_or_exchanged(tampering: Tampering, name: str, column: str) -> None:
     table = TABLES[name]
-    for row in tampering.rows(table):
+    rows = tampering.rows(table)
+    for row in rows:
         for value in others(row[column]):
             assert tampering.faults(partial(replace, table, [row], [{**row, column: value}])), (row, value)
+    for one, other in itertools.combinations(rows, 2):
+        changed = [{**one, column: other[column]}, {**other, column: one[column]}]
+        if changed not in ([one, other], [other, one]):
+            assert tampering.faults(partial(replace, table, [one, other], changed)), (one, other)
 
 
 @pytest.mark.parametrize(("name", "column"), COLUMNS)
@@ -146,15 +152,6 @@ def test_values_of_another_type(tampering: Tampering, name: str, column: str) ->
                 assert ask().items() <= good.items(), value
 
         assert tampering.faults(change, use), value
-
-
-@pytest.mark.parametrize(("name", "column"), COLUMNS)
-def test_the_values_of_each_column_exchanged(tampering: Tampering, name: str, column: str) -> None:
-    table = TABLES[name]
-    for one, other in itertools.combinations(tampering.rows(table), 2):
-        changed = [{**one, column: other[column]}, {**other, column: one[column]}]
-        if changed not in ([one, other], [other, one]):
-            assert tampering.faults(partial(replace, table, [one, other], changed)), (one, other)
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -189,7 +186,7 @@ def test_a_chain_computed_anew_breaks_its_snapshot(tampering: Tampering) -> None
 
 
 BROKEN: dict[str, tuple[str, Callable[[Connection], object]]] = {
-    "over the budget": ("charges 51", lambda c: forge_charge(c, 1, list(range(100, 146)))),
+    "over the budget": ("charges 51", lambda c: forge_charge(c, 1, list(range(100, 147)))),
     "a budget of its own": ("form", lambda c: forge_charge(c, 1, [100], budget=99)),
     "revoked": ("after it was revoked", lambda c: forge_charge(c, 3, [100])),
     "ended": ("after its end", lambda c: forge_charge(c, 2, [100], time=FUTURE)),
@@ -220,7 +217,11 @@ BROKEN: dict[str, tuple[str, Callable[[Connection], object]]] = {
     ),
     "calibrated after answers": ("or after answers", lambda c: forge(c, "Calibrated", _calibrated())),
     "archived by no snapshot": ("last snapshot", lambda c: forge(c, "Archived", {"first": 5})),
+    "answers that are not there": ("are gone", lambda c: forge(c, "Answered", _answered(charged=1))),
+    "forgotten, not deleted": ("was forgotten", lambda c: forge(c, "Forgotten", {"key": 3})),
 }
+ONLY_ANSWERS = ("answers that are not there", "forgotten, not deleted")
+"""Only the check compares all answers with their entries."""
 
 
 def _answered(charged: int) -> dict[str, Any]:
@@ -245,27 +246,15 @@ def test_an_entry_that_is_hashed_well_and_breaks_a_rule(full: Path, name: str) -
     key = book.authenticate(book.renew_key("anna"))
     with behind(full) as connection:
         change(connection)
-    uses: list[Callable[[], object]] = [lambda: charge(book, key, 7)]
-    if name != "to come":  # a clock that is behind may still read
+    uses: list[Callable[[], object]] = [] if name in ONLY_ANSWERS else [lambda: charge(book, key, 7)]
+    if uses and name != "to come":  # a clock that is behind may still read
         uses += [book.list_keys, lambda: Ledger(full)]
     for use in uses:
         with pytest.raises(UserError):
             use()
-    assert words in " ".join(verify(full).faults)
-    book.close()
-
-
-ONLY_ANSWERS: dict[str, tuple[str, Callable[[Connection], object]]] = {
-    "answers that are not there": ("are gone", lambda c: forge(c, "Answered", _answered(charged=1))),
-    "forgotten, not deleted": ("was forgotten", lambda c: forge(c, "Forgotten", {"key": 3})),
-}
-
-
-@pytest.mark.parametrize("name", ONLY_ANSWERS)
-def test_an_entry_whose_answers_are_not_as_it_says(tampering: Tampering, name: str) -> None:
-    words, change = ONLY_ANSWERS[name]
-    (fault,) = tampering.faults(change)
+    (fault,) = verify(full).faults
     assert words in fault
+    book.close()
 
 
 def test_a_snapshot_of_another_state_or_signer_is_refused(full: Path) -> None:
