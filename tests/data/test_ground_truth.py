@@ -5,13 +5,14 @@ import warnings
 import numpy as np
 import pytest
 
+from ucds.data.content import texts_of
 from ucds.data.folders import Scan
 from ucds.data.ground_truth import read_ground_truth
 from ucds.errors import UcdsWarning
 
 
 def scan_of(*domains: tuple[str, list[str]]) -> Scan:
-    paths = tuple(path for _, paths in domains for path in paths)
+    paths = texts_of([path for _, paths in domains for path in paths])
     domain = np.repeat(np.arange(len(domains)), [len(paths) for _, paths in domains])
     return Scan(None, paths, domain, tuple(name for name, _ in domains))
 

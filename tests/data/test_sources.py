@@ -13,10 +13,10 @@ import pytest
 import torch
 from PIL import Image
 
+from ucds.data.columns import Pictures
 from ucds.data.folders import Scan
 from ucds.data.images import MemoryImages
 from ucds.data.sources import find_samples
-from ucds.data.tables import Pictures
 from ucds.data.vectors import VectorSamples
 from ucds.errors import InputError, UcdsWarning
 

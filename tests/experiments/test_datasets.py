@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ucds.data.content import texts_of
 from ucds.data.folders import Scan
 from ucds.data.ground_truth import GroundTruth
 from ucds.errors import UcdsWarning, UserError
@@ -85,7 +86,7 @@ def made_up(counts: dict[str, int]) -> Scan:
     """A scan with the given numbers of files; no folder of theirs names a class."""
     paths = [f"{name}/{i}.jpg" for name, count in counts.items() for i in range(count)]
     domain = np.repeat(np.arange(len(counts)), list(counts.values()))
-    return Scan(None, tuple(paths), domain, tuple(counts))
+    return Scan(None, texts_of(paths), domain, tuple(counts))
 
 
 @pytest.mark.parametrize(("name", "total"), [("office31", 4110), ("officehome", 15588), ("pacs", 9991)])

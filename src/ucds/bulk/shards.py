@@ -16,11 +16,11 @@ import fsspec
 import pyarrow
 import pyarrow.parquet
 
+from ucds.data.columns import DOMAIN_NAME, ID_NAMES, PICTURE_NAMES, content_of, first_present
 from ucds.data.decode import IMAGE_SUFFIXES, UnusableImageError
 from ucds.data.folders import Scan, scan_folder
 from ucds.data.image_files import MAX_FILE_BYTES, read_image_bytes, stamp
 from ucds.data.sources import Source, find_samples, is_address, is_plain_folder
-from ucds.data.tables import DOMAIN_NAME, ID_NAMES, PICTURE_NAMES, content_of, first_present
 from ucds.errors import InputError, UserError, one_line
 from ucds.files import digest_of
 

@@ -141,7 +141,8 @@ class FeatureFolder(Samples):
         ids = [name for _, described in parts for name in described.ids]
         named = [name for _, described in parts for name in described.domains or ()] or None
         if by_domain:
-            self._places, domain, names = _by_domain(folder, named or _folders_of(ids), domains)
+            of_each = named or _folders_of(ids)
+            self._places, domain, names = _by_domain(folder, of_each, domains)
         elif named is not None and len(set(named)) > 1:
             raise InputError(f"{folder} holds {len(set(named))} domains, but a target is one domain")
         else:

@@ -39,15 +39,15 @@ class Scan:
     """
 
     root: Path
-    paths: Sequence[str]
+    paths: Column[str]
     domain: IntArray
     domain_names: tuple[str, ...]
 
     @cached_property
     def ids(self) -> Column[str]:
         """Paths with forward slashes; bytes that are not UTF-8 are written as escapes."""
-        paths = texts_of(self.paths)
-        return texts_of(list(map(_readable, paths))) if paths.array.dtype == object else paths
+        readable = self.paths.array.dtype != object
+        return self.paths if readable else texts_of(list(map(_readable, self.paths)))
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -67,7 +67,7 @@ class Scan:
     def take(self, positions: Sequence[int] | IntArray) -> Scan:
         """Choose images by position, in the order given, and number the domains that remain anew."""
         chosen = np.asarray(positions, dtype=np.int64)
-        paths = texts_of(self.paths).take(chosen)
+        paths = self.paths.take(chosen)
         return Scan(self.root, paths, *present_domains(self.domain[chosen], self.domain_names))
 
 

@@ -23,13 +23,13 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from ucds.data.columns import Pictures
 from ucds.data.content import KEY_TYPE, Column, content_key, first_of_each
 from ucds.data.decode import DECODER_VERSION, ByteArray, UnusableImageError, decode_image, to_square
 from ucds.data.folders import Scan
 from ucds.data.image_files import Stamp, map_ahead, processors
 from ucds.data.parts import PartStore
 from ucds.data.samples import Samples
-from ucds.data.tables import Pictures
 from ucds.errors import DamagedFileError, InputError, NoSpaceError, UcdsWarning
 from ucds.files import read_sealed, require_space, write_sealed
 from ucds.math.arrays import IntArray

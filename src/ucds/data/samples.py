@@ -52,7 +52,7 @@ class Samples(ABC):
     def __init__(
         self, ids: Sequence[str], domain: IntArray, domain_names: Sequence[str], form: str = ""
     ) -> None:
-        self.ids, self.domain, self.domain_names = ids, domain, tuple(domain_names)
+        self.ids, self.domain, self.domain_names = texts_of(ids), domain, tuple(domain_names)
         self._form = form
 
     @cached_property
@@ -96,7 +96,7 @@ class SubsetSamples(Samples):
     def __init__(
         self, parent: Samples, index: IntArray, domain: IntArray, domain_names: tuple[str, ...]
     ) -> None:
-        super().__init__(texts_of(parent.ids).take(index), domain, domain_names)
+        super().__init__(parent.ids.take(index), domain, domain_names)
         self.parent, self.index, self.kind = parent, index, parent.kind
 
     @cached_property

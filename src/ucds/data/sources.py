@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-from PIL import Image
 
+from ucds.data.columns import WORD_NAMES, Pictures, samples_in_columns, samples_in_items
 from ucds.data.folders import (
     FEATURES_FILE,
     Scan,
@@ -21,15 +21,7 @@ from ucds.data.folders import (
     scan_files,
     scan_folder,
 )
-from ucds.data.tables import (
-    PICTURE_NAMES,
-    READ_SUFFIXES,
-    WORD_NAMES,
-    Pictures,
-    first_present,
-    read_table,
-    samples_in_columns,
-)
+from ucds.data.tables import READ_SUFFIXES, read_table
 from ucds.errors import InputError
 
 if TYPE_CHECKING:
@@ -167,60 +159,12 @@ def _in_memory(source: Any) -> Scan | Samples | Pictures:
         return samples_in_columns(columns, "the data frame", Path())
     if hasattr(source, "to_numpy"):  # one of their columns, whose index may begin anywhere
         source = source.to_numpy()
-    if isinstance(source, np.ndarray) and source.ndim == 2:
-        return _vectors_of(source)
     if isinstance(source, Set):
         raise InputError("samples need an order, which a set does not have: give a list")
     if isinstance(source, Mapping):
         names = ", ".join(map(str, source))
         raise InputError(f"the input holds several data sets ({names}): give one of them")
-    return _in_items(source, n)
-
-
-def _in_items(source: Any, n: int) -> Scan | Samples | Pictures:
-    """Find the samples of a list or data set; pictures are taken one after the other, when they are read."""
-    first = _item(source, 0)
-    if isinstance(first, Mapping):
-        return _in_rows(source, n, first)
-    if isinstance(first, Image.Image | bytes) or (not isinstance(first, str | Path) and np.ndim(first) >= 2):
-        return Pictures.of_one_domain((_item(source, i) for i in range(n)), n)
-    items = [_item(source, i) for i in range(n)]
-    return scan_files(items) if isinstance(first, str | Path) else _vectors_of(items)
-
-
-def _in_rows(source: Any, n: int, first: Mapping[str, Any]) -> Scan | Samples | Pictures:
-    name = first_present(PICTURE_NAMES, first)
-    if name is not None and not isinstance(first[name], str):
-        return Pictures.of_one_domain((_entry(_item(source, i), i, name) for i in range(n)), n)
-    rows = [_item(source, i) for i in range(n)]
-    columns = {str(key): [_entry(row, i, key) for i, row in enumerate(rows)] for key in first}
-    return samples_in_columns(columns, "the data set", Path())
-
-
-def _entry(row: Any, number: int, name: Any) -> Any:
-    if not isinstance(row, Mapping) or name not in row:
-        raise InputError(f"row {number} of the data set has no {name!r}, which row 0 has")
-    return row[name]
-
-
-def _item(source: Any, position: int) -> Any:
-    """Return one item, as an array if it is a tensor, without the class that may come with it."""
-    item = source[position]
-    if isinstance(item, tuple):
-        item = item[0]
-    return item.detach().cpu().numpy() if hasattr(item, "detach") else item
-
-
-def _vectors_of(items: Any) -> Samples:
-    from ucds.data.vectors import VectorSamples
-
-    if isinstance(items, np.ndarray) and items.dtype.kind in "fiuc":
-        return VectorSamples(items)  # which converts rows when they are read
-    try:
-        array = np.asarray(items, dtype=np.float32)
-    except (TypeError, ValueError):
-        raise InputError("the input holds neither images, image files nor embeddings of one width") from None
-    return VectorSamples(array)
+    return samples_in_items(source, n)
 
 
 def _of_domains(

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ucds.data.content import first_repeated, number_rows, texts_of
+from ucds.data.content import first_repeated, number_rows
 from ucds.data.parts import Rows
 from ucds.data.samples import Samples
 from ucds.errors import DamagedFileError, InputError, UserError, one_line
@@ -50,10 +50,11 @@ class VectorSamples(Samples):
         domain_names: Sequence[str] = ("data",),
         ids: Sequence[str] | None = None,
     ) -> None:
-        self.rows = array if isinstance(array, Rows) else Rows([_checked(array)], np.float32)
+        checked = array if isinstance(array, Rows) else _checked(array)
+        self.rows = checked if isinstance(checked, Rows) else Rows([checked], np.float32)
         n = len(self.rows)
         super().__init__(
-            number_rows(n) if ids is None else texts_of(ids),
+            number_rows(n) if ids is None else ids,
             np.zeros(n, np.int64) if domain is None else np.asarray(domain, np.int64),
             domain_names,
             f"vectors {self.rows.shape[1]}",
@@ -136,9 +137,10 @@ def _checked(values: npt.ArrayLike, what: str = "The array") -> npt.NDArray[Any]
         raise InputError(f"{what} must have shape (n, d), one row per sample, not {array.shape}.")
     if array.dtype.kind not in "fiu":
         raise InputError(f"{what} must hold real numbers, not {array.dtype}.")
-    whole, step = Rows([array], np.float32), max(1, _BLOCK_BYTES // (array.shape[1] * 4))
+    step = max(1, _BLOCK_BYTES // (array.shape[1] * 4))
     for start in range(0, len(array), step):  # all may be larger than the memory
-        block = whole.take(np.arange(start, min(start + step, len(array))))
+        with np.errstate(over="ignore"):  # what is too large for the type becomes infinity
+            block = array[start : start + step].astype(np.float32)
         bad = ~(np.abs(block) < _LARGEST).all(axis=1)
         if bad.any():
             row = int(bad.argmax())

@@ -22,9 +22,9 @@ from ucds.labels.wire import IMAGES_FIELD, NPY_TYPE, ServiceInfo
 from ucds.math.arrays import FloatArray
 
 if TYPE_CHECKING:
+    from ucds.data.columns import Pictures
     from ucds.data.parts import Rows
     from ucds.data.samples import Samples
-    from ucds.data.tables import Pictures
 
 MOST_OVERHEAD = 256
 """Bytes that a request, and each sample in it, may need beyond the samples' contents."""

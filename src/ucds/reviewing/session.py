@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from ucds.data.columns import read_texts
 from ucds.data.features import Pictures
-from ucds.data.tables import read_texts
 from ucds.errors import InputError, UserError
 from ucds.math.arrays import IntArray
 from ucds.math.exemplars import choose_beside, choose_typical

@@ -15,13 +15,13 @@ from safetensors.torch import load_file
 from ucds.backbones import Backbone, BackboneSpec, StoredBackbone, identity_backbone
 from ucds.backbones.spec import IDENTITY, MODULE, tensors_digest
 from ucds.choices import Role, Tune
+from ucds.data.columns import Pictures
 from ucds.data.dataset import IMAGENET_MEAN, IMAGENET_STD, Dataset, ImageView, View
 from ucds.data.features import ENCODER_FILE, FeatureFolder, Manifest
 from ucds.data.folders import Scan
 from ucds.data.images import ImageSamples, MemoryImages
 from ucds.data.samples import Samples
 from ucds.data.sources import Source, find_samples
-from ucds.data.tables import Pictures
 from ucds.errors import DamagedFileError, InputError, first_problem
 from ucds.files import make_private
 from ucds.training.options import Compute, EncoderOptions, default_cache_dir
@@ -81,7 +81,8 @@ def open_for_training(
             where = f"{found.folder} holds features"
             raise InputError(f"--tune full trains the encoder, and {where}: give the images")
         return Inputs(Dataset(found), _load_encoder(found.folder, found.manifest))
-    return Inputs(Dataset(found), identity_backbone(_width(found)))
+    width = _width(found)
+    return Inputs(Dataset(found), identity_backbone(width))
 
 
 def open_for_prediction(source: Source, backbone: Backbone, side: Role, compute: Compute) -> Dataset:
@@ -107,8 +108,8 @@ def open_for_prediction(source: Source, backbone: Backbone, side: Role, compute:
         return Dataset(found)
     if spec.input_size is not None:
         raise InputError(f"this model takes images, not the embeddings in {what}")
-    if spec.width != _width(found) and spec.name == IDENTITY:
-        raise InputError(f"{what} has vectors of width {_width(found)}; the model takes {spec.width}")
+    if spec.name == IDENTITY and spec.width != (width := _width(found)):
+        raise InputError(f"{what} has vectors of width {width}; the model takes {spec.width}")
     return Dataset(found)
 
 

@@ -92,7 +92,8 @@ def train_run(
     if options.resume and (out / MODEL_FILE).exists():
         RunFolder(out).refuse_other_run(described)
         return TrainedRun(out, role, check_model(out).n_clusters, 0.0, resumed_finished=True)
-    require_space(out, _bytes_of_run(inputs, settings), "or choose another --out")
+    needed = _bytes_of_run(inputs, settings)
+    require_space(out, needed, "or choose another --out")
     with open_run(out, described, settings, options, compute) as session:
         found = train(session)
         if session.runtime.rank == 0:

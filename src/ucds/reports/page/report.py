@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
+from ucds.data.columns import read_texts
 from ucds.data.dataset import Dataset
 from ucds.data.features import FeatureFolder
 from ucds.data.images import ImageSamples
 from ucds.data.samples import Samples, subset
 from ucds.data.sources import Source, place_of
-from ucds.data.tables import read_texts
 from ucds.errors import InputError
 from ucds.files import write_text_atomically
 from ucds.math.arrays import IntArray
