@@ -176,15 +176,17 @@ class ImageSamples(Samples):
         """
         index = np.asarray(index, dtype=np.int64)
         cached = self._rows[index] >= 0
-        pixels = np.empty((len(index), 3, self.size, self.size), np.uint8)
         try:
-            pixels[cached] = self._store.read(self._rows[index[cached]])
+            stored = self._store.read(self._rows[index[cached]])
         except DamagedFileError:  # another run may have removed them to make room
             self._rows = self._store.rows_of(self.keys)
             return self.read(index)
-        if not cached.all():
-            with ThreadPoolExecutor(processors()) as pool, warnings.catch_warnings(action="ignore"):
-                pixels[~cached] = list(pool.map(self._decode, index[~cached].tolist()))
+        if cached.all():
+            return torch.from_numpy(stored)
+        pixels = np.empty((len(index), 3, self.size, self.size), np.uint8)
+        pixels[cached] = stored
+        with ThreadPoolExecutor(processors()) as pool, warnings.catch_warnings(action="ignore"):
+            pixels[~cached] = list(pool.map(self._decode, index[~cached].tolist()))
         return torch.from_numpy(pixels)
 
     def _decode(self, position: int) -> ByteArray:

@@ -76,7 +76,7 @@ class Part:
             mapped = np.memmap(rows_file(self.path), self.dtype, "r", self._offset, self.shape)
         except (OSError, ValueError) as error:
             raise DamagedFileError(f"{rows_file(self.path)} cannot be read ({error})") from None
-        return np.array(mapped[index])
+        return np.asarray(mapped[index])  # a copy, as an array of positions gives one
 
     def check(self) -> None:
         """Make sure that the rows are as they were written; the first time all of them are read.
