@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
+import re
 import socket
 import threading
 import time
@@ -290,7 +291,8 @@ def asking(url: str, key: str, count: int = 6) -> Iterator[list[int | None]]:
             try:
                 return client.ask(body_of_rows(rows), len(rows)).labels
             except ServiceUnavailableError as error:
-                if "answers 503" not in str(error) and "cannot be reached" not in str(error):
+                # A proxy answers 429 where an address asks too often, in a form of its own.
+                if re.search("answers (429|503)|cannot be reached", str(error)) is None:
                     raise
                 time.sleep(0.1)
 

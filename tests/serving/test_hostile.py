@@ -266,8 +266,8 @@ def command_for_images(folder: Path, *limits: str) -> Iterator[tuple[Service, su
 def test_sigterm_ends_the_service_whatever_is_being_decoded(tmp_path: Path) -> None:
     limits = ("decode-seconds=600", "shutdown-seconds=1", "waste-seconds=1000")
     with command_for_images(tmp_path, *limits) as (service, process), ThreadPoolExecutor(1) as pool:
-        lost = pool.submit(service.ask, label_service.slow_bmp())
-        time.sleep(3)
+        lost = pool.submit(service.ask, label_service.slow_bmp())  # whose decoding takes some 3 s
+        time.sleep(1)
         begun = time.monotonic()
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 0
