@@ -74,6 +74,7 @@ def test_embeddings_are_the_same_in_every_form(tmp_path: Path) -> None:
     torch_set = torch.utils.data.TensorDataset(torch.from_numpy(VECTORS), torch.zeros(4))
     for bare in (
         VECTORS,
+        np.asmatrix(VECTORS),  # what a dense copy of a sparse matrix is, whose rows have two dimensions
         VECTORS.tolist(),
         list(VECTORS),
         torch.from_numpy(VECTORS).requires_grad_(),

@@ -176,15 +176,20 @@ def _texts(column: Column | Sequence[object]) -> list[str]:
 
 
 def samples_in_items(source: Any, n: int) -> Scan | Samples | Pictures:
-    """Find the ``n`` samples of an array, a list or a data set; pictures are taken when they are read."""
+    """Find the ``n`` samples of an array, a list or a data set; pictures are taken when they are read.
+
+    Raises:
+        InputError: they are neither images, image files nor embeddings of one width.
+    """
     first = _item(source, 0)
     if isinstance(first, Mapping):
         return _in_rows(source, n, first)
-    if isinstance(first, Image.Image | bytes) or (not isinstance(first, str | Path) and np.ndim(first) >= 2):
-        return Pictures.of_one_domain((_item(source, i) for i in range(n)), n)
     whole = isinstance(source, np.ndarray) and source.ndim == 2  # vectors, which are not copied
+    is_path = isinstance(first, str | Path)
+    if not whole and (isinstance(first, Image.Image | bytes) or (not is_path and np.ndim(first) >= 2)):
+        return Pictures.of_one_domain((_item(source, i) for i in range(n)), n)
     items = source if whole else [_item(source, i) for i in range(n)]
-    return scan_files(items) if isinstance(first, str | Path) else vectors_of(items)
+    return scan_files(items) if is_path else _vectors_of(items)
 
 
 def _in_rows(source: Any, n: int, first: Mapping[str, Any]) -> Scan | Samples | Pictures:
@@ -210,12 +215,8 @@ def _item(source: Any, position: int) -> Any:
     return item.detach().cpu().numpy() if hasattr(item, "detach") else item
 
 
-def vectors_of(items: Any) -> VectorSamples:
-    """Take an array, or a list of vectors, as samples.
-
-    Raises:
-        InputError: the items are no vectors of one width.
-    """
+def _vectors_of(items: Any) -> VectorSamples:
+    """Take an array, or a list of vectors, as samples."""
     from ucds.data.vectors import VectorSamples
 
     if isinstance(items, np.ndarray) and items.dtype.kind in "fiuc":
