@@ -340,8 +340,8 @@ PARTS: dict[str, tuple[Callable[[argparse.Namespace], Rows], str, Sequence[str]]
     ),
     "ray": (
         partial(measure_features, {"one worker": [*RAY, "1"], "two workers": [*RAY, "2"]}),
-        "The same on Ray, of whose workers each has one processor; its own processes and the one that "
-        "collects the parts take more. Target: two workers at least 1.7 times as fast as one.",
+        "`ucds features` on Ray, as above. Each worker has one processor; Ray's own processes, and the one "
+        "that collects the parts, need more. Target: two workers at least 1.7 times as fast as one.",
         FEATURES,
     ),
 }
