@@ -29,7 +29,7 @@ from ucds.serving.sandbox import DONE
 _MODULE = "ucds.serving.sandbox"
 _START_SECONDS = 120.0  # a loaded machine may take long to start a process
 _LONG = 0.5  # seconds of processor time
-_NICENESS = 10
+_NICENESS, _GIVES_WAY = 10, 19  # beyond that of the service
 _PATIENCE = 4  # times as long by the clock, where other work keeps the processors
 _MOST_REMEMBERED = 10_000
 _LONGEST_REASON = 4096
@@ -39,8 +39,9 @@ _KEPT_VARIABLES = ("PATH", "PYTHONHOME", "PYTHONPATH", "LD_LIBRARY_PATH", "LANG"
 class ImageDecoder:
     """Decodes the images of requests, a fair turn for each key; used on the event loop only.
 
-    Processes are kept for the next images. One that an image keeps long gives way to all other work from then
-    on, for good. It serves keys that wasted work of late: they do not compete with the others.
+    The service itself goes first, so that no answer waits for the decoding of another. Processes are kept
+    for the next images. One that an image keeps long gives way to all other work from then on, for good. It
+    serves keys that wasted work of late: they do not compete with the others.
     """
 
     def __init__(self, size: int, limits: Limits, waste: Waste) -> None:
@@ -150,6 +151,7 @@ class _Process:
                 start_new_session=True,  # Ctrl-C is for the caller
                 env=_environment(),
             )
+        self._be_nice(_NICENESS)
 
     @property
     def is_alive(self) -> bool:
@@ -186,8 +188,11 @@ class _Process:
         """Let all other work go first, for good: only the system's owner may take that back."""
         if not self.gives_way:
             self.gives_way = True
-            niceness = min(19, os.getpriority(os.PRIO_PROCESS, 0) + _NICENESS)
-            os.setpriority(os.PRIO_PROCESS, self._process.pid, niceness)
+            self._be_nice(_GIVES_WAY)
+
+    def _be_nice(self, more: int) -> None:
+        niceness = min(19, os.getpriority(os.PRIO_PROCESS, 0) + more)
+        os.setpriority(os.PRIO_PROCESS, self._process.pid, niceness)
 
     def end(self) -> None:
         """End the process, whatever it is doing, and wait until it is gone."""
