@@ -220,8 +220,7 @@ class Service:
             await asyncio.sleep(self._waste.delay(key.number))
             try:
                 sent = await self._receive(request)
-                contents = await asyncio.to_thread(lambda: [content_key(bytes(one)) for one in sent])
-                yield _Upload(key, length, contents, dict(zip(contents, sent, strict=True)))
+                yield _Upload(key, length, [content for content, _ in sent], dict(sent))
             except Refusal as refusal:
                 if refusal.kind in _WASTED:
                     self._waste.charge(key.number, cost_of_refusal(length))
@@ -260,9 +259,9 @@ class Service:
             raise Refusal("too-large", detail)
         return int(length)
 
-    async def _receive(self, request: Request) -> list[Any]:
-        """Return the samples of a body: files, or rows of numbers."""
-        seconds, most = self.limits.body_seconds, self.limits.max_batch
+    async def _receive(self, request: Request) -> list[tuple[bytes, Any]]:
+        """Return the samples of a body, files or rows of numbers, each behind its content key."""
+        seconds = self.limits.body_seconds
         try:
             async with asyncio.timeout(seconds):
                 body = await request.body()
@@ -271,9 +270,15 @@ class Service:
             raise Refusal("too-slow", detail) from None
         except ClientDisconnect:
             raise Refusal("malformed", "The connection ended before the body did.") from None
+        return await asyncio.to_thread(self._read, body, request.headers["content-type"])
+
+    def _read(self, body: bytes, content_type: str) -> list[tuple[bytes, Any]]:
+        most, samples = self.limits.max_batch, list[Any]()
         if self.accepts == "images":
-            return await asyncio.to_thread(read_images, body, request.headers["content-type"], most)
-        return list(await asyncio.to_thread(read_embeddings, body, self.labeller.row_shape[0], most))
+            samples = read_images(body, content_type, most)
+        else:
+            samples = list(read_embeddings(body, self.labeller.row_shape[0], most))
+        return [(content_key(bytes(sample)), sample) for sample in samples]
 
     async def _make_rows(
         self, key: Key, samples: dict[bytes, Any]
