@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import email.utils
 import ipaddress
-import queue
 import random
 import re
 import ssl
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import NamedTuple, TypeVar
@@ -20,14 +20,7 @@ from urllib.parse import SplitResult, urlsplit
 import httpx
 from pydantic import ValidationError
 
-from ucds.errors import (
-    InputError,
-    RefusedError,
-    ServiceUnavailableError,
-    UserError,
-    first_problem,
-    shown,
-)
+from ucds.errors import InputError, RefusedError, ServiceUnavailableError, UserError, first_problem, shown
 from ucds.labels.questions import Body
 from ucds.labels.wire import (
     CALIBRATION_PATH,
@@ -228,22 +221,19 @@ def _within(deadline: float, work: Callable[[], _Reply]) -> _Reply:
     The limits of the HTTP library hold for each byte: an answer that drips could go on for days. Such a
     request is left to its own thread, which ends with the connection.
     """
-    outcome: queue.SimpleQueue[_Reply | BaseException] = queue.SimpleQueue()
+    outcome: Future[_Reply] = Future()
 
     def run() -> None:
         try:
-            outcome.put(work())
+            outcome.set_result(work())
         except BaseException as error:  # raised again in the thread that waits, whatever it is
-            outcome.put(error)
+            outcome.set_exception(error)
 
     threading.Thread(target=run, daemon=True).start()
     try:
-        found = outcome.get(timeout=max(0.0, deadline - time.monotonic()))
-    except queue.Empty:
+        return outcome.result(timeout=max(0.0, deadline - time.monotonic()))
+    except TimeoutError:
         raise httpx.ReadTimeout("its answer takes too long") from None
-    if isinstance(found, BaseException):
-        raise found
-    return found
 
 
 def _authorization(key: str | None) -> dict[str, str]:
