@@ -72,7 +72,10 @@ class Journal:
         with writing(path), ExitStack() as unless_read:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file: IO[bytes] = unless_read.enter_context(path.open("a+b"))
-            self._lock()
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise InputError(f"another process is asking for the labels in {path}") from None
             self._read()
             unless_read.pop_all()
 
@@ -92,12 +95,6 @@ class Journal:
         """
         self._append(kept)
         self.labels |= _labels_of(kept)
-
-    def _lock(self) -> None:
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise InputError(f"another process is asking for the labels in {self.path}") from None
 
     def _append(self, line: Message) -> None:
         content = line.model_dump_json().encode()

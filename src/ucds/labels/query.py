@@ -9,6 +9,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -155,9 +156,7 @@ def _refuse_overdraft(
         )
 
 
-@dataclass(frozen=True)
-class _Item:
-    position: int
+class _Item(NamedTuple):
     key: bytes
     content: bytes
 
@@ -208,9 +207,7 @@ class _Query:
 
     def collect(self) -> ClusterLabels:
         """Gather the labels in the order of the samples."""
-        for position, key in self.keys.items():
-            if key in self.refused:
-                self.unusable[position] = self.refused[key]
+        self.unusable |= {p: self.refused[key] for p, key in self.keys.items() if key in self.refused}
         ids, known = self.questions.ids, self.journal.labels
         reasons = {ids[p]: reason for p, reason in sorted(self.unusable.items())}
         _warn_of_unusable(reasons, len(self.positions))
@@ -253,7 +250,7 @@ class _Query:
                 self._advance(1)
                 continue
             seen.add(key)
-            yield _Item(position, key, content)
+            yield _Item(key, content)
 
     def _finish(self, future: Future[LabelAnswer], running: dict[Future[LabelAnswer], _Batch]) -> None:
         """Take the answer to a request, and forget the request only then: Ctrl-C on the way loses nothing."""
