@@ -109,15 +109,13 @@ class Journal:
         if lines and not lines[-1].endswith(b"\n"):
             self._file.truncate(sum(map(len, lines[:-1])))
             lines.pop()
-        if not lines:
-            return self._append(self._header)
-        header = _parse(_Header, lines[0])
+        header = _parse(_Header, lines[0]) if lines else self._header
         if header is None:
             raise DamagedFileError(
                 f"{self.path} does not begin as a journal: delete it to ask again; labels that were paid for "
                 "cost nothing then"
             )
-        if len(lines) == 1:  # no label yet: nothing that could not be mixed
+        if len(lines) < 2:  # no label yet: nothing that could not be mixed
             self._file.truncate(0)
             return self._append(self._header)
         self._refuse_other(header)

@@ -38,7 +38,7 @@ def query_labels(
     out: Path,
     *,
     choose: Selector | None = None,
-    progress: Progress | None = None,
+    progress: Progress = lambda done, total: None,
     say: Callable[[str], object] = lambda sentence: None,
 ) -> ClusterLabels:
     """Ask for the label of every sample, or of some, and write them to a label file.
@@ -173,7 +173,7 @@ class _Query:
     questions: Questions
     journal: Journal
     positions: Sequence[int]
-    progress: Progress | None
+    progress: Progress
     again: deque[_Batch] = field(default_factory=deque)
     keys: dict[int, bytes] = field(default_factory=dict)
     unusable: dict[int, str] = field(default_factory=dict)
@@ -300,8 +300,7 @@ class _Query:
 
     def _advance(self, count: int) -> None:
         self.done += count
-        if self.progress is not None:
-            self.progress(self.done, len(self.positions))
+        self.progress(self.done, len(self.positions))
 
     def _budget_message(self) -> str:
         known = len(self.journal.labels)
