@@ -37,15 +37,9 @@ class Table:
 
 
 def write_table(benchmark: Benchmark, folder: Path) -> str:
-    """Write a benchmark's page from its records.
+    """Write a benchmark's page from the records in a folder, and return it in Markdown.
 
-    Args:
-        benchmark: benchmark to show.
-        folder: folder of the records and of the figures; the page is written beside it, as ``folder.md`` and
-            ``folder.tex``.
-
-    Returns:
-        Text of the page in Markdown.
+    Figures go into the folder; the page is written beside it, as ``folder.md`` and ``folder.tex``.
     """
     results = collect(benchmark, read_records(folder / FILE))
     tables = all_tables(results)

@@ -47,7 +47,6 @@ def render(
         summary=summary,
         warnings=warnings,
         cards=_cards(findings),
-        uniform=f"{1 / findings.n_clusters:.1%}",
         shares=list(zip(shares, proportions, strict=True)),
         tallest=max(*shares, *proportions, 1 / findings.n_clusters),
         choice=record.choice,
@@ -151,7 +150,6 @@ def _confusion(findings: Findings) -> dict[str, Any] | None:
     truth, k = findings.truth, findings.n_clusters
     if truth is None:
         return None
-    scores = score(findings.clusters, truth.classes)
     matching = match_clusters(findings.clusters, truth.classes)
     counts = np.zeros((truth.n_classes, k), dtype=int)
     np.add.at(counts, (truth.classes, findings.clusters), 1)
@@ -165,7 +163,5 @@ def _confusion(findings: Findings) -> dict[str, Any] | None:
             (name, list(zip(counts[c, columns].tolist(), shares[c, columns].tolist(), strict=True)))
             for c, name in enumerate(truth.names)
         ],
-        "accuracy": f"{scores.accuracy:.1%}",
-        "nmi": f"{scores.nmi:.3f}",
-        "ari": f"{scores.ari:.3f}",
+        "scores": score(findings.clusters, truth.classes),
     }

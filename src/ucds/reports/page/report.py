@@ -106,9 +106,7 @@ def report(
 def images_of(samples: Samples, root: Path | None) -> Images | None:
     """Return the images of samples, by position; ``None`` if there are none.
 
-    Args:
-        samples: samples.
-        root: folder of the images that a folder of features was computed from; where they were if ``None``.
+    Those of a folder of features lie below ``root``, or where they were read from if that is ``None``.
 
     Raises:
         InputError: a root is given for other samples than a folder of features.
