@@ -38,21 +38,13 @@ _BATCH = 64
 
 
 class Subject(Protocol):
-    """Answers questions with labels.
+    """Answers questions with labels."""
 
-    Attributes:
-        name: name of the model.
-        n_clusters: number of clusters, K.
-        privacy: guarantee that the model carries, if any.
-        proportions: ``(K,)`` proportions of the source's clusters, where they are known.
-        queries: number of samples that were asked about so far.
-    """
-
-    name: str
-    n_clusters: int
-    privacy: PrivacyClaim | None
-    proportions: NDArray[np.float64] | None
-    queries: int
+    name: str  # of the model
+    n_clusters: int  # K
+    privacy: PrivacyClaim | None  # guarantee that the model carries
+    proportions: NDArray[np.float64] | None  # (K,) of the source's clusters, where they are known
+    queries: int  # number of samples that were asked about so far
 
     def ask(self, rows: Tensor) -> Labels:
         """Label ``(b, 3, S, S)`` uint8 images or ``(b, d)`` float32 vectors: ``(b,)``."""
@@ -80,12 +72,7 @@ class ModelSubject:
 
 
 class ServiceSubject:
-    """A label service; every changed copy of a sample counts against the key's budget.
-
-    Args:
-        client: client of the service.
-        info: answer of the service about its model and limits.
-    """
+    """A label service; every changed copy of a sample counts against the key's budget."""
 
     def __init__(self, client: LabelClient, info: ServiceInfo) -> None:
         self.name, self.n_clusters, self.queries = info.model, info.n_clusters, 0

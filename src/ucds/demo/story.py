@@ -94,16 +94,10 @@ class Place:
 
 
 def run_demo(out: Path, seed: int, reporter: Reporter) -> str:
-    """Draw the digits, let the clinics cluster theirs, ask a person, and write reports and metrics.
+    """Draw the digits, let the clinics cluster theirs, ask a person, and return in words what was found.
 
-    Args:
-        out: folder for ``digits/`` (the pictures), ``CLINIC-images/`` (those of each clinic), ``runs/``
-            (models and reports) and ``metrics.json``. What an earlier demo left there is written again.
-        seed: seed of every random choice but the drawing.
-        reporter: receives progress messages.
-
-    Returns:
-        What the demo found, for the terminal.
+    The folder ``out`` gets ``digits/`` (the pictures), ``CLINIC-images/`` (those of each clinic), ``runs/``
+    (models and reports) and ``metrics.json``. What an earlier demo left there is written again.
 
     Raises:
         InputError: ``out`` holds other things than a demo.

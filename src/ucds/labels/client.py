@@ -216,11 +216,9 @@ class LabelClient:
 
 
 def _within(deadline: float, work: Callable[[], _Reply]) -> _Reply:
-    """Return the result of a request, but wait for it no longer than to a moment of the monotonic clock.
-
-    The limits of the HTTP library hold for each byte: an answer that drips could go on for days. Such a
-    request is left to its own thread, which ends with the connection.
-    """
+    """Return the result of a request, but wait for it no longer than to a moment of the monotonic clock."""
+    # The limits of the HTTP library hold for each byte: an answer that drips could go on for days. Such a
+    # request is left to its own thread, which ends with the connection.
     outcome: Future[_Reply] = Future()
 
     def run() -> None:

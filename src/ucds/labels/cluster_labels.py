@@ -65,12 +65,9 @@ class ClusterLabels:
         labels = np.asarray(self.labels)
         if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.integer):
             raise InputError(f"labels must be a list of integers, not {labels.dtype} of shape {labels.shape}")
-        if len(labels) != len(self.ids):
-            raise InputError(f"there are {len(self.ids)} sample ids but {len(labels)} labels")
-        if self.contents is not None and len(self.contents) != len(self.ids):
-            raise InputError(
-                f"there are {len(self.ids)} sample ids but {len(self.contents)} marks of contents"
-            )
+        for held, what in ((labels, "labels"), (self.contents, "marks of contents")):
+            if held is not None and len(held) != len(self.ids):
+                raise InputError(f"there are {len(self.ids)} sample ids but {len(held)} {what}")
         if not len(labels):
             raise InputError("there are no labels")
         object.__setattr__(self, "ids", texts_of(self.ids))
@@ -239,10 +236,8 @@ def _digest_of(fields: dict[str, Any]) -> str:
 
 
 def _to_json(fields: dict[str, Any], line: str, *, ascii_only: bool) -> Iterator[bytes]:
-    """Yield fields as JSON, each entry of a list in a line of its own; ``indent`` would be ten times slower.
-
-    Lines that end with nothing make the canonical form.
-    """
+    """Yield fields as JSON, each entry of a list in a line of its own; without ``line`` in canonical form."""
+    # The option ``indent`` of the library would be ten times slower.
     between, colon = f",{line}", ": " if line else ":"
     write = partial(json.dumps, ensure_ascii=ascii_only, separators=(between, colon))
     before = "{" + line

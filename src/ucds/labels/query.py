@@ -41,19 +41,12 @@ def query_labels(
     progress: Progress = lambda done, total: None,
     say: Callable[[str], object] = lambda sentence: None,
 ) -> ClusterLabels:
-    """Ask for the label of every sample, or of some, and write them to a label file.
+    """Ask for the label of every sample, or of those to ``choose``, and write them to the label file ``out``.
 
     Every answer is written, with its receipt, to a journal beside ``out`` as it arrives, so that the same
     call after a crash continues the query. Equal contents are asked about once. Samples that cannot be used
-    get no label.
-
-    Args:
-        client: client of the service.
-        questions: samples.
-        out: label file to write.
-        choose: choice of the samples to ask about; all if ``None``.
-        progress: called as ``progress(done, total)`` with numbers of samples.
-        say: called with sentences about the budget and the calibration of the key.
+    get no label. Numbers of samples are told to ``progress``, and the budget and the calibration of the key
+    to ``say``.
 
     Raises:
         InputError: ``out`` exists, the service takes other samples, or it can use none of these.
