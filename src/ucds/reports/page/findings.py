@@ -92,18 +92,11 @@ def read_record(run: Path) -> RunRecord:
     )
 
 
-class Asked(NamedTuple):
-    """A question, and places of samples that show each of its groups."""
-
-    question: Question
-    shown: list[list[int]]
-
-
 class Questions(NamedTuple):
     """The first questions of a review, the outlook in words, and the first line of a file of answers."""
 
     outlook: str = ""
-    asked: Sequence[Asked] = ()
+    asked: Sequence[tuple[Question, list[list[int]]]] = ()  # with samples that show each of its groups
     header: Mapping[str, str] = {}
 
 
@@ -215,5 +208,5 @@ def _find_questions(review: Review, ids: Sequence[str], features: FloatArray) ->
         ]
         if all(map(len, groups)):
             shown = [rows.tolist() for rows in choose_beside(directions, groups, EACH_GROUP)]
-            asked.append(Asked(question, shown))
+            asked.append((question, shown))
     return Questions(review.outlook, asked, {"format": FORMAT, "clusters": review.start.digest})

@@ -105,7 +105,7 @@ def _data(findings: Findings, stored: StoredModel, names: Mapping[int, str]) -> 
         "sheets": len(findings.sheets or ()),
         "columns": COLUMNS,
         "header": findings.questions.header,
-        "records": [list(one.question.records.values()) for one in findings.questions.asked],
+        "records": [list(question.records.values()) for question, _ in findings.questions.asked],
         "colours": {"light": COLOURS, "dark": DARK_COLOURS},
     }
 

@@ -22,9 +22,6 @@ from ucds.training.loaded import load
 from ucds.training.options import Compute
 from ucds.training.run_folder import VOTES_FILE
 
-REPORT_FILE = "report.html"
-"""Name of the report in a run folder, if no other is given."""
-
 
 @dataclass(frozen=True)
 class WrittenReport:
@@ -98,7 +95,7 @@ def report(
     version = described.get("versions", {}).get("ucds", "unknown")
     subtitle = f"method {method}, encoder {encoder}, seed {seed}, ucds {version}"
     page = render(findings, record, model.stored, subtitle, summary, warnings, known)
-    path = run / REPORT_FILE if out is None else Path(out)
+    path = run / "report.html" if out is None else Path(out)
     write_text_atomically(path, page)
     return WrittenReport(path, len(data.samples), model.n_clusters, tuple(summary), tuple(warnings))
 
