@@ -7,7 +7,6 @@ that the paper does not give, with the reason for each default.
 from __future__ import annotations
 
 import difflib
-import hashlib
 import json
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -18,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from ucds.choices import METHODS, SPACES, Method, Role, Space, Transfer, Tune, require_choice
 from ucds.errors import InputError
-from ucds.files import read_toml
+from ucds.files import digest_of, read_toml
 
 
 class Settings(BaseModel):
@@ -60,7 +59,7 @@ class Settings(BaseModel):
     def hash(self) -> str:
         """Twelve hexadecimal digits that change with any setting."""
         canonical = json.dumps(self.model_dump(), sort_keys=True)
-        return hashlib.sha256(canonical.encode()).hexdigest()[:12]
+        return digest_of(canonical.encode())[:12]
 
 
 def _only(side: Role, default: Any, **constraints: Any) -> Any:
@@ -257,14 +256,12 @@ def make_settings(
         if value is not None and not fixed:
             _add(values, name, value)
     settings = kind.from_mapping({**(shared or {}), **values})
-    for name in values:
-        if side_of(type(settings), name) not in (None, side):
-            raise InputError(f"bad settings: '{name}' is a setting of the other side, not of the {side}")
     unused = _unused(settings, side)
     for name in values:
+        if side_of(kind, name) not in (None, side):
+            raise InputError(f"bad settings: '{name}' is a setting of the other side, not of the {side}")
         if name in unused:
             raise InputError(f"bad settings: '{name}' has no effect where {unused[name]}: leave it out")
-    assert isinstance(settings, MethodSettings)
     return settings
 
 

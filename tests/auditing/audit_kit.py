@@ -24,7 +24,7 @@ def draw(count: int, seed: int) -> np.ndarray:
 class HalfSpace:
     """Labels a vector, or an image, by whether the mean of its entries is above a threshold, and keeps it."""
 
-    name, n_clusters = "half space", 2
+    name, n_clusters, privacy, proportions = "half space", 2, None, None
 
     def __init__(self, threshold: float) -> None:
         self.threshold, self.asked = threshold, list[torch.Tensor]()

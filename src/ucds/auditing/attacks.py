@@ -26,7 +26,6 @@ from torch.nn.functional import avg_pool2d, pad
 from ucds.auditing.subject import Labels, Subject
 from ucds.data.samples import Samples
 from ucds.math.arrays import FloatArray
-from ucds.math.attack_scores import AttackSuccess, attack_success
 from ucds.math.consensus import match
 from ucds.math.spaces import unit_rows
 
@@ -186,11 +185,6 @@ def bag_scores(scores: Scores, domain: NDArray[np.int64], rng: np.random.Generat
         chosen = rng.permutation(np.flatnonzero(domain == d))
         bags += [scores[chosen[i : i + BAG]].mean() for i in range(0, len(chosen) - BAG + 1, BAG)]
     return np.array(bags)
-
-
-def domain_success(members: Scores, others: Scores) -> AttackSuccess | None:
-    """Measure how well bags of a source domain are told from bags of others; ``None`` with fewer than 2."""
-    return attack_success(members, others) if min(len(members), len(others)) > 1 else None
 
 
 @dataclass(frozen=True)

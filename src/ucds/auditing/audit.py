@@ -12,20 +12,17 @@ from numpy.typing import NDArray
 
 from ucds.auditing.attacks import (
     BAG,
-    Progress,
     Scores,
-    Variant,
     agreement_scores,
     bag_scores,
     boundary_distances,
-    domain_success,
     image_variants,
     price_curve,
     shadow_scores,
     vector_variants,
 )
 from ucds.auditing.report import Attack, Findings, Prevalence, render
-from ucds.auditing.subject import Labels, Opened, open_model, open_service
+from ucds.auditing.subject import Labels, Opened, open_subject
 from ucds.data.sources import Source
 from ucds.errors import InputError
 from ucds.files import require_writable, write_text_atomically
@@ -99,19 +96,15 @@ def audit(
     require_writable(out)
     if out.suffix == ".json":
         raise InputError(f"{out} is the name of the figures, which are written beside the page: write .html")
-    if (run is None) == (client is None):
+    attacked = client if run is None else Path(run)
+    if attacked is None or None not in (run, client):
         raise InputError("an audit attacks either a run or a service: give one of them")
     runtime = Runtime(compute, seed=seed)
-    how = ((members, others), encoder, effort.samples, runtime)
-    if client is not None:
-        opened = open_service(client, *how)
-    else:
-        assert run is not None
-        opened = open_model(Path(run), *how)
-    if min(len(opened.members), len(opened.others)) < FEWEST:
+    opened = open_subject(attacked, (members, others), encoder, effort.samples, runtime)
+    counts = [len(samples) for samples in opened.samples]
+    if min(counts) < FEWEST:
         raise InputError(
-            f"an audit needs {FEWEST} members and {FEWEST} others, not {len(opened.members)} and "
-            f"{len(opened.others)}"
+            f"an audit needs {FEWEST} members and {FEWEST} others, not {counts[0]} and {counts[1]}"
         )
     found = _Audit(opened, effort, seed, compute.reporter).findings()
     settings = {"seed": seed, **asdict(effort)}
@@ -126,7 +119,7 @@ class _Audit:
 
     def __init__(self, opened: Opened, effort: Effort, seed: int, reporter: Reporter) -> None:
         self._opened, self._effort, self._seed, self._reporter = opened, effort, seed, reporter
-        self._subject, self._both = opened.subject, (opened.members, opened.others)
+        self._subject, self._both = opened.subject, opened.samples
         self._labels: list[Labels] = [
             np.concatenate([self._subject.ask(rows.read(part)) for part in _parts(np.arange(len(rows)))])
             for rows in self._both
@@ -134,44 +127,36 @@ class _Audit:
 
     def findings(self) -> Findings:
         """Run all attacks."""
-        opened = self._opened
         agreement, agreeing = self._agreement()
         boundary = self._boundary()
         shadow, shadowing = self._shadow()
         return Findings(
             model=self._subject.name,
             n_clusters=self._subject.n_clusters,
-            privacy=opened.privacy,
-            members=len(opened.members),
-            others=len(opened.others),
+            privacy=self._subject.privacy,
+            members=len(self._both[0]),
+            others=len(self._both[1]),
             queries=self._subject.queries,
             membership=(agreement, boundary, shadow),
             domains=self._domains(agreeing, shadowing),
             stability=self._stability(agreeing),
             prevalence=self._prevalence(),
-            prices=price_curve(opened.features[1], self._labels[1], self._rng("price")),
+            prices=price_curve(self._opened.features[1], self._labels[1], self._rng("price")),
         )
 
     def _rng(self, purpose: str) -> np.random.Generator:
         return numpy_generator(self._seed, "audit", purpose)
 
-    def _progress(self, what: str) -> Progress:
-        return told_to(self._reporter, what)
-
     def _agreement(self) -> tuple[Attack, list[Scores]]:
-        chosen = self._variants()
-        scores = []
+        count, scores = self._effort.variants, []
+        images = self._opened.images
+        chosen = image_variants(count) if images else vector_variants(count, self._opened.spread)
         for samples, labels, what in zip(self._both, self._labels, ("members", "others"), strict=True):
-            progress = self._progress(f"changed copies of {what}")
+            progress = told_to(self._reporter, f"changed copies of {what}")
             generator = torch_generator(self._seed, "audit", what)
             scores.append(agreement_scores(self._subject, samples, labels, chosen, generator, progress))
         what = "The share of changed copies of a sample that keep its label."
         return Attack("agreement", what, 1 + len(chosen), attack_success(*scores)), scores
-
-    def _variants(self) -> list[Variant]:
-        if self._opened.images:
-            return image_variants(self._effort.variants)
-        return vector_variants(self._effort.variants, self._opened.spread)
 
     def _boundary(self) -> Attack:
         images, effort = self._opened.images, self._effort
@@ -182,19 +167,16 @@ class _Audit:
         for samples, labels, what in zip(self._both, self._labels, ("members", "others"), strict=True):
             # The samples are in the order of their domains: the first ones would be those of one domain.
             chosen = np.sort(self._rng(f"boundary of {what}").permutation(len(samples))[:most])
-            progress, generator = self._progress(f"boundary of {what}"), torch_generator(self._seed, what)
+            progress = told_to(self._reporter, f"boundary of {what}")
+            generator = torch_generator(self._seed, what)
             parts, asked = list[Scores](), asked + len(chosen)
             for number, index in enumerate(_parts(chosen, size)):
                 progress(number * size, len(chosen))
-                found = boundary_distances(
-                    self._subject,
-                    samples.read(index),
-                    labels[index],
-                    generator,
-                    smallest=smallest,
-                    steps=steps,
+                rows = samples.read(index)
+                distances = boundary_distances(
+                    self._subject, rows, labels[index], generator, smallest=smallest, steps=steps
                 )
-                parts.append(found)
+                parts.append(distances)
             progress(len(chosen), len(chosen))
             scores.append(np.concatenate(parts))
         queries = 1 + (self._subject.queries - before) / asked
@@ -225,7 +207,8 @@ class _Audit:
         what = f"Both scores that need no boundary, averaged over {BAG} samples of one domain."
         missing = f"each side needs at least two domains' worth of {BAG} samples"
         queries = BAG * (1.0 + self._effort.variants)
-        return Attack("domain", what, queries, domain_success(bags[0], bags[1]), missing)
+        success = attack_success(*bags) if min(map(len, bags)) > 1 else None
+        return Attack("domain", what, queries, success, missing)
 
     def _stability(self, agreeing: list[Scores]) -> dict[str, float]:
         shares = {}
@@ -236,18 +219,13 @@ class _Audit:
         return shares
 
     def _prevalence(self) -> Prevalence | None:
-        truth = self._opened.proportions
+        """Compute half the sum of absolute differences between assumed and true shares of the clusters."""
+        truth, labels = self._subject.proportions, self._labels[1]
         if truth is None:
             return None
-        equal = np.abs(truth - 1 / len(truth)).sum() / 2
-        return Prevalence(_share_misplaced(self._labels[1], truth), float(equal))
+        own, equal = np.bincount(labels, minlength=len(truth)) / len(labels), 1 / len(truth)
+        return Prevalence(*(float(np.abs(assumed - truth).sum() / 2) for assumed in (own, equal)))
 
 
 def _parts(index: NDArray[np.int64], size: int = 64) -> list[NDArray[np.int64]]:
     return [index[start : start + size] for start in range(0, len(index), size)]
-
-
-def _share_misplaced(labels: Labels, truth: NDArray[np.float64]) -> float:
-    """Compute half the sum of absolute differences between the shares of labels and the true ones."""
-    shares = np.bincount(labels, minlength=len(truth)) / len(labels)
-    return float(np.abs(shares - truth).sum() / 2)

@@ -58,15 +58,10 @@ class Attack:
 
 @dataclass(frozen=True)
 class Prevalence:
-    """What a client learns of the sizes of the source's clusters.
+    """What a client learns of the sizes of the source's clusters."""
 
-    Attributes:
-        misplaced: share of the source that the client's own shares put into wrong clusters.
-        without_labels: the same for a client that takes all clusters to be equal.
-    """
-
-    misplaced: float
-    without_labels: float
+    misplaced: float  # share of the source that the client's own shares put into wrong clusters
+    without_labels: float  # the same for a client that takes all clusters to be equal
 
 
 @dataclass(frozen=True)

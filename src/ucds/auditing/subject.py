@@ -6,7 +6,6 @@ Model and service give one integer for each sample.
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -39,17 +38,13 @@ _BATCH = 64
 
 
 class Subject(Protocol):
-    """Answers questions with labels.
+    """Answers questions with labels."""
 
-    Attributes:
-        name: name of the model.
-        n_clusters: number of clusters, K.
-        queries: number of samples that were asked about so far.
-    """
-
-    name: str
-    n_clusters: int
-    queries: int
+    name: str  # of the model
+    n_clusters: int  # K
+    privacy: PrivacyClaim | None  # guarantee that the model carries
+    proportions: NDArray[np.float64] | None  # (K,) of the source's clusters, where they are known
+    queries: int  # number of samples that were asked about so far
 
     def ask(self, rows: Tensor) -> Labels:
         """Label ``(b, 3, S, S)`` uint8 images or ``(b, d)`` float32 vectors: ``(b,)``."""
@@ -60,6 +55,8 @@ class ModelSubject:
 
     def __init__(self, stored: StoredModel, runtime: Runtime) -> None:
         self.name, self.n_clusters, self.queries = stored.card.name, stored.card.n_clusters, 0
+        self.privacy = stored.card.privacy
+        self.proportions: NDArray[np.float64] | None = stored.proportions.double().mean(0).numpy()
         self._model, self._device = stored.model.to(runtime.device).eval(), runtime.device
         self._view = view_for(stored.card.backbone)
 
@@ -75,15 +72,12 @@ class ModelSubject:
 
 
 class ServiceSubject:
-    """A label service; every changed copy of a sample counts against the key's budget.
-
-    Args:
-        client: client of the service.
-        info: answer of the service about its model and limits.
-    """
+    """A label service; every changed copy of a sample counts against the key's budget."""
 
     def __init__(self, client: LabelClient, info: ServiceInfo) -> None:
         self.name, self.n_clusters, self.queries = info.model, info.n_clusters, 0
+        self.privacy = None if info.privacy is None else PrivacyClaim.parse(info.privacy)
+        self.proportions: NDArray[np.float64] | None = None
         self._client, self._batch = client, min(_BATCH, info.max_batch)
         self._most_bytes = info.max_request_bytes
 
@@ -117,32 +111,25 @@ class ServiceSubject:
 
 
 def _body(rows: Tensor) -> Body:
+    """Write a request for vectors, or for images as files without loss."""
     if rows.ndim == 2:
         return body_of_rows(rows.numpy())
-    return body_of_images(_pictures(rows))
-
-
-def _pictures(rows: Tensor) -> Sequence[bytes]:
-    """Write images as files without loss."""
     files = []
     for row in rows:
         file = io.BytesIO()
         Image.fromarray(row.permute(1, 2, 0).contiguous().numpy()).save(file, "PNG", compress_level=1)
         files.append(file.getvalue())
-    return files
+    return body_of_images(files)
 
 
 @dataclass(frozen=True)
 class Opened:
-    """What the attacks work on."""
+    """What the attacks work on: members and others, in this order."""
 
     subject: Subject
-    members: Samples
-    others: Samples
+    samples: tuple[Samples, Samples]
     images: bool
-    features: tuple[FloatArray, FloatArray]  # of members and others, under the attacker's encoder
-    privacy: PrivacyClaim | None = None
-    proportions: NDArray[np.float64] | None = None  # of the source's clusters, where they are known
+    features: tuple[FloatArray, FloatArray]  # under the attacker's encoder
 
     @property
     def spread(self) -> float:
@@ -150,51 +137,40 @@ class Opened:
         return float(self.features[1].std(0).mean())
 
 
-def open_model(
-    run: Path,
+def open_subject(
+    attacked: Path | LabelClient,
     both: tuple[Source, Source],
     encoder: EncoderOptions | None,
     most: int,
     runtime: Runtime,
 ) -> Opened:
-    """Open a model in this process, and ``most`` of each side; its own encoder attacks if none is given."""
-    stored = load_model(run, role="source")
-    card = stored.card
-    attacker = stored.backbone
-    if encoder is not None and card.backbone.input_size is not None:
-        attacker = encoder.build(runtime.compute.cache)
-    seen = _open_both(both, Backbone(attacker.module, card.backbone, ""), most, runtime)
-    return Opened(
-        ModelSubject(stored, runtime),
-        seen[0].samples,
-        seen[1].samples,
-        card.backbone.input_size is not None,
-        _features(seen, attacker, runtime),
-        card.privacy,
-        stored.proportions.double().mean(0).numpy(),
-    )
+    """Open a model in this process or a service, and ``most`` of each side.
 
-
-def open_service(
-    client: LabelClient,
-    both: tuple[Source, Source],
-    encoder: EncoderOptions | None,
-    most: int,
-    runtime: Runtime,
-) -> Opened:
-    """Open a label service, and ``most`` of each side; one of images needs the attacker's encoder."""
-    info = client.info()
-    if info.accepts == "embeddings":
-        assert info.width is not None
-        attacker = identity_backbone(info.width)
-    elif encoder is None:
-        raise InputError("a service of images needs the attacker's encoder: give --backbone and --weights")
+    If no encoder of the attacker is given, that of the model attacks it; a service of images needs one.
+    """
+    subject: Subject
+    if isinstance(attacked, Path):
+        stored = load_model(attacked, role="source")
+        images, attacker = stored.card.backbone.input_size is not None, stored.backbone
+        if encoder is not None and images:
+            attacker = encoder.build(runtime.compute.cache)
+        reader = Backbone(attacker.module, stored.card.backbone, "")
+        subject = ModelSubject(stored, runtime)
     else:
-        attacker = encoder.build(runtime.compute.cache)
-    seen = _open_both(both, attacker, most, runtime)
-    features, images = _features(seen, attacker, runtime), info.accepts == "images"
-    claim = None if info.privacy is None else PrivacyClaim.parse(info.privacy)
-    return Opened(ServiceSubject(client, info), seen[0].samples, seen[1].samples, images, features, claim)
+        info = attacked.info()
+        images = info.accepts == "images"
+        if not images:
+            assert info.width is not None
+            attacker = identity_backbone(info.width)
+        elif encoder is None:
+            raise InputError(
+                "a service of images needs the attacker's encoder: give --backbone and --weights"
+            )
+        else:
+            attacker = encoder.build(runtime.compute.cache)
+        reader, subject = attacker, ServiceSubject(attacked, info)
+    seen = _open_both(both, reader, most, runtime)
+    return Opened(subject, (seen[0].samples, seen[1].samples), images, _features(seen, attacker, runtime))
 
 
 def _open_both(

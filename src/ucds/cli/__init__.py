@@ -9,7 +9,6 @@ import tempfile
 import time
 import traceback
 import warnings
-from functools import cache
 from importlib.metadata import version
 from typing import Any, NoReturn
 
@@ -22,6 +21,7 @@ from ucds.training.processes import is_first_process, started_by_torchrun
 from ucds.training.progress import end_bar
 
 _show_library_warning = warnings.showwarning
+_command_line: Any = typer.main.get_command(app)
 _UsageError: Any = typer.BadParameter.__mro__[1]  # Typer gives its parent, of all wrong usage, no name
 
 _LONGEST_PARTING = 15.0
@@ -52,17 +52,11 @@ def _outlive(first: int) -> None:
         time.sleep(0.05)
 
 
-@cache
-def _command_line() -> Any:
-    """Return the command with all its commands and options; a process that runs several makes it once."""
-    return typer.main.get_command(app)
-
-
 def _run() -> NoReturn:
     warnings.showwarning = _show_warning
     try:
         try:
-            status = _command_line()(sys.argv[1:] or ["--help"], prog_name="ucds", standalone_mode=False)
+            status = _command_line(sys.argv[1:] or ["--help"], prog_name="ucds", standalone_mode=False)
         finally:
             end_bar()
     except _UsageError as error:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from ucds.cli import options
 from ucds.cli.options import app
@@ -27,20 +27,16 @@ app.add_typer(ledger, name="ledger", rich_help_panel=options.PROVIDER)
 
 LedgerOption = Annotated[
     str,
-    typer.Option(
+    Option(
         "--ledger",
         envvar="UCDS_LEDGER",
         help="Run folder that is served, a SQLite file, or postgresql://USER@HOST/NAME.",
     ),
 ]
-NameArgument = Annotated[str, typer.Argument(help="Name of the key's owner.")]
+NameArgument = Annotated[str, Argument(help="Name of the key's owner.")]
 FromOption = Annotated[
     list[str] | None,
-    typer.Option("--from", help="Network that may use the key; may be repeated; or any.", show_default="any"),
-]
-CheckpointsOption = Annotated[
-    list[Path] | None,
-    typer.Option(help="Checkpoints that the service wrote; may be repeated.", show_default="none"),
+    Option("--from", help="Network that may use the key; may be repeated; or any.", show_default="any"),
 ]
 _END = "End of the key: 90d, 12h, 30m, a date or time, or never."
 _RATE = "Samples a second, or none."
@@ -49,10 +45,10 @@ _RATE = "Samples a second, or none."
 @keys.command("add")
 def add_key(
     name: NameArgument,
-    budget: Annotated[int, typer.Option(min=0, help="Distinct samples that may be labelled.")],
+    budget: Annotated[int, Option(min=0, help="Distinct samples that may be labelled.")],
     ledger: LedgerOption,
-    rate: Annotated[str, typer.Option(help=_RATE)] = "none",
-    expires: Annotated[str, typer.Option(help=_END)] = "never",
+    rate: Annotated[str, Option(help=_RATE)] = "none",
+    expires: Annotated[str, Option(help=_END)] = "never",
     networks: FromOption = None,
 ) -> None:
     """Make a key. It is printed once; the ledger keeps only its hash."""
@@ -71,12 +67,12 @@ def add_key(
 def set_key(
     name: NameArgument,
     ledger: LedgerOption,
-    budget: Annotated[int | None, typer.Option(min=0, help="Distinct samples in all.")] = None,
-    rate: Annotated[str | None, typer.Option(help=_RATE, show_default="as it is")] = None,
-    expires: Annotated[str | None, typer.Option(help=_END, show_default="as it is")] = None,
+    budget: Annotated[int | None, Option(min=0, help="Distinct samples in all.")] = None,
+    rate: Annotated[str | None, Option(help=_RATE, show_default="as it is")] = None,
+    expires: Annotated[str | None, Option(help=_END, show_default="as it is")] = None,
     networks: FromOption = None,
     new_secret: Annotated[
-        bool, typer.Option("--new-secret", help="Print a new key; the old one ends in a day.")
+        bool, Option("--new-secret", help="Print a new key; the old one ends in a day.")
     ] = False,
 ) -> None:
     """Change a key from the next request on; what it used stays used."""
@@ -133,21 +129,24 @@ def list_keys(ledger: LedgerOption, output: options.Output) -> None:
         last_use = (key.last_used or "-")[:16]
         secrets = " ".join(tails[key.number]) or "-"
         rows.append([key.name, secrets, *counts, rate, last_use, _state(key, now)])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    cells = [f"{{:{side}{width}}}" for side, width in zip("<<>>>><<", widths, strict=True)]
     for row in rows:
-        print(_lay_out(row, rows))
+        print("  ".join(cells).format(*row).rstrip())
 
 
 @ledger.command("verify")
 def verify_ledger(
     ledger: LedgerOption,
     receipts: Annotated[
-        list[Path] | None,
-        typer.Option(help="Receipts that a client kept; may be repeated.", show_default="none"),
+        list[Path] | None, Option(help="Receipts that a client kept; may be repeated.", show_default="none")
     ] = None,
-    checkpoints: CheckpointsOption = None,
-    archives: Annotated[
+    checkpoints: Annotated[
         list[Path] | None,
-        typer.Option("--archive", help="Archived entries, oldest first; may be repeated."),
+        Option(help="Checkpoints that the service wrote; may be repeated.", show_default="none"),
+    ] = None,
+    archives: Annotated[
+        list[Path] | None, Option("--archive", help="Archived entries, oldest first; may be repeated.")
     ] = None,
 ) -> None:
     """Check every entry by the rules and all answers by the log; exit status 2 if something is wrong.
@@ -179,22 +178,20 @@ def verify_ledger(
 def accept_loss(
     ledger: LedgerOption,
     checkpoints: Annotated[
-        Path | None, typer.Option(help="File that names lost entries.", show_default="none are lost")
+        Path | None, Option(help="File that names lost entries.", show_default="none are lost")
     ] = None,
     signing_key: Annotated[
-        Path | None,
-        typer.Option(help="PEM file of a new key, in place of a lost one.", show_default="as it is"),
+        Path | None, Option(help="PEM file of a new key, in place of a lost one.", show_default="as it is")
     ] = None,
 ) -> None:
     """Go on with a restored backup, or with another signing key. The decision is an entry of the log.
 
     Labels that were given after the backup are not charged to their keys any more.
     """
-    options.start()
-    from ucds.serving.checkpoints import accept_loss
-    from ucds.serving.signing import Signer
-
     with _open_ledger(ledger) as book:
+        from ucds.serving.checkpoints import accept_loss
+        from ucds.serving.signing import Signer
+
         signer = None if signing_key is None else Signer.open(signing_key).public
         lost = accept_loss(book, checkpoints, signer)
     options.say(f"accepted: {lost:,} checkpoints name lost entries; start the service again")
@@ -203,7 +200,7 @@ def accept_loss(
 @ledger.command("archive")
 def archive_entries(
     ledger: LedgerOption,
-    out: Annotated[Path, typer.Option(help="File to write; `ucds ledger verify --archive` reads it.")],
+    out: Annotated[Path, Option(help="File to write; `ucds ledger verify --archive` reads it.")],
 ) -> None:
     """Move all entries before the last snapshot into a file. Answers stay, and stay free when asked again."""
     with _open_ledger(ledger) as book:
@@ -221,16 +218,6 @@ def forget_answers(name: NameArgument, ledger: LedgerOption) -> None:
     options.say(f"{count:,} answers of {name!r} are deleted")
 
 
-def _lay_out(row: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Put the cells of a row under each other with those of all rows; counts and rates end at one column."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    cells = [
-        f"{cell:{'>' if 2 <= number <= 5 else '<'}{width}}"
-        for number, (cell, width) in enumerate(zip(row, widths, strict=True))
-    ]
-    return "  ".join(cells).rstrip()
-
-
 def _state(key: Key, now: str) -> str:
     if key.revoked is not None:
         return f"{'forgotten, ' if key.forgotten else ''}revoked {key.revoked[:19]}"
@@ -239,14 +226,10 @@ def _state(key: Key, now: str) -> str:
     return f"{'ended' if key.end(now) else 'active until'} {key.terms.expires[:19]}"
 
 
-@contextmanager
-def _open_ledger(place: str, *, create: bool = False) -> Iterator[Ledger]:
+def _open_ledger(place: str, *, create: bool = False) -> closing[Ledger]:
     options.start()
     from ucds.serving.ledger import Ledger
 
     book = Ledger(place, create=create)
     end_bar()
-    try:
-        yield book
-    finally:
-        book.close()
+    return closing(book)

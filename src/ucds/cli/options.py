@@ -16,16 +16,17 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 import typer.core
+from typer import Argument, Option
 
 from ucds.choices import Accelerator, Method, Precision, Role, Tune
 from ucds.errors import printable
+from ucds.training.options import Compute, EncoderOptions, RunOptions
 from ucds.training.processes import is_first_on_machine, is_first_process
 from ucds.training.progress import STARTING, Quiet, Reporter, end_bar, terminal_reporter
 
 if TYPE_CHECKING:
     from ucds.config import MethodSettings
     from ucds.labels.cluster_labels import ClusterLabels
-    from ucds.training.options import Compute, EncoderOptions, RunOptions
     from ucds.training.run import TrainedRun
 
 PROVIDER, CLIENT, RESEARCHER = "Provider", "Client", "Researcher"
@@ -34,17 +35,16 @@ ENCODER, METHOD, COMPUTING = "Encoder", "Method", "Computing"
 """Panels of the options of one command, the rare ones last."""
 _QUIET, _JSON = "--quiet", "--json"
 
-RunArgument = Annotated[Path, typer.Argument(help="Folder of a finished run.")]
+RunArgument = Annotated[Path, Argument(help="Folder of a finished run.")]
 ImagesArgument = Annotated[
-    str,
-    typer.Argument(help="Folder, list or table of images, features, or embeddings; see docs/inputs.md."),
+    str, Argument(help="Folder, list or table of images, features, or embeddings; see docs/inputs.md.")
 ]
-RunFolderOption = Annotated[Path, typer.Option(help="Run folder to make.")]
-LabelFileOption = Annotated[Path, typer.Option(help="Label file to write.")]
+RunFolderOption = Annotated[Path, Option(help="Run folder to make.")]
+LabelFileOption = Annotated[Path, Option(help="Label file to write.")]
 CLUSTERS_HELP = "Number of clusters, K; 'auto' or a range such as 3..40 to have it chosen."
-SeedOption = Annotated[int, typer.Option(min=0, help="Seed of every random choice.")]
+SeedOption = Annotated[int, Option(min=0, help="Seed of every random choice.")]
 PrecisionOption = Annotated[
-    Precision, typer.Option(help="Precision of forward passes; the transport has double precision.")
+    Precision, Option(help="Precision of forward passes; the transport has double precision.")
 ]
 
 
@@ -80,14 +80,10 @@ def _print_version(asked: bool) -> None:
 @app.callback()
 def _of_every_command(
     context: typer.Context,
-    quiet: Annotated[
-        bool, typer.Option(_QUIET, help="Print nothing but results, warnings and errors.")
-    ] = False,
-    as_json: Annotated[
-        bool, typer.Option(_JSON, help="Print the result as JSON, if the command has one.")
-    ] = False,
+    quiet: Annotated[bool, Option(_QUIET, help="Print nothing but results, warnings and errors.")] = False,
+    as_json: Annotated[bool, Option(_JSON, help="Print the result as JSON, if the command has one.")] = False,
     show: Annotated[
-        bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_print_version)
+        bool, Option("--version", help="Print the version.", is_eager=True, callback=_print_version)
     ] = False,
 ) -> None:
     """Unsupervised clustering under domain shift, with source privacy.
@@ -104,25 +100,21 @@ class EncoderGroup:
     PANEL = ENCODER
     backbone: Annotated[
         str | None,
-        typer.Option(
-            help="Encoder of images by its timm name, or torchvision/NAME.", show_default="resnet18"
-        ),
+        Option(help="Encoder of images by its timm name, or torchvision/NAME.", show_default="resnet18"),
     ] = None
     weights: Annotated[
         str,
-        typer.Option(
+        Option(
             help="File of the encoder's weights; 'default' for published ones; 'none' for a random start."
         ),
     ] = "default"
     image_size: Annotated[
         int | None,
-        typer.Option(min=16, help="Side of the square crop in pixels.", show_default="the encoder's own"),
+        Option(min=16, help="Side of the square crop in pixels.", show_default="the encoder's own"),
     ] = None
 
     def encoder(self) -> EncoderOptions:
         """Return the encoder as training takes it."""
-        from ucds.training.options import EncoderOptions
-
         return EncoderOptions(self.backbone, self.weights, self.image_size)
 
 
@@ -132,22 +124,19 @@ class MethodGroup:
 
     PANEL = METHOD
     method: Annotated[
-        Method,
-        typer.Option(help="'consensus': a vote of many clusterings, in seconds. 'pcd': that of the paper."),
+        Method, Option(help="'consensus': a vote of many clusterings, in seconds. 'pcd': that of the paper.")
     ] = "consensus"
     tune: Annotated[
         Tune | None,
-        typer.Option(
+        Option(
             help="'full' trains everything, 'head' only the new layers on cached features.",
             show_default="head; full with pcd",
         ),
     ] = None
-    config: Annotated[Path | None, typer.Option(help="TOML file of settings.", show_default=False)] = None
+    config: Annotated[Path | None, Option(help="TOML file of settings.")] = None
     settings: Annotated[
         list[str] | None,
-        typer.Option(
-            "--set", help="One setting, NAME=VALUE; may be repeated. See `ucds settings`.", show_default=False
-        ),
+        Option("--set", help="One setting, NAME=VALUE; may be repeated. See `ucds settings`."),
     ] = None
     seed: SeedOption = 0
 
@@ -163,12 +152,10 @@ class WorkGroup:
     """Options of every command that computes on samples."""
 
     PANEL = COMPUTING
-    accelerator: Annotated[Accelerator, typer.Option(help="Device to compute on.")] = "auto"
+    accelerator: Annotated[Accelerator, Option(help="Device to compute on.")] = "auto"
 
     def compute(self, reporter: Reporter) -> Compute:
         """Return how to compute as every function takes it."""
-        from ucds.training.options import Compute
-
         return Compute(self.accelerator, reporter=reporter)
 
 
@@ -178,17 +165,13 @@ class TrainingGroup(WorkGroup):
 
     devices: Annotated[
         int,
-        typer.Option(
-            min=1, help="Processes, one a device; they share every batch. With torchrun, leave it out."
-        ),
+        Option(min=1, help="Processes, one a device; they share every batch. With torchrun, leave it out."),
     ] = 1
     precision: PrecisionOption = "32-true"
-    resume: Annotated[bool, typer.Option("--resume", help="Take up the unfinished run in --out.")] = False
+    resume: Annotated[bool, Option("--resume", help="Take up the unfinished run in --out.")] = False
 
     def run_options(self, seed: int) -> RunOptions:
         """Return the options of the run as training takes them."""
-        from ucds.training.options import RunOptions
-
         return RunOptions(seed, self.resume, self.devices)
 
     def compute(self, reporter: Reporter) -> Compute:
@@ -204,10 +187,7 @@ class Output:
     as_json: bool
 
     def start(self) -> Reporter:
-        """Show on a terminal that a command has started, and make the receiver of its progress messages.
-
-        A command calls this before it loads libraries, which may take seconds.
-        """
+        """Make the receiver of progress messages, see :func:`start`."""
         return Quiet() if self.quiet else start()
 
     def present(self, sentence: str, result: Any) -> None:
@@ -240,8 +220,8 @@ def command(
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Return a decorator that makes a function a command, in a panel of the help.
 
-    Each field of a group, a dataclass, becomes an option of the group's panel. A parameter of class
-    :class:`Output` gets what the options of every command say.
+    Each field of a group, a dataclass, becomes an option of the group's panel. The parameter ``output`` gets
+    what the options of every command say.
     """
     return lambda function: of.command(name, rich_help_panel=panel)(_expand(function))
 
@@ -253,9 +233,7 @@ def _expand(command: Callable[..., None]) -> Callable[..., None]:
         name: entry.annotation for name, entry in given.items() if is_dataclass(entry.annotation)
     }
     shown = [entry.replace(kind=entry.KEYWORD_ONLY) for name, entry in given.items() if name not in groups]
-    outputs = [name for name, group in groups.items() if group is Output]
-    for name in outputs:
-        del groups[name]
+    groups.pop("output", None)
     for group in groups.values():
         hints = get_type_hints(group, include_extras=True)
         for field in fields(group):
@@ -269,7 +247,9 @@ def _expand(command: Callable[..., None]) -> Callable[..., None]:
     def run(context: typer.Context, **values: Any) -> None:
         for name, group in groups.items():
             values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
-        command(**values, **dict.fromkeys(outputs, context.find_root().obj))
+        if "output" in given:
+            values["output"] = context.find_root().obj
+        command(**values)
 
     run.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
     return run
@@ -300,9 +280,3 @@ def say(message: str, *, on_each_machine: bool = False) -> None:
     """
     if is_first_on_machine() if on_each_machine else is_first_process():
         print(printable(message), file=sys.stderr, flush=True)
-
-
-def say_warning(message: str) -> None:
-    """Print a message only if it is a warning."""
-    if message.startswith("warning:"):
-        say(message)

@@ -7,26 +7,24 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from ucds.choices import Method
 from ucds.cli import options
 from ucds.training.run_folder import require_model
 
-ConfigArgument = Annotated[Path, typer.Argument(help="TOML file of a published table, see configs/.")]
-ResultsOption = Annotated[Path, typer.Option(help="Folder of records and tables.")]
+ConfigArgument = Annotated[Path, Argument(help="TOML file of a published table, see configs/.")]
+ResultsOption = Annotated[Path, Option(help="Folder of records and tables.")]
 
 
 @options.command("evaluate", options.RESEARCHER)
 def evaluate_command(
     run: options.RunArgument,
-    data: Annotated[
-        Path, typer.Argument(help="Samples in class folders: one folder a domain for a source run.")
-    ],
+    data: Annotated[Path, Argument(help="Samples in class folders: one folder a domain for a source run.")],
     work: options.WorkGroup,
     output: options.Output,
     out: Annotated[
-        Path | None, typer.Option(help="JSON file to write.", show_default="RUN/evaluation.json")
+        Path | None, Option(help="JSON file to write.", show_default="RUN/evaluation.json")
     ] = None,
 ) -> None:
     """Score a model against class folders, which training never reads."""
@@ -41,7 +39,7 @@ def evaluate_command(
 @options.command("demo", options.RESEARCHER)
 def demo_command(
     output: options.Output,
-    out: Annotated[Path, typer.Option(help="Folder for models, reports and figures.")] = Path("demo-out"),
+    out: Annotated[Path, Option(help="Folder for models, reports and figures.")] = Path("demo-out"),
     seed: options.SeedOption = 0,
 ) -> None:
     """See the whole story in two minutes: three clinics sort digits, with the help of a provider."""
@@ -55,7 +53,7 @@ def demo_command(
 @options.command("settings", options.RESEARCHER)
 def settings_command(
     output: options.Output,
-    method: Annotated[Method | None, typer.Argument(help="Method; both if left out.")] = None,
+    method: Annotated[Method | None, Argument(help="Method; both if left out.")] = None,
 ) -> None:
     """List the settings of a method: name, default, side and meaning."""
     from ucds.config import SETTINGS
@@ -79,13 +77,13 @@ def settings_command(
 def benchmark_command(
     config: ConfigArgument,
     data: Annotated[
-        Path, typer.Option(help="Folder of a data set (class folders in domain folders), or of several.")
+        Path, Option(help="Folder of a data set (class folders in domain folders), or of several.")
     ],
     work: options.WorkGroup,
     output: options.Output,
     weights: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             help="As for training; NAME=FILE is for the encoder NAME alone; may be repeated.",
             show_default="default",
         ),
@@ -93,10 +91,10 @@ def benchmark_command(
     results: ResultsOption = Path("my-results"),
     jobs: Annotated[
         int | None,
-        typer.Option(min=1, help="Tasks at a time, each in a process of its own.", show_default="one a GPU"),
+        Option(min=1, help="Tasks at a time, each in a process of its own.", show_default="one a GPU"),
     ] = None,
     threads: Annotated[
-        int | None, typer.Option(min=1, help="Processor threads of each task.", show_default="torch's choice")
+        int | None, Option(min=1, help="Processor threads of each task.", show_default="torch's choice")
     ] = None,
     precision: options.PrecisionOption = "32-true",
 ) -> None:

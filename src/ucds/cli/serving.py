@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from ucds.choices import Accelerator
 from ucds.cli import options
@@ -16,11 +16,11 @@ from ucds.cli.target import ServiceGroup
 def serve_command(
     run: options.RunArgument,
     output: options.Output,
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8000,
+    host: Annotated[str, Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, Option(min=0, max=65535, help="0 takes a free one.")] = 8000,
     ops_port: Annotated[
         int | None,
-        typer.Option(
+        Option(
             min=0,
             max=65535,
             envvar="UCDS_OPS_PORT",
@@ -30,7 +30,7 @@ def serve_command(
     ] = None,
     behind_proxy: Annotated[
         str | None,
-        typer.Option(
+        Option(
             metavar="ADDRESS",
             help="Address or network of the reverse proxy in front, which names the clients' addresses.",
             show_default="none",
@@ -38,7 +38,7 @@ def serve_command(
     ] = None,
     ledger: Annotated[
         str | None,
-        typer.Option(
+        Option(
             envvar="UCDS_LEDGER",
             help="SQLite file, or postgresql://USER@HOST/NAME.",
             show_default="RUN/ledger.sqlite",
@@ -46,7 +46,7 @@ def serve_command(
     ] = None,
     signing_key: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             envvar="UCDS_SIGNING_KEY",
             help="Key that signs receipts, PEM; made if it does not exist.",
             show_default="RUN/signing-key.pem",
@@ -54,7 +54,7 @@ def serve_command(
     ] = None,
     checkpoints: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             envvar="UCDS_CHECKPOINTS",
             help="File for signed snapshots of the ledger; keep it on another machine.",
             show_default="none",
@@ -62,21 +62,23 @@ def serve_command(
     ] = None,
     model_batch: Annotated[
         int | None,
-        typer.Option(min=1, help="Samples the model takes at a time.", show_default="16 on CPU, 64 on GPU"),
+        Option(min=1, help="Samples the model takes at a time.", show_default="16 on CPU, 64 on GPU"),
     ] = None,
     limit: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=VALUE", help="Limit such as max-batch=64; may be repeated.", show_default=False
-        ),
+        list[str] | None, Option(metavar="NAME=VALUE", help="Limit such as max-batch=64; may be repeated.")
     ] = None,
-    accelerator: Annotated[Accelerator, typer.Option(help="Device to compute on.")] = "auto",
+    accelerator: Annotated[Accelerator, Option(help="Device to compute on.")] = "auto",
 ) -> None:
     """Answer over HTTP with one integer a sample, to those who hold a key.
 
     The first start on this machine alone makes a ledger and prints a key; `ucds keys` makes others.
     """
     output.start()
+
+    def notice(sentence: str) -> None:
+        if not output.quiet or sentence.startswith("warning:"):
+            options.say(sentence)
+
     from ucds.serving.limits import Limits
     from ucds.serving.sandbox import hide_memory
     from ucds.serving.serve import serve
@@ -94,27 +96,23 @@ def serve_command(
         model_batch=model_batch,
         limits=Limits.parse(limit or ()),
         accelerator=accelerator,
-        notice=options.say_warning if output.quiet else options.say,
+        notice=notice,
         ready=lambda url: options.show(f"listening on {url}"),
     )
 
 
 @options.command("audit", options.PROVIDER)
 def audit_command(
-    members: Annotated[Path, typer.Option(help="Samples that the model was trained on.")],
-    others: Annotated[Path, typer.Option(help="Samples of the same kind that it was not trained on.")],
-    out: Annotated[Path, typer.Option(help="HTML file to write; all figures go into a JSON file beside it.")],
+    members: Annotated[Path, Option(help="Samples that the model was trained on.")],
+    others: Annotated[Path, Option(help="Samples of the same kind that it was not trained on.")],
+    out: Annotated[Path, Option(help="HTML file to write; all figures go into a JSON file beside it.")],
     encoder: options.EncoderGroup,
     work: options.WorkGroup,
     output: options.Output,
     service: ServiceGroup,
-    run: Annotated[Path | None, typer.Argument(help="Run folder to audit.", show_default=False)] = None,
-    url: Annotated[
-        str | None, typer.Option(help="Label service to audit instead.", show_default=False)
-    ] = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Few samples and queries, in about a minute.")
-    ] = False,
+    run: Annotated[Path | None, Argument(help="Run folder to audit.")] = None,
+    url: Annotated[str | None, Option(help="Label service to audit instead.")] = None,
+    quick: Annotated[bool, Option("--quick", help="Few samples and queries, in about a minute.")] = False,
     seed: options.SeedOption = 0,
 ) -> None:
     """Attack a model with labels alone, and report what they give away."""

@@ -5,36 +5,34 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from ucds.choices import Engine
 from ucds.cli import options
 from ucds.errors import InputError
+from ucds.training.options import BulkOptions
 
 
 @options.command("train-source", options.PROVIDER)
 def train_source_command(
     data: Annotated[
         str,
-        typer.Argument(
-            help="Folder with one folder a domain, .npz with one array a domain, a table, or features."
-        ),
+        Argument(help="Folder with one folder a domain, .npz with one array a domain, a table, or features."),
     ],
-    clusters: Annotated[str, typer.Option(help=options.CLUSTERS_HELP)],
+    clusters: Annotated[str, Option(help=options.CLUSTERS_HELP)],
     out: options.RunFolderOption,
     method: options.MethodGroup,
     encoder: options.EncoderGroup,
     training: options.TrainingGroup,
     output: options.Output,
     domains: Annotated[
-        str | None, typer.Option(help="Domains to take, separated by commas.", show_default="all")
+        str | None, Option(help="Domains to take, separated by commas.", show_default="all")
     ] = None,
     dp_epsilon: Annotated[
-        float | None, typer.Option(help="Epsilon of a model with differential privacy.", show_default="none")
+        float | None, Option(help="Epsilon of a model with differential privacy.", show_default="none")
     ] = None,
     dp_group: Annotated[
-        Path | None,
-        typer.Option(help="CSV (id, group): persons are protected, not images.", show_default=False),
+        Path | None, Option(help="CSV (id, group): persons are protected, not images.")
     ] = None,
 ) -> None:
     """Learn a clustering model from several unlabelled domains."""
@@ -83,31 +81,30 @@ def label_command(
 def features_command(
     images: Annotated[
         str,
-        typer.Argument(
+        Argument(
             help="Folder, list or table of images, or the address of a folder in an object store; "
             "see docs/large-data.md."
         ),
     ],
-    out: Annotated[Path, typer.Option(help="Folder of the features.")],
+    out: Annotated[Path, Option(help="Folder of the features.")],
     encoder: options.EncoderGroup,
     work: options.WorkGroup,
     output: options.Output,
     engine: Annotated[
         Engine,
-        typer.Option(
+        Option(
             help="A loop in this process ('plain'), or Ray ('ray'): on the cluster that RAY_ADDRESS names, "
             "or on this machine."
         ),
     ] = "plain",
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Workers of Ray.", show_default="one a processor")
+        int | None, Option(min=1, help="Workers of Ray.", show_default="one a processor")
     ] = None,
-    shard_size: Annotated[int, typer.Option(min=1, help="Images of a part.")] = 1024,
+    shard_size: Annotated[int, Option(min=1, help="Images of a part.")] = 1024,
 ) -> None:
     """Compute the features of images; every command takes their folder in place of the images."""
     reporter = output.start()
     from ucds.bulk.features import features
-    from ucds.training.options import BulkOptions
 
     done = features(
         images,

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
 from ucds.choices import ExportFormat, Sorting
 from ucds.cli import options
+from ucds.training.options import Compute
 from ucds.training.processes import is_first_process
 from ucds.training.run_folder import require_model
 
@@ -17,8 +19,7 @@ if TYPE_CHECKING:
     from ucds.labels.client import LabelClient
 
 NamesOption = Annotated[
-    Path | None,
-    typer.Option(help="Names of the clusters, a file saved from the run's report.", show_default=False),
+    Path | None, Option(help="Names of the clusters, a file saved from the run's report.")
 ]
 
 
@@ -29,20 +30,18 @@ class ServiceGroup:
     PANEL = "Service"
     key: Annotated[
         str | None,
-        typer.Option(
+        Option(
             envvar="UCDS_KEY",
             help="Your key. Safer in the environment variable: others on the machine can read a command "
             "line.",
-            show_default=False,
         ),
     ] = None
     overdraw: Annotated[
-        bool, typer.Option("--overdraw", help="Ask even if the budget may not cover all samples.")
+        bool, Option("--overdraw", help="Ask even if the budget may not cover all samples.")
     ] = False
-
     signer: Annotated[
         str | None,
-        typer.Option(
+        Option(
             help="Public key that must sign the receipts, as the provider told you.",
             show_default="the service's",
         ),
@@ -61,14 +60,14 @@ class ServiceGroup:
 def query_command(
     images: options.ImagesArgument,
     out: options.LabelFileOption,
-    url: Annotated[str, typer.Option(help="Label service of the provider, https://..")],
+    url: Annotated[str, Option(help="Label service of the provider, https://..")],
     encoder: options.EncoderGroup,
     work: options.WorkGroup,
     output: options.Output,
     service: ServiceGroup,
     max_queries: Annotated[
         int | None,
-        typer.Option(
+        Option(
             min=1,
             help="Number of samples to have labelled, well spread over the encoder's features.",
             show_default="all",
@@ -76,7 +75,7 @@ def query_command(
     ] = None,
     calibrate: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--calibrate",
             help="Before the first question of the key, send a random sample of the images: the service then "
             "subtracts their mean from the features of all images of the key.",
@@ -117,14 +116,9 @@ def train_target_command(
     encoder: options.EncoderGroup,
     training: options.TrainingGroup,
     output: options.Output,
-    clusters: Annotated[
-        str | None, typer.Option(help=options.CLUSTERS_HELP, show_default="the provider's")
-    ] = None,
-    labels: Annotated[
-        Path | None,
-        typer.Option(help="Label file of the provider, or from `ucds query`.", show_default=False),
-    ] = None,
-    no_report: Annotated[bool, typer.Option("--no-report", help="Write no report.")] = False,
+    clusters: Annotated[str | None, Option(help=options.CLUSTERS_HELP, show_default="the provider's")] = None,
+    labels: Annotated[Path | None, Option(help="Label file of the provider, or from `ucds query`.")] = None,
+    no_report: Annotated[bool, Option("--no-report", help="Write no report.")] = False,
 ) -> None:
     """Train a model of your own from a provider's labels and unlabelled samples.
 
@@ -157,18 +151,16 @@ def train_target_command(
 def predict_command(
     run: options.RunArgument,
     images: options.ImagesArgument,
-    out: Annotated[Path, typer.Option(help="Table to write, .csv.")],
+    out: Annotated[Path, Option(help="Table to write, .csv.")],
     work: options.WorkGroup,
     output: options.Output,
     sort_into: Annotated[
-        Path | None,
-        typer.Option(help="Sort the images into one folder a cluster, below this one.", show_default=False),
+        Path | None, Option(help="Sort the images into one folder a cluster, below this one.")
     ] = None,
-    sort_how: Annotated[Sorting, typer.Option(help="Copy the images there, or link to them.")] = "copy",
+    sort_how: Annotated[Sorting, Option(help="Copy the images there, or link to them.")] = "copy",
     names: NamesOption = None,
     min_confidence: Annotated[
-        float,
-        typer.Option(min=0, max=1, help="Confidence below which a sample is left without a cluster (-1)."),
+        float, Option(min=0, max=1, help="Confidence below which a sample is left without a cluster (-1).")
     ] = 0.0,
 ) -> None:
     """Find the cluster of each sample with your own model; `ucds report RUN IMAGES` shows them."""
@@ -199,20 +191,16 @@ def report_command(
     output: options.Output,
     images: Annotated[
         str | None,
-        typer.Argument(
+        Argument(
             help="Images, features or embeddings in any form that training takes.",
             show_default="those of the training",
         ),
     ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="HTML file to write.", show_default="RUN/report.html")
-    ] = None,
+    out: Annotated[Path | None, Option(help="HTML file to write.", show_default="RUN/report.html")] = None,
     names: NamesOption = None,
     pictures: Annotated[
         Path | None,
-        typer.Option(
-            "--images", help="Images of a folder of features.", show_default="where they were read from"
-        ),
+        Option("--images", help="Images of a folder of features.", show_default="where they were read from"),
     ] = None,
 ) -> None:
     """Write a page to look at: every cluster, a map, doubts, and a form for names."""
@@ -230,23 +218,16 @@ def review_command(
     run: options.RunArgument,
     output: options.Output,
     out: Annotated[
-        Path | None,
-        typer.Option(help="Run folder to make at the end.", show_default="RUN-reviewed"),
+        Path | None, Option(help="Run folder to make at the end.", show_default="RUN-reviewed")
     ] = None,
     answers: Annotated[
-        Path | None,
-        typer.Option(help="Take over this file of answers and finish, without a page.", show_default=False),
+        Path | None, Option(help="Take over this file of answers and finish, without a page.")
     ] = None,
     images: Annotated[
-        Path | None,
-        typer.Option(help="Folder of the images, if they have moved.", show_default="where they were"),
+        Path | None, Option(help="Folder of the images, if they have moved.", show_default="where they were")
     ] = None,
-    keep_clusters: Annotated[
-        bool, typer.Option("--keep-clusters", help="Keep the number of clusters.")
-    ] = False,
-    no_open: Annotated[
-        bool, typer.Option("--no-open", help="Print the address, and open no browser.")
-    ] = False,
+    keep_clusters: Annotated[bool, Option("--keep-clusters", help="Keep the number of clusters.")] = False,
+    no_open: Annotated[bool, Option("--no-open", help="Print the address, and open no browser.")] = False,
 ) -> None:
     """Answer questions about the clusters of a run, on a page of this machine; every answer counts at once.
 
@@ -254,7 +235,6 @@ def review_command(
     """
     reporter = output.start()
     from ucds.reviewing.command import review
-    from ucds.training.options import Compute
 
     done = review(
         run,
@@ -277,10 +257,10 @@ def export_command(
     output: options.Output,
     form: Annotated[
         ExportFormat,
-        typer.Option("--format", help="A graph, the head as a scikit-learn object, or a folder for a hub."),
+        Option("--format", help="A graph, the head as a scikit-learn object, or a folder for a hub."),
     ] = "onnx",
     out: Annotated[
-        Path | None, typer.Option(help="File or folder to write.", show_default="RUN/model.*, RUN/hub")
+        Path | None, Option(help="File or folder to write.", show_default="RUN/model.*, RUN/hub")
     ] = None,
 ) -> None:
     """Write a model for other programs, compared with the model itself."""

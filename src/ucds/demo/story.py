@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -63,16 +63,10 @@ _OURS = {"digits", "cache", "runs", "metrics.json", *(f"{clinic}-images" for cli
 
 @dataclass(frozen=True)
 class Place:
-    """Folders of a demo, and what its runs have in common.
+    """Folders of a demo, and what its runs have in common."""
 
-    Attributes:
-        out: folder of the demo.
-        seed: seed of every random choice but the drawing.
-        reporter: receives progress messages.
-    """
-
-    out: Path
-    seed: int
+    out: Path  # of the demo
+    seed: int  # of every random choice but the drawing
     reporter: Reporter
 
     @property
@@ -100,16 +94,10 @@ class Place:
 
 
 def run_demo(out: Path, seed: int, reporter: Reporter) -> str:
-    """Draw the digits, let the clinics cluster theirs, ask a person, and write reports and metrics.
+    """Draw the digits, let the clinics cluster theirs, ask a person, and return in words what was found.
 
-    Args:
-        out: folder for ``digits/`` (the pictures), ``CLINIC-images/`` (those of each clinic), ``runs/``
-            (models and reports) and ``metrics.json``. What an earlier demo left there is written again.
-        seed: seed of every random choice but the drawing.
-        reporter: receives progress messages.
-
-    Returns:
-        What the demo found, for the terminal.
+    The folder ``out`` gets ``digits/`` (the pictures), ``CLINIC-images/`` (those of each clinic), ``runs/``
+    (models and reports) and ``metrics.json``. What an earlier demo left there is written again.
 
     Raises:
         InputError: ``out`` holds other things than a demo.
@@ -126,9 +114,8 @@ def run_demo(out: Path, seed: int, reporter: Reporter) -> str:
     write_text_atomically(out / "metrics.json", json.dumps(metrics, indent=2) + "\n")
     for clinic in (f"{TURNED}-reviewed", LARGE, SMALL):
         page = report(place.run(clinic), compute=place.compute)
-    book = Ledger(str(place.run(PROVIDER)))
-    (holder,) = book.list_keys()
-    book.close()
+    with closing(Ledger(str(place.run(PROVIDER)))) as book:
+        (holder,) = book.list_keys()
     verdict = verify(place.run(PROVIDER))
     return describe(metrics, holder=holder, verdict=verdict, out=out, page=page.path)
 
@@ -186,9 +173,8 @@ def visit_all(place: Place) -> dict[str, dict[str, Any]]:
 @contextmanager
 def label_service(run: Path, budget: int) -> Iterator[LabelClient]:
     """Serve a source run on a free loopback port in a process of its own, and open a client of it."""
-    book = Ledger(str(run), create=True)
-    key = book.add_key(LARGE, budget)
-    book.close()
+    with closing(Ledger(str(run), create=True)) as book:
+        key = book.add_key(LARGE, budget)
     command = [sys.executable, "-m", "ucds", "serve", str(run), "--port", "0", "--accelerator", "cpu"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:

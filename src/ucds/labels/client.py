@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import email.utils
 import ipaddress
-import queue
 import random
 import re
 import ssl
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import NamedTuple, TypeVar
@@ -20,14 +20,7 @@ from urllib.parse import SplitResult, urlsplit
 import httpx
 from pydantic import ValidationError
 
-from ucds.errors import (
-    InputError,
-    RefusedError,
-    ServiceUnavailableError,
-    UserError,
-    first_problem,
-    shown,
-)
+from ucds.errors import InputError, RefusedError, ServiceUnavailableError, first_problem, shown
 from ucds.labels.questions import Body
 from ucds.labels.wire import (
     CALIBRATION_PATH,
@@ -121,10 +114,7 @@ class LabelClient:
             RefusedError: the service does not take the key, is no label service, or signs with another key.
         """
         # Short patience: at the first contact a wrong address is likelier than a service in trouble.
-        reply = self._send("GET", INFO_PATH, None, min(self.patience, 20.0))
-        if reply.status != 200:
-            raise self._refusal(reply)
-        info = self._parse(ServiceInfo, reply)
+        info = self._request(INFO_PATH, ServiceInfo, None, min(self.patience, 20.0))
         if self.signer is not None and self.signer.lower() != info.signer:
             raise RefusedError(
                 f"{self.url} signs its receipts with the key {info.signer}, not with the one that you named: "
@@ -134,7 +124,7 @@ class LabelClient:
 
     def ask(self, body: Body, count: int) -> LabelAnswer:
         """Ask for the labels of ``count`` samples; those that cannot be used get none."""
-        answer = self._post(LABELS_PATH, LabelAnswer, body)
+        answer = self._request(LABELS_PATH, LabelAnswer, body, self.patience)
         if len(answer.labels) != count:
             raise RefusedError(f"{self.url} gave {len(answer.labels)} labels for {count} samples")
         return answer
@@ -144,26 +134,33 @@ class LabelClient:
 
         The arguments and the errors are those of :meth:`ask`; nothing is charged.
         """
-        answer = self._post(CALIBRATION_PATH, CalibrationAnswer, body)
+        answer = self._request(CALIBRATION_PATH, CalibrationAnswer, body, self.patience)
         if any(sample.position >= count for sample in answer.unusable):
             raise RefusedError(f"{self.url} refused samples that were not in the request")
         return answer
 
-    def _post(self, path: str, kind: type[_Answer], body: Body) -> _Answer:
-        reply = self._send("POST", path, body, self.patience)
-        if reply.status == 200:
-            return self._parse(kind, reply)
-        if reply.status == 429:
+    def _request(self, path: str, form: type[_Answer], body: Body | None, patience: float) -> _Answer:
+        reply = self._send(path, body, patience)
+        if reply.status == 429 and body is not None:
             raise OverBudgetError
-        raise self._refusal(reply)
+        if reply.status != 200:
+            kind = ServiceUnavailableError if reply.status >= 500 else RefusedError
+            raise kind(self._explain(reply))
+        try:
+            return form.model_validate_json(reply.body)
+        except ValidationError as error:
+            raise RefusedError(
+                f"the answer of {self.url} is not of the form agreed on and is refused "
+                f"({first_problem(error)})"
+            ) from None
 
     # Not the library tenacity: when `stop` ended one of its waits, it would send the request once more.
-    def _send(self, method: str, path: str, body: Body | None, patience: float) -> _Reply:
+    def _send(self, path: str, body: Body | None, patience: float) -> _Reply:
         deadline, usual_wait = time.monotonic() + patience, self.first_wait
         while True:
             asked_wait = None
             try:
-                reply = _within(deadline, lambda: self._send_once(method, path, body))
+                reply = _within(deadline, lambda: self._send_once(path, body))
             except httpx.TransportError as error:
                 trouble = f"{self.url} cannot be reached ({shown(str(error)) or type(error).__name__})"
                 if "CERTIFICATE" in str(error):
@@ -186,7 +183,8 @@ class LabelClient:
                 raise ServiceUnavailableError(trouble)
             usual_wait *= 2
 
-    def _send_once(self, method: str, path: str, body: Body | None) -> _Reply:
+    def _send_once(self, path: str, body: Body | None) -> _Reply:
+        method = "GET" if body is None else "POST"
         headers = {} if body is None else {"Content-Type": body.content_type}
         content = None if body is None else body.content
         with self._http.stream(method, self.url + path, content=content, headers=headers) as response:
@@ -197,18 +195,6 @@ class LabelClient:
                 if len(received) > _MOST_ANSWER_BYTES:
                     raise RefusedError(f"{self.url} sends an answer without end: it is no label service")
             return _Reply(response.status_code, response.headers, bytes(received))
-
-    def _parse(self, schema: type[_Answer], reply: _Reply) -> _Answer:
-        try:
-            return schema.model_validate_json(reply.body)
-        except ValidationError as error:
-            raise RefusedError(
-                f"the answer of {self.url} is not of the form agreed on and is refused "
-                f"({first_problem(error)})"
-            ) from None
-
-    def _refusal(self, reply: _Reply) -> UserError:
-        return (ServiceUnavailableError if reply.status >= 500 else RefusedError)(self._explain(reply))
 
     def _explain(self, reply: _Reply) -> str:
         problem = _read_problem(reply)
@@ -223,27 +209,22 @@ class LabelClient:
 
 
 def _within(deadline: float, work: Callable[[], _Reply]) -> _Reply:
-    """Return the result of a request, but wait for it no longer than to a moment of the monotonic clock.
-
-    The limits of the HTTP library hold for each byte: an answer that drips could go on for days. Such a
-    request is left to its own thread, which ends with the connection.
-    """
-    outcome: queue.SimpleQueue[_Reply | BaseException] = queue.SimpleQueue()
+    """Return the result of a request, but wait for it no longer than to a moment of the monotonic clock."""
+    # The limits of the HTTP library hold for each byte: an answer that drips could go on for days. Such a
+    # request is left to its own thread, which ends with the connection.
+    outcome: Future[_Reply] = Future()
 
     def run() -> None:
         try:
-            outcome.put(work())
+            outcome.set_result(work())
         except BaseException as error:  # raised again in the thread that waits, whatever it is
-            outcome.put(error)
+            outcome.set_exception(error)
 
     threading.Thread(target=run, daemon=True).start()
     try:
-        found = outcome.get(timeout=max(0.0, deadline - time.monotonic()))
-    except queue.Empty:
+        return outcome.result(timeout=max(0.0, deadline - time.monotonic()))
+    except TimeoutError:
         raise httpx.ReadTimeout("its answer takes too long") from None
-    if isinstance(found, BaseException):
-        raise found
-    return found
 
 
 def _authorization(key: str | None) -> dict[str, str]:

@@ -24,7 +24,7 @@ from pydantic import Field
 
 from ucds.data.content import KEY_BYTES, Column, find_places, first_repeated, keys_of, texts_of
 from ucds.errors import DamagedFileError, InputError, UcdsWarning
-from ucds.files import read_json, write_atomically
+from ucds.files import digest_of, read_json, write_atomically
 from ucds.labels.wire import MOST_CLUSTERS, Clusters, Digest, Message
 
 FORMAT = "ucds-labels/2"
@@ -65,12 +65,9 @@ class ClusterLabels:
         labels = np.asarray(self.labels)
         if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.integer):
             raise InputError(f"labels must be a list of integers, not {labels.dtype} of shape {labels.shape}")
-        if len(labels) != len(self.ids):
-            raise InputError(f"there are {len(self.ids)} sample ids but {len(labels)} labels")
-        if self.contents is not None and len(self.contents) != len(self.ids):
-            raise InputError(
-                f"there are {len(self.ids)} sample ids but {len(self.contents)} marks of contents"
-            )
+        for held, what in ((labels, "labels"), (self.contents, "marks of contents")):
+            if held is not None and len(held) != len(self.ids):
+                raise InputError(f"there are {len(self.ids)} sample ids but {len(held)} {what}")
         if not len(labels):
             raise InputError("there are no labels")
         object.__setattr__(self, "ids", texts_of(self.ids))
@@ -104,13 +101,19 @@ class ClusterLabels:
             raise InputError("the labels belong to other samples, or to the same in another order")
         return rows
 
-    def take(self, chosen: NDArray[np.bool_]) -> ClusterLabels:
-        """Return some of the labels, in their order.
+    def take(self, chosen: NDArray[np.bool_] | NDArray[np.int64]) -> ClusterLabels:
+        """Return some of the labels; these labels themselves if that is all of them in their order.
 
         Args:
-            chosen: ``(n,)`` whether each label is wanted.
+            chosen: ``(n,)`` whether each label is wanted, or positions of labels in the order wanted.
         """
-        return self if chosen.all() else self._at(np.flatnonzero(chosen))
+        own = np.arange(len(self.ids))
+        rows = own[chosen]
+        if np.array_equal(rows, own):
+            return self
+        contents = None if self.contents is None else texts_of(self.contents).take(rows)
+        ids = texts_of(self.ids).take(rows)
+        return ClusterLabels(ids, self.labels[rows], self.n_clusters, self.provider, contents)
 
     def align(self, ids: Sequence[str], keys: Sequence[bytes] | None = None) -> ClusterLabels:
         """Return the labels of the given samples, in their order; samples without a label are left out.
@@ -143,7 +146,7 @@ class ClusterLabels:
             warnings.warn(message, UcdsWarning, stacklevel=2)
         if keys is not None and self.contents is not None:
             found = found[self._have_same_content(rows[found], marks_of(keys_of(keys).take(found)))]
-        aligned = self._at(rows[found])
+        aligned = self.take(rows[found])
         labels = aligned.labels
         if len(labels) > 1 and (labels == labels[0]).all():
             message = f"all {len(labels):,} labels are {labels[0]}: they say nothing about the samples"
@@ -153,9 +156,8 @@ class ClusterLabels:
     @property
     def fingerprint(self) -> str:
         """Twelve hexadecimal digits that change with any id or label."""
-        digest = hashlib.sha256("\0".join(self.ids).encode("utf-8", "surrogatepass"))
-        digest.update(self.labels.data)
-        return digest.hexdigest()[:12]
+        ids = "\0".join(self.ids).encode("utf-8", "surrogatepass")
+        return digest_of(ids, self.labels.data)[:12]
 
     def save(self, path: str | Path) -> None:
         """Write a label file, all of it or none.
@@ -184,21 +186,16 @@ class ClusterLabels:
         """
         file = read_json(path, LabelFile, "label file")
         try:
-            if (file.format, file.digest) != ("ucds-labels/1", None) and file.digest != file.true_digest():
+            undigested = file.format == "ucds-labels/1" and file.digest is None
+            if not undigested and file.digest != _digest_of(
+                file.model_dump(exclude={"digest"}, exclude_unset=True)
+            ):
                 raise InputError("its digest does not match, so it was changed after it was written")
             return cls(
                 file.ids, np.array(file.labels, np.int64), file.n_clusters, file.provider, file.contents
             )
         except InputError as error:
             raise DamagedFileError(f"{path} is not a usable label file: {error}") from None
-
-    def _at(self, rows: NDArray[np.int64]) -> ClusterLabels:
-        """Return the labels at some positions, in their order; these labels themselves if that is all."""
-        if len(rows) == len(self.ids) and (rows == np.arange(len(rows))).all():
-            return self
-        contents = None if self.contents is None else texts_of(self.contents).take(rows)
-        ids = texts_of(self.ids).take(rows)
-        return ClusterLabels(ids, self.labels[rows], self.n_clusters, self.provider, contents)
 
     def _have_same_content(self, rows: NDArray[np.int64], marks: Column[str]) -> NDArray[np.bool_]:
         """Return which of the labels at some positions are of the contents with these marks."""
@@ -229,10 +226,6 @@ class LabelFile(Message):
     contents: list[Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]] | None = None
     digest: Digest | None = None
 
-    def true_digest(self) -> str:
-        """Compute the digest of what the file holds."""
-        return _digest_of(self.model_dump(exclude={"digest"}, exclude_unset=True))
-
 
 def _digest_of(fields: dict[str, Any]) -> str:
     """Compute the digest of the canonical JSON of fields."""
@@ -243,10 +236,8 @@ def _digest_of(fields: dict[str, Any]) -> str:
 
 
 def _to_json(fields: dict[str, Any], line: str, *, ascii_only: bool) -> Iterator[bytes]:
-    """Yield fields as JSON, each entry of a list in a line of its own; ``indent`` would be ten times slower.
-
-    Lines that end with nothing make the canonical form.
-    """
+    """Yield fields as JSON, each entry of a list in a line of its own; without ``line`` in canonical form."""
+    # The option ``indent`` of the library would be ten times slower.
     between, colon = f",{line}", ": " if line else ":"
     write = partial(json.dumps, ensure_ascii=ascii_only, separators=(between, colon))
     before = "{" + line

@@ -72,7 +72,10 @@ class Journal:
         with writing(path), ExitStack() as unless_read:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file: IO[bytes] = unless_read.enter_context(path.open("a+b"))
-            self._lock()
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise InputError(f"another process is asking for the labels in {path}") from None
             self._read()
             unless_read.pop_all()
 
@@ -93,12 +96,6 @@ class Journal:
         self._append(kept)
         self.labels |= _labels_of(kept)
 
-    def _lock(self) -> None:
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise InputError(f"another process is asking for the labels in {self.path}") from None
-
     def _append(self, line: Message) -> None:
         content = line.model_dump_json().encode()
         with writing(self.path):
@@ -112,15 +109,13 @@ class Journal:
         if lines and not lines[-1].endswith(b"\n"):
             self._file.truncate(sum(map(len, lines[:-1])))
             lines.pop()
-        if not lines:
-            return self._append(self._header)
-        header = _parse(_Header, lines[0])
+        header = _parse(_Header, lines[0]) if lines else self._header
         if header is None:
             raise DamagedFileError(
                 f"{self.path} does not begin as a journal: delete it to ask again; labels that were paid for "
                 "cost nothing then"
             )
-        if len(lines) == 1:  # no label yet: nothing that could not be mixed
+        if len(lines) < 2:  # no label yet: nothing that could not be mixed
             self._file.truncate(0)
             return self._append(self._header)
         self._refuse_other(header)

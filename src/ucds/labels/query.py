@@ -9,6 +9,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -37,22 +38,15 @@ def query_labels(
     out: Path,
     *,
     choose: Selector | None = None,
-    progress: Progress | None = None,
+    progress: Progress = lambda done, total: None,
     say: Callable[[str], object] = lambda sentence: None,
 ) -> ClusterLabels:
-    """Ask for the label of every sample, or of some, and write them to a label file.
+    """Ask for the label of every sample, or of those to ``choose``, and write them to the label file ``out``.
 
     Every answer is written, with its receipt, to a journal beside ``out`` as it arrives, so that the same
     call after a crash continues the query. Equal contents are asked about once. Samples that cannot be used
-    get no label.
-
-    Args:
-        client: client of the service.
-        questions: samples.
-        out: label file to write.
-        choose: choice of the samples to ask about; all if ``None``.
-        progress: called as ``progress(done, total)`` with numbers of samples.
-        say: called with sentences about the budget and the calibration of the key.
+    get no label. Numbers of samples are told to ``progress``, and the budget and the calibration of the key
+    to ``say``.
 
     Raises:
         InputError: ``out`` exists, the service takes other samples, or it can use none of these.
@@ -155,9 +149,7 @@ def _refuse_overdraft(
         )
 
 
-@dataclass(frozen=True)
-class _Item:
-    position: int
+class _Item(NamedTuple):
     key: bytes
     content: bytes
 
@@ -174,7 +166,7 @@ class _Query:
     questions: Questions
     journal: Journal
     positions: Sequence[int]
-    progress: Progress | None
+    progress: Progress
     again: deque[_Batch] = field(default_factory=deque)
     keys: dict[int, bytes] = field(default_factory=dict)
     unusable: dict[int, str] = field(default_factory=dict)
@@ -208,9 +200,7 @@ class _Query:
 
     def collect(self) -> ClusterLabels:
         """Gather the labels in the order of the samples."""
-        for position, key in self.keys.items():
-            if key in self.refused:
-                self.unusable[position] = self.refused[key]
+        self.unusable |= {p: self.refused[key] for p, key in self.keys.items() if key in self.refused}
         ids, known = self.questions.ids, self.journal.labels
         reasons = {ids[p]: reason for p, reason in sorted(self.unusable.items())}
         _warn_of_unusable(reasons, len(self.positions))
@@ -253,7 +243,7 @@ class _Query:
                 self._advance(1)
                 continue
             seen.add(key)
-            yield _Item(position, key, content)
+            yield _Item(key, content)
 
     def _finish(self, future: Future[LabelAnswer], running: dict[Future[LabelAnswer], _Batch]) -> None:
         """Take the answer to a request, and forget the request only then: Ctrl-C on the way loses nothing."""
@@ -303,8 +293,7 @@ class _Query:
 
     def _advance(self, count: int) -> None:
         self.done += count
-        if self.progress is not None:
-            self.progress(self.done, len(self.positions))
+        self.progress(self.done, len(self.positions))
 
     def _budget_message(self) -> str:
         known = len(self.journal.labels)

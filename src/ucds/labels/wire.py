@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -61,7 +61,8 @@ class Signed(Message):
 
     def signed_bytes(self) -> bytes:
         """Return what is signed: all other fields as JSON, sorted by name, in ASCII, without blanks."""
-        return canonical_json(self.model_dump(exclude={"signature"}))
+        fields = self.model_dump(exclude={"signature"})
+        return json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
 
 
 class Receipt(Signed):
@@ -154,11 +155,6 @@ class Problem(Message):
     title: str  # kind of the problem in a few words
     status: Annotated[int, Field(ge=400, le=599)]  # of the HTTP answer
     detail: str  # one sentence that says what is wrong and what to do
-
-
-def canonical_json(fields: dict[str, Any]) -> bytes:
-    """Write fields as JSON in the one form that is signed: sorted by name, in ASCII, without blanks."""
-    return json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
 
 
 def digest_of_contents(keys: Iterable[bytes]) -> str:

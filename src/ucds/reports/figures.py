@@ -78,10 +78,7 @@ def _find(results: TableRecords, method: str, dataset: str, target: str, entry: 
 
 
 def _draw_proportions(results: TableRecords, path: Path, dataset: str, target: str) -> str:
-    """Draw estimated cluster proportions beside the true class proportions, clusters without a class last.
-
-    The title gives the L1 distance of the estimate, and of equal shares of all classes: the dashed line.
-    """
+    """Draw estimated beside true proportions, clusters without a class last; a dashed line is uniform."""
     record = _find(results, METHOD, dataset, target, "true_proportions")
     truth, found = (np.array(record[f"{kind}_proportions"], float) for kind in ("true", "estimated"))
     uniform, unmatched = np.full(len(truth), 1 / len(truth)), len(found) - len(truth)
@@ -143,10 +140,7 @@ def _draw_sensitivity(results: TableRecords, path: Path, dataset: str, target: s
 
 
 def _points(results: TableRecords, sweep: Sweep, dataset: str, target: str) -> list[tuple[float, float]]:
-    """Return weight and accuracy in percent of the runs of a sweep, and of those with the grid's own weight.
-
-    Runs with one weight make no line; there are no points then.
-    """
+    """Return weight and accuracy in percent of a sweep's runs and the grid's own; none of a single weight."""
     plain = results.benchmark.condition(results.benchmark.all_variants[0], dataset).settings
     own = next(getattr(given, sweep.setting) for given in plain if isinstance(given, PCDSettings))
     variants = {own: ""} | {value: sweep.name_of(value) for value in sweep.values}

@@ -37,15 +37,9 @@ class Table:
 
 
 def write_table(benchmark: Benchmark, folder: Path) -> str:
-    """Write a benchmark's page from its records.
+    """Write a benchmark's page from the records in a folder, and return it in Markdown.
 
-    Args:
-        benchmark: benchmark to show.
-        folder: folder of the records and of the figures; the page is written beside it, as ``folder.md`` and
-            ``folder.tex``.
-
-    Returns:
-        Text of the page in Markdown.
+    Figures go into the folder; the page is written beside it, as ``folder.md`` and ``folder.tex``.
     """
     results = collect(benchmark, read_records(folder / FILE))
     tables = all_tables(results)
@@ -116,7 +110,7 @@ def _accuracies(results: TableRecords, dataset: str, targets: Sequence[str]) -> 
     own, rows = results.frame[results.frame["dataset"] == dataset], range(len(results.rows))
     pivot = own.groupby(["row", "target"])["accuracy"]
     shown = _wide(pivot.apply(_spread), rows, targets).astype(object).fillna(MISSING)
-    published = pd.DataFrame([_published(results, row, targets) for row in results.rows], columns=targets)
+    published = _published(results, targets)
     theirs = published.map(_entry).add_prefix("paper ")
     if len(targets) > 1:
         shown["mean"] = _wide(pivot.mean(), rows, targets).mean(axis=1, skipna=False).map(_number(MISSING))
@@ -128,12 +122,11 @@ def _accuracies(results: TableRecords, dataset: str, targets: Sequence[str]) -> 
 
 def _costs(results: TableRecords) -> Table:
     """Show the benchmark's own measures, and the paper's figures of them."""
-    measures = results.benchmark.measures
-    published = pd.DataFrame([_published(results, row, measures) for row in results.rows], columns=measures)
+    published = _published(results, results.benchmark.measures)
     rows = range(len(results.rows))
     empty = [NOTHING if row in set(results.frame["row"]) else MISSING for row in rows]
     frame = pd.DataFrame(index=rows)
-    for key in measures:
+    for key in results.benchmark.measures:
         title, means = COLUMNS[key].title, _mean_text(results, key)
         frame[title] = means.where(means != NOTHING, empty)
         if not published.isna().all(axis=None):
@@ -159,10 +152,9 @@ def _comparisons(results: TableRecords) -> list[Table]:
     lines: dict[RowKey, list[tuple[str, ...]]] = defaultdict(list)
     for row in results.rows:
         ours = reference(results, row)
-        if row == ours:
-            continue
-        compared = _compare(_by_task(results, row), _by_task(results, ours))
-        lines[ours].append((results.title(row), *compared))
+        if row != ours:
+            compared = _compare(_by_task(results, row), _by_task(results, ours))
+            lines[ours].append((results.title(row), *compared))
     return [
         Table(_COMPARED.format(results.title(ours)), pd.DataFrame(compared, columns=_COMPARISON))
         for ours, compared in lines.items()
@@ -245,10 +237,11 @@ def _interval(found: Interval) -> str:
     return f"{found.low:+.1f} to {found.high:+.1f}" if finite else NOTHING
 
 
-def _published(results: TableRecords, row: RowKey, keys: Sequence[str]) -> list[Published | None]:
-    """Return the paper's figures of a row."""
-    variant = next(v for v in results.benchmark.all_variants if v.name == row.variant)
-    return [variant.paper.get(row.method, {}).get(key) for key in keys]
+def _published(results: TableRecords, keys: Sequence[str]) -> pd.DataFrame:
+    """Return the paper's figures of all rows."""
+    papers = {variant.name: variant.paper for variant in results.benchmark.all_variants}
+    of_rows = [papers[row.variant].get(row.method, {}) for row in results.rows]
+    return pd.DataFrame([[figures.get(key) for key in keys] for figures in of_rows], columns=keys)
 
 
 def _entry(figure: Published | None, digits: int = 1) -> str:

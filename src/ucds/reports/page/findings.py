@@ -13,22 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ucds.data.content import find_places
+from ucds.data.dataset import Dataset
 from ucds.data.ground_truth import GroundTruth, read_ground_truth
-from ucds.data.samples import Samples
+from ucds.data.samples import subset
 from ucds.data.sources import is_feature_folder
 from ucds.errors import InputError
 from ucds.files import read_object
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.arrays import FloatArray, IntArray
 from ucds.math.cluster_number import ClusterNumber
-from ucds.math.exemplars import (
-    Exemplars,
-    choose_beside,
-    find_exemplars,
-    find_nearest,
-    find_outliers,
-)
-from ucds.math.metrics import ClusteringScores, score
+from ucds.math.exemplars import Exemplars, choose_beside, find_exemplars, find_nearest, find_outliers
 from ucds.math.near_duplicates import group_near_duplicates
 from ucds.math.plane import place_all
 from ucds.math.spaces import unit_rows
@@ -36,8 +30,11 @@ from ucds.reports.page.thumbnails import Images, lay_out, resize, shrink
 from ucds.target.questions import FORMAT, Question
 from ucds.target.review import Review
 from ucds.training.cluster_choice import read_choice
-from ucds.training.loaded import Outputs
+from ucds.training.loaded import Model
 from ucds.training.run_folder import LABELS_FILE, STABILITY_FILE, TRANSFER_FILE
+
+MOST_SHOWN = 10_000
+"""Samples that a page can show; of more, so many are chosen at random."""
 
 EACH = 6
 """Images of each kind on a cluster's card."""
@@ -50,29 +47,16 @@ _COMPARED_SIDE = 32  # pixels of the pictures that near-duplicates are looked fo
 
 @dataclass(frozen=True)
 class RunRecord:
-    """What a run folder holds beside the model; entries that the run did not write are empty.
+    """What a run folder holds beside the model; entries that the run did not write are empty."""
 
-    Attributes:
-        described: description of the run: method, settings, seed, digest of the data.
-        labels: labels that a provider gave.
-        transfer: use of these labels, with the evidence.
-        stability: agreement of the client's own clusterings, and whether it is so low that the clusters are
-            in doubt, or that the confidence is too high.
-        choice: evidence for the number of clusters; ``None`` if the number was given.
-    """
-
-    described: dict[str, Any]
-    labels: ClusterLabels | None
-    transfer: dict[str, Any] | None
-    stability: dict[str, Any] | None
-    choice: ClusterNumber | None
+    described: dict[str, Any]  # method, settings, seed, digest of the data
+    labels: ClusterLabels | None  # that a provider gave
+    transfer: dict[str, Any] | None  # use of these labels, with the evidence
+    stability: dict[str, Any] | None  # agreement of the client's own clusterings, and what it puts in doubt
+    choice: ClusterNumber | None  # evidence for the number of clusters; None if the number was given
 
     def split_places(self, named: Path | None) -> tuple[Path | None, Path | None]:
-        """Tell whether a person names the place of moved samples, or of the images of a folder of features.
-
-        Returns:
-            Place of the samples, and folder of the images; ``None`` where they were before.
-        """
+        """Return the new place of the samples, or of the images of a folder of features; one is ``None``."""
         place = self.described.get("images")
         of_features = place is not None and is_feature_folder(Path(place))
         return (None, named) if of_features else (named, None)
@@ -108,56 +92,32 @@ def read_record(run: Path) -> RunRecord:
     )
 
 
-class Asked(NamedTuple):
-    """A question, and places of samples that show each of its groups."""
-
-    question: Question
-    shown: list[list[int]]
-
-
 class Questions(NamedTuple):
     """The first questions of a review, the outlook in words, and the first line of a file of answers."""
 
     outlook: str = ""
-    asked: Sequence[Asked] = ()
+    asked: Sequence[tuple[Question, list[list[int]]]] = ()  # with samples that show each of its groups
     header: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True, eq=False)
 class Findings:
-    """Facts about samples and their clusters. The samples shown are in the order of their clusters.
+    """Facts about samples and their clusters. The samples shown are in the order of their clusters."""
 
-    Attributes:
-        ids: id of each sample shown.
-        captions: text of each sample shown; its id where it has none.
-        sizes: ``(K,)`` number of samples of each cluster, those that are not shown included.
-        probabilities: ``(n, K)`` probability of each cluster for each sample shown.
-        certainty: ``(n,)`` confidence in the most probable cluster, see ``docs/consensus.md``.
-        points: ``(n, 2)`` place of each sample in the plane.
-        stars: ``(K, 2)`` place of each prototype in the plane.
-        exemplars: samples that show what each cluster is.
-        outliers: samples that are far from all others.
-        duplicates: groups of samples that are nearly the same.
-        answers: ``(n,)`` the provider's label of each sample, -1 where it has none; ``None`` without labels.
-        truth: classes of the samples, if they lie in class folders.
-        sheets: files of sheets with a thumbnail of each sample; ``None`` if the samples are not images.
-        questions: the first questions of a review; none if these samples have no review.
-    """
-
-    ids: tuple[str, ...]
-    captions: tuple[str, ...]
-    sizes: IntArray
-    probabilities: FloatArray
-    certainty: FloatArray
-    points: NDArray[np.float64]
-    stars: NDArray[np.float64]
-    exemplars: list[Exemplars]
-    outliers: IntArray
-    duplicates: list[IntArray]
-    answers: IntArray | None
-    truth: GroundTruth | None
-    sheets: tuple[bytes, ...] | None
-    questions: Questions
+    ids: tuple[str, ...]  # of the samples shown
+    captions: tuple[str, ...]  # text of each sample shown; its id where it has none
+    sizes: IntArray  # (K,) samples of each cluster, those that are not shown included
+    probabilities: FloatArray  # (n, K) of each cluster for each sample shown
+    certainty: FloatArray  # (n,) confidence in the most probable cluster, see docs/consensus.md
+    points: NDArray[np.float64]  # (n, 2) place of each sample in the plane
+    stars: NDArray[np.float64]  # (K, 2) place of each prototype in the plane
+    exemplars: list[Exemplars]  # samples that show what each cluster is
+    outliers: IntArray  # samples that are far from all others
+    duplicates: list[IntArray]  # groups of samples that are nearly the same
+    answers: IntArray | None  # (n,) labels of the provider, -1 where a sample has none; None without labels
+    truth: GroundTruth | None  # classes of the samples, if they lie in class folders
+    sheets: tuple[bytes, ...] | None  # files with a thumbnail of each sample; None without images
+    questions: Questions  # the first ones of a review; none if these samples have no review
 
     @property
     def n_clusters(self) -> int:
@@ -175,39 +135,35 @@ class Findings:
         return np.argsort(-self.probabilities, axis=1, kind="stable")[:, min(1, self.n_clusters - 1)]
 
     @cached_property
-    def overruled(self) -> NDArray[np.bool_] | None:
+    def overruled(self) -> NDArray[np.bool_]:
         """Whether each sample lies apart from most others with the same label of the provider, ``(n,)``."""
-        if self.answers is None:
-            return None
-        apart = np.zeros(len(self.answers), dtype=bool)
-        for answer in np.unique(self.answers[self.answers >= 0]):
-            same = np.flatnonzero(self.answers == answer)
-            apart[same] = self.clusters[same] != np.bincount(self.clusters[same]).argmax()
+        apart = np.zeros(len(self.ids), dtype=bool)
+        if self.answers is not None:
+            for answer in np.unique(self.answers[self.answers >= 0]):
+                same = np.flatnonzero(self.answers == answer)
+                apart[same] = self.clusters[same] != np.bincount(self.clusters[same]).argmax()
         return apart
-
-    @cached_property
-    def scores(self) -> ClusteringScores | None:
-        """Agreement of the clusters with the classes; ``None`` without classes."""
-        return None if self.truth is None else score(self.clusters, self.truth.classes)
 
 
 def find_facts(
-    samples: Samples,
-    shown: IntArray,
-    sizes: IntArray,
-    found: Outputs,
-    prototypes: FloatArray,
+    model: Model,
+    data: Dataset,
     labels: ClusterLabels | None,
     images: Images | None,
     texts: Mapping[str, str],
     review: Review | None,
 ) -> Findings:
-    """Compute what a report shows of the samples at the positions ``shown``, about which ``found`` speaks.
-
-    ``sizes`` counts all samples, ``images`` has those of all, and ``texts`` are known by their ids.
-    """
-    places = np.lexsort((-found.confidence, found.probabilities.argmax(1)))  # stable: then by position
+    """Compute what a report shows of samples; ``images`` has those of all, and ``texts`` are known by ids."""
+    samples = data.samples
+    shown = np.sort(np.random.default_rng(0).permutation(len(samples))[:MOST_SHOWN])
+    whole = len(shown) == len(samples)
+    found = model.outputs(data if whole else Dataset(subset(samples, shown), data.view))
+    clusters = found.probabilities.argmax(1)
+    sizes = np.bincount(clusters if whole else model.decide(data)[0], minlength=model.n_clusters)
+    model.compute.reporter.say("drawing the report")
+    places = np.lexsort((-found.confidence, clusters))  # stable: then by position
     features, probabilities, confidence = (each[places] for each in found)
+    prototypes = model.stored.head.prototypes.detach().cpu().numpy()
     order = shown[places]
     ids = tuple(samples.ids[i] for i in order.tolist())
     sheets = small = None
@@ -252,5 +208,5 @@ def _find_questions(review: Review, ids: Sequence[str], features: FloatArray) ->
         ]
         if all(map(len, groups)):
             shown = [rows.tolist() for rows in choose_beside(directions, groups, EACH_GROUP)]
-            asked.append(Asked(question, shown))
+            asked.append((question, shown))
     return Questions(review.outlook, asked, {"format": FORMAT, "clusters": review.start.digest})

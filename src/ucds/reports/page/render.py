@@ -13,11 +13,11 @@ import jinja2
 import numpy as np
 from markupsafe import Markup
 
-from ucds.math.metrics import match_clusters
+from ucds.math.metrics import match_clusters, score
 from ucds.reports import COLOURS, DARK_COLOURS
 from ucds.reports.page.findings import Findings, RunRecord
 from ucds.reports.page.thumbnails import COLUMNS
-from ucds.reports.page.words import SURE, finish, share
+from ucds.reports.page.words import SURE, finish
 from ucds.training.model_file import StoredModel
 
 _TEMPLATE = Path(__file__).with_name("template")
@@ -33,23 +33,20 @@ def render(
     names: Mapping[int, str],
 ) -> str:
     """Write a report as HTML. The page needs nothing else, and its policy lets it load nothing else."""
-    sheets = findings.sheets
     script = "\n".join(path.read_text(encoding="utf-8") for path in sorted(_TEMPLATE.glob("*.js")))
     style, page = ((_TEMPLATE / name).read_text(encoding="utf-8") for name in ("page.css", "page.html"))
-    title, proportions = stored.card.name, stored.proportions.mean(0).tolist()
+    proportions = stored.proportions.mean(0).tolist()
     shares = (findings.sizes / max(findings.sizes.sum(), 1)).tolist()
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, undefined=jinja2.StrictUndefined)
     return environment.from_string(page).render(
-        title=f"Clusters of {title}",
+        title=f"Clusters of {stored.card.name}",
         subtitle=subtitle,
         facts=findings,
-        what="samples" if sheets is None else "images",
+        what="samples" if findings.sheets is None else "images",
         sure=_percent(findings.certainty),
-        pictures=sheets is not None,
         summary=summary,
         warnings=warnings,
         cards=_cards(findings),
-        uniform=f"{1 / findings.n_clusters:.1%}",
         shares=list(zip(shares, proportions, strict=True)),
         tallest=max(*shares, *proportions, 1 / findings.n_clusters),
         choice=record.choice,
@@ -57,8 +54,8 @@ def render(
         confusion=_confusion(findings),
         zip=zip,
         finish=finish,
-        data=_as_json(_data(findings, title, sheets, stored.fingerprint, names)),
-        sheets=[base64.b64encode(file).decode() for file in sheets or ()],
+        data=_as_json(_data(findings, stored, names)),
+        sheets=[base64.b64encode(file).decode() for file in findings.sheets or ()],
         style=style,
         script=script,
         policy=_policy(style, script),
@@ -82,19 +79,17 @@ def _as_json(values: Mapping[str, Any]) -> Markup:
     return Markup(json.dumps(values, separators=(",", ":")).replace("<", "\\u003c"))
 
 
-def _data(
-    findings: Findings, title: str, sheets: Sequence[bytes] | None, model: str, names: Mapping[int, str]
-) -> dict[str, Any]:
+def _data(findings: Findings, stored: StoredModel, names: Mapping[int, str]) -> dict[str, Any]:
     n = np.arange(len(findings.ids))
     low, high = findings.points.min(0), findings.points.max(0)
     points = _grid(findings.points, low, high)
     truth, twins = findings.truth, findings.duplicates
     return {
-        "run": title,
-        "model": model,
+        "run": stored.card.name,
+        "model": stored.fingerprint,
         "names": {str(number): name for number, name in names.items()},
         "ids": findings.ids,
-        "captions": findings.captions if sheets is None else None,
+        "captions": findings.captions if findings.sheets is None else None,
         "cluster": findings.clusters.tolist(),
         "sure": _percent(findings.certainty),
         "rival": findings.rivals.tolist(),
@@ -103,14 +98,14 @@ def _data(
         "y": points[:, 1].tolist(),
         "stars": _grid(findings.stars, low, high).tolist(),
         "answer": None if findings.answers is None else findings.answers.tolist(),
-        "overruled": None if findings.overruled is None else findings.overruled.astype(int).tolist(),
+        "overruled": None if findings.answers is None else findings.overruled.astype(int).tolist(),
         "classes": truth and {"names": truth.names, "of": truth.classes.tolist()},
         "outliers": findings.outliers.tolist(),
         "twins": np.concatenate(twins).tolist() if twins else [],
-        "sheets": len(sheets or ()),
+        "sheets": len(findings.sheets or ()),
         "columns": COLUMNS,
         "header": findings.questions.header,
-        "records": [list(one.question.records.values()) for one in findings.questions.asked],
+        "records": [list(question.records.values()) for question, _ in findings.questions.asked],
         "colours": {"light": COLOURS, "dark": DARK_COLOURS},
     }
 
@@ -124,19 +119,23 @@ def _percent(values: np.ndarray[Any, Any]) -> list[int]:
     return np.floor(100 * values + 1e-6).astype(int).tolist()  # type: ignore[no-any-return]
 
 
+def _share(part: float, whole: float) -> str:
+    return f"{part / max(whole, 1):.1%}"
+
+
 def _cards(findings: Findings) -> list[dict[str, Any]]:
     cards = []
     for number, exemplars in enumerate(findings.exemplars):
         members = findings.clusters == number
         certainty, overruled = findings.certainty[members], None
-        if findings.overruled is not None and findings.answers is not None:
+        if findings.answers is not None:
             labelled = members & (findings.answers >= 0)
-            overruled = share(findings.overruled[labelled].sum(), labelled.sum())
+            overruled = _share(findings.overruled[labelled].sum(), labelled.sum())
         cards.append(
             {
                 "number": number,
                 "size": int(findings.sizes[number]),
-                "share": share(findings.sizes[number], findings.sizes.sum()),
+                "share": _share(findings.sizes[number], findings.sizes.sum()),
                 "sure": f"{certainty.mean():.0%}" if len(certainty) else "",
                 "overruled": overruled,
                 "exemplars": exemplars,
@@ -148,10 +147,10 @@ def _cards(findings: Findings) -> list[dict[str, Any]]:
 
 def _confusion(findings: Findings) -> dict[str, Any] | None:
     """Return scores and counts of classes and clusters, clusters in the order of their classes."""
-    truth, scores = findings.truth, findings.scores
-    if truth is None or scores is None:
+    truth, k = findings.truth, findings.n_clusters
+    if truth is None:
         return None
-    k, matching = findings.n_clusters, match_clusters(findings.clusters, truth.classes)
+    matching = match_clusters(findings.clusters, truth.classes)
     counts = np.zeros((truth.n_classes, k), dtype=int)
     np.add.at(counts, (truth.classes, findings.clusters), 1)
     columns = sorted(range(k), key=lambda number: (matching.get(number, truth.n_classes), number))
@@ -164,7 +163,5 @@ def _confusion(findings: Findings) -> dict[str, Any] | None:
             (name, list(zip(counts[c, columns].tolist(), shares[c, columns].tolist(), strict=True)))
             for c, name in enumerate(truth.names)
         ],
-        "accuracy": f"{scores.accuracy:.1%}",
-        "nmi": f"{scores.nmi:.3f}",
-        "ari": f"{scores.ari:.3f}",
+        "scores": score(findings.clusters, truth.classes),
     }

@@ -5,32 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from ucds.data.columns import read_texts
-from ucds.data.dataset import Dataset
 from ucds.data.features import FeatureFolder
 from ucds.data.images import ImageSamples
-from ucds.data.samples import Samples, subset
+from ucds.data.samples import Samples
 from ucds.data.sources import Source, place_of
 from ucds.errors import InputError
 from ucds.files import write_text_atomically
-from ucds.math.arrays import IntArray
 from ucds.reports.page.findings import find_facts, read_record
 from ucds.reports.page.render import render
 from ucds.reports.page.thumbnails import Images
 from ucds.reports.page.words import summarise, warn
 from ucds.target.names import ClusterNames
 from ucds.target.review import Review
-from ucds.training.loaded import Model, Outputs, load
+from ucds.training.loaded import load
 from ucds.training.options import Compute
 from ucds.training.run_folder import VOTES_FILE
-
-REPORT_FILE = "report.html"
-"""Name of the report in a run folder, if no other is given."""
-
-MOST_SHOWN = 10_000
-"""Samples that a page can show; of more, so many are chosen at random."""
 
 
 @dataclass(frozen=True)
@@ -87,23 +77,17 @@ def report(
     record = read_record(run)
     images = record.images if images is None else images
     data, place = model.open(images), place_of(images)
-    shown, found, sizes = _look_at(model, data)
     trained_on = record.described.get("data") == data.samples.fingerprint
-    compute.reporter.say("drawing the report")
     findings = find_facts(
-        data.samples,
-        shown,
-        sizes,
-        found,
-        model.stored.head.prototypes.detach().cpu().numpy(),
+        model,
+        data,
         record.labels if trained_on else None,
         images_of(data.samples, None if pictures is None else Path(pictures)),
         {} if place is None else read_texts(place),
         Review(run) if trained_on and (run / VOTES_FILE).exists() else None,
     )
-    what, skipped = "samples" if data.samples.kind == "embeddings" else "images", 0
-    if isinstance(data.samples, ImageSamples):
-        skipped = len(data.samples.skipped)
+    what = "samples" if data.samples.kind == "embeddings" else "images"
+    skipped = len(data.samples.skipped) if isinstance(data.samples, ImageSamples) else 0
     summary = summarise(findings, record, what)
     warnings = warn(findings, record, skipped, what, trained_on)
     described, encoder = record.described, model.stored.card.backbone.name
@@ -111,7 +95,7 @@ def report(
     version = described.get("versions", {}).get("ucds", "unknown")
     subtitle = f"method {method}, encoder {encoder}, seed {seed}, ucds {version}"
     page = render(findings, record, model.stored, subtitle, summary, warnings, known)
-    path = run / REPORT_FILE if out is None else Path(out)
+    path = run / "report.html" if out is None else Path(out)
     write_text_atomically(path, page)
     return WrittenReport(path, len(data.samples), model.n_clusters, tuple(summary), tuple(warnings))
 
@@ -119,9 +103,7 @@ def report(
 def images_of(samples: Samples, root: Path | None) -> Images | None:
     """Return the images of samples, by position; ``None`` if there are none.
 
-    Args:
-        samples: samples.
-        root: folder of the images that a folder of features was computed from; where they were if ``None``.
+    Those of a folder of features lie below ``root``, or where they were read from if that is ``None``.
 
     Raises:
         InputError: a root is given for other samples than a folder of features.
@@ -131,12 +113,3 @@ def images_of(samples: Samples, root: Path | None) -> Images | None:
     if root is not None:
         raise InputError("--images names the images of a folder of features, and these samples are none")
     return samples if samples.kind == "images" else None
-
-
-def _look_at(model: Model, data: Dataset) -> tuple[IntArray, Outputs, IntArray]:
-    """Return the positions of the samples to show, what the model says about them, and all sizes."""
-    shown = np.sort(np.random.default_rng(0).permutation(len(data.samples))[:MOST_SHOWN])
-    whole = len(shown) == len(data.samples)
-    found = model.outputs(data if whole else Dataset(subset(data.samples, shown), data.view))
-    clusters = found.probabilities.argmax(1) if whole else model.decide(data)[0]
-    return shown, found, np.bincount(clusters, minlength=model.n_clusters)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from ucds.math.metrics import clustering_accuracy
 from ucds.reports.page.findings import Findings, RunRecord
 from ucds.training.health import SAMPLES_TO_TELL, assess
 
@@ -35,7 +36,7 @@ def summarise(findings: Findings, record: RunRecord, what: str) -> list[str]:
         lines.append(
             f"Single clusterings agree with each other to {agreement:.2f} (1 is full agreement, 0 is chance)."
         )
-    if findings.answers is not None and findings.overruled is not None:
+    if findings.answers is not None:
         known = findings.answers >= 0
         lines.append(
             f"{int(known.sum()):,} {what} have a label of the provider. "
@@ -52,10 +53,11 @@ def summarise(findings: Findings, record: RunRecord, what: str) -> list[str]:
     if findings.duplicates:
         sets, count = len(findings.duplicates), sum(map(len, findings.duplicates))
         lines.append(f"{count:,} {what} are nearly the same as another one ({sets:,} {_of('sets', sets)}).")
-    if findings.scores is not None and findings.truth is not None:
+    if findings.truth is not None:
+        accuracy = clustering_accuracy(findings.clusters, findings.truth.classes)
         lines.append(
             f"Compared with the {findings.truth.n_classes} folders that the {what} lie in, "
-            f"{findings.scores.accuracy:.1%} are in the cluster that matches their folder."
+            f"{accuracy:.1%} are in the cluster that matches their folder."
         )
     return lines
 
@@ -113,8 +115,3 @@ def _are(count: int) -> str:
 
 def _of(plural: str, count: int) -> str:
     return plural.removesuffix("s") if count == 1 else plural
-
-
-def share(part: float, whole: float) -> str:
-    """Write a share in percent, such as "3.2%"."""
-    return f"{part / max(whole, 1):.1%}"
