@@ -28,8 +28,7 @@ from ucds.reports.page.findings import read_record
 from ucds.reports.page.report import report
 from ucds.reviewing.session import Session
 from ucds.target.names import NAMES_FILE
-from ucds.target.remembered import ReviewedRun
-from ucds.target.review import Review
+from ucds.target.review import Review, ReviewedRun
 from ucds.training.options import Compute
 
 ADDRESS_FILE = ".review"
