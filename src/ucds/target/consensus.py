@@ -161,9 +161,8 @@ def fit_target_by_consensus(
     data, drawn = draw_dataset(session, data, first=(labelled,))
     known = None
     if labels is not None:
-        inside = np.isin(labelled, drawn)
-        rows = np.searchsorted(drawn, labelled[inside])
-        known = KnownLabels(labels.labels[inside], rows, labels.n_clusters)
+        labels = labels.take(np.isin(labelled, drawn))
+        known = KnownLabels(labels.labels, labels.rows_in(data.samples.ids), labels.n_clusters)
 
     features = features_to_cluster(session, backbone, data, n_clusters)
 
@@ -230,7 +229,11 @@ def _write(folder: Path, ids: Sequence[str], agreed: Agreed) -> None:
         files[TRANSFER_FILE] = agreed.evidence.to_dict()
     for name, values in files.items():
         write_text_atomically(folder / name, json.dumps(values, indent=2) + "\n")
+    remember_vote(folder, ids, agreed, number_alike(agreed.own.partition, agreed.partition))
+
+
+def remember_vote(folder: Path, ids: Sequence[str], agreed: Agreed, clusters: Partition) -> None:
+    """Write down, for a review that starts from some clusters ``(n,)``, the vote about the samples."""
     partitions = np.array([one for space in agreed.own.by_space for one in space])
     labels = None if agreed.averaged is None else agreed.averaged.toarray()
-    own = number_alike(agreed.own.partition, agreed.partition)
-    write_remembered(folder, Remembered(tuple(ids), partitions, own, agreed.own.n_clusters, labels))
+    write_remembered(folder, Remembered(tuple(ids), partitions, clusters, agreed.own.n_clusters, labels))

@@ -18,20 +18,19 @@ from typing import Any
 import numpy as np
 import torch
 
+from ucds.config import ConsensusSettings
 from ucds.data.sources import Source
 from ucds.errors import InputError
 from ucds.files import append_line, parse_json, write_text_atomically
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.arrays import IntArray
-from ucds.math.consensus import cluster_by_vote
 from ucds.math.doubts import Doubt
 from ucds.math.prototypes import solve_prototypes
-from ucds.math.spaces import make_spaces
-from ucds.target.consensus import average_labels
+from ucds.target.consensus import agree, remember_vote
 from ucds.target.guard import KnownLabels
 from ucds.target.names import NAMES_FILE, ClusterNames
 from ucds.target.questions import ANSWERS_FILE, FORMAT, Answer, Question, read_answers
-from ucds.target.remembered import Remembered, read_remembered, write_features, write_remembered
+from ucds.target.remembered import read_remembered, write_features, write_remembered
 from ucds.training.loaded import load
 from ucds.training.model_file import load_model, save_model
 from ucds.training.options import Compute
@@ -146,6 +145,10 @@ class Review:
         """Return the next question, the same until it is answered; ``None`` if there is none left."""
         ranked = self._doubts.ranked()
         return self._word(ranked[0]) if ranked else None
+
+    def rows(self, names: Sequence[str]) -> IntArray:
+        """Return the ascending positions of samples by their ids; those that are not here are left out."""
+        return np.array(sorted({self._place[name] for name in names if name in self._place}), np.int64)
 
     def foresee(self, most: int) -> list[Question]:
         """Return the first questions as things stand; answers change what is asked next.
@@ -357,7 +360,7 @@ class Review:
 
     def _apply(self, record: Mapping[str, Any]) -> None:
         """Let one record take effect; samples that are not here are left out."""
-        group, to = self._rows(record.get("group", [])), self._rows(record.get("to", []))
+        group, to = self.rows(record.get("group", [])), self.rows(record.get("to", []))
         if not len(group) or ("to" in record and not len(to)):
             return
         if record["did"] == "named":
@@ -366,14 +369,11 @@ class Review:
             if record["name"]:
                 self.names[cluster] = str(record["name"])
             return
-        others = [rows for rows in map(self._rows, record.get("others", [])) if len(rows)]
+        others = [rows for rows in map(self.rows, record.get("others", [])) if len(rows)]
         self._doubts.change(record["did"], group, others, to, whole=bool(record.get("whole")))
         # The name of a cluster that is no more goes to the one that its samples went to, if that has none.
         for gone in self.names.keys() - set(self._doubts.clusters.tolist()):
             self.names.setdefault(self._doubts.cluster_of(group), self.names.pop(gone))
-
-    def _rows(self, names: Sequence[str]) -> IntArray:
-        return np.array(sorted({self._place[name] for name in names if name in self._place}), np.int64)
 
 
 def _vote_afterwards(run: Path, images: Source | None, compute: Compute | None) -> None:
@@ -382,17 +382,11 @@ def _vote_afterwards(run: Path, images: Source | None, compute: Compute | None) 
     place = images or parse_json((run / RUN_FILE).read_bytes()).get("images")
     if place is None:
         raise InputError(f"{run} does not say where its samples lie: name their folder with --images")
-    data = model.open(place)
-    found = model.outputs(data)
-    spaces = make_spaces(found.features, model.n_clusters)
-    vote = cluster_by_vote(spaces, model.n_clusters, numpy_generator(0, "review"))
-    averaged = None
+    data, labels = model.open(place), None
     if (run / LABELS_FILE).exists():
-        labels = ClusterLabels.load(run / LABELS_FILE).align(data.samples.ids, data.samples.keys)
-        known = KnownLabels(labels.labels, labels.rows_in(data.samples.ids), labels.n_clusters)
-        averaged = average_labels(spaces, known).toarray()
-    partitions = np.array([one for space in vote.by_space for one in space])
-    own = found.probabilities.argmax(1).astype(np.int64)
+        given = ClusterLabels.load(run / LABELS_FILE).align(data.samples.ids, data.samples.keys)
+        labels = KnownLabels(given.labels, given.rows_in(data.samples.ids), given.n_clusters)
+    found, settings = model.outputs(data), ConsensusSettings(transfer="own")
+    agreed = agree(found.features, model.n_clusters, settings, numpy_generator(0, "review"), labels)
     write_features(run, found.features)
-    ids = tuple(data.samples.ids)
-    write_remembered(run, Remembered(ids, partitions, own, model.n_clusters, averaged))
+    remember_vote(run, data.samples.ids, agreed, found.probabilities.argmax(1))
