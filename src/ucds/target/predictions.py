@@ -8,7 +8,7 @@ import io
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
@@ -77,13 +77,10 @@ class Predictions:
         text = io.TextIOWrapper(file, encoding="utf-8", newline="")
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(["sample", "cluster", "confidence", *(["name"] if self.names else [])])
-        writer.writerows(self._rows())
-        text.detach()
-
-    def _rows(self) -> Iterator[list[object]]:
         for name, cluster, confidence in zip(self.ids, self.clusters, self.confidence, strict=True):
             named = [_plain(self.names.get(int(cluster), ""))] if self.names else []
-            yield [_plain(name), cluster, f"{confidence:.4f}", *named]
+            writer.writerow([_plain(name), cluster, f"{confidence:.4f}", *named])
+        text.detach()
 
 
 def require_csv(path: Path) -> None:
@@ -145,9 +142,7 @@ def sort_into_folders(folder: Path, found: Predictions, how: Sorting = "copy") -
     shutil.rmtree(partial, ignore_errors=True)
     try:
         _fill(partial, found, files, how)
-        if folder.exists():
-            folder.rmdir()
-        partial.rename(folder)
+        partial.replace(folder)
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
