@@ -169,9 +169,12 @@ def _folder_names(found: Predictions) -> dict[int, str]:
     owners: dict[str, tuple[bool, str]] = {}
     places = {}
     # Those without a name come first, and keep their numbers.
-    for cluster in sorted(range(found.n_clusters), key=lambda cluster: bool(found.names.get(cluster))):
+    clusters = sorted(range(found.n_clusters), key=lambda cluster: bool(found.names.get(cluster)))
+    if found.unsorted:
+        clusters.append(UNSORTED)
+    for cluster in clusters:
         name = found.names.get(cluster, "")
-        numbered = f"cluster_{cluster:0{digits}d}"
+        numbered = UNSORTED_FOLDER if cluster == UNSORTED else f"cluster_{cluster:0{digits}d}"
         # Without what a file system or a shell may take for something else.
         usable = re.sub(r"[^\w ().,+-]", "_", name).strip(" .") or numbered
         owner = (bool(name), name or numbered)
@@ -179,11 +182,6 @@ def _folder_names(found: Predictions) -> dict[int, str]:
         while owners.setdefault(place, owner) != owner:
             place += "_"
         places[cluster] = place
-    if found.unsorted:
-        place = UNSORTED_FOLDER
-        while place in owners:
-            place += "_"
-        places[UNSORTED] = place
     return places
 
 
