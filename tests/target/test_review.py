@@ -15,10 +15,10 @@ import ucds
 from ucds.exports.hub import write_card
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.metrics import clustering_accuracy
-from ucds.target.names import NAMES_FILE, ClusterNames
+from ucds.target.predictions import ClusterNames
 from ucds.target.questions import ANSWERS_FILE, Answer, Question
 from ucds.target.remembered import number_alike
-from ucds.target.review import Review
+from ucds.target.review import NAMES_FILE, Review
 from ucds.training.model_file import load_model
 
 K = 6

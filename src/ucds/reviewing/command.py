@@ -27,8 +27,7 @@ from ucds.errors import InputError, NoSpaceError, UserError
 from ucds.reports.page.findings import read_record
 from ucds.reports.page.report import report
 from ucds.reviewing.session import Session
-from ucds.target.names import NAMES_FILE
-from ucds.target.review import Review, ReviewedRun
+from ucds.target.review import NAMES_FILE, Review, ReviewedRun
 from ucds.training.options import Compute
 
 ADDRESS_FILE = ".review"

@@ -1,4 +1,4 @@
-"""Clusters found for samples: the table that holds them, and images sorted into a folder a cluster."""
+"""Clusters found for samples: their names, the table of them, and images sorted into a folder a cluster."""
 
 from __future__ import annotations
 
@@ -11,15 +11,22 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
 
 from ucds.choices import Sorting, require_choice
 from ucds.data.folders import Scan
 from ucds.errors import InputError
-from ucds.files import require_writable, write_atomically
+from ucds.files import read_json, require_writable, write_atomically
+
+if TYPE_CHECKING:
+    from ucds.training.model_file import StoredModel
+
+MOST_LETTERS = 80
+"""Characters of a cluster's name at most."""
 
 UNSORTED = -1
 """Number in place of a cluster, for a sample whose confidence is below the least one asked for."""
@@ -29,6 +36,45 @@ UNSORTED_FOLDER = "unsorted"
 
 _LONGEST_NAME = 240  # bytes, of the 255 that file systems take; the rest is for the number of :func:`_unused`
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+class ClusterNames(BaseModel):
+    """Names that a person gave to the clusters of a model, as the report saves them.
+
+    Attributes:
+        format: name and version of the form of the file.
+        model: fingerprint of the model whose clusters are named.
+        names: name of each named cluster by its number.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format: Literal["ucds-names/1"]
+    model: str
+    names: dict[Annotated[int, Field(ge=0)], Annotated[str, Field(min_length=1, max_length=MOST_LETTERS)]]
+
+    @classmethod
+    def load(cls, path: str | Path) -> ClusterNames:
+        """Read a file of names.
+
+        Raises:
+            InputError: the file cannot be read.
+            DamagedFileError: the file holds anything but names.
+        """
+        return read_json(path, cls, "file of names")
+
+    def of(self, stored: StoredModel) -> dict[int, str]:
+        """Return the names by cluster, if they are those of a model.
+
+        Args:
+            stored: model whose clusters are to be named.
+
+        Raises:
+            InputError: the names belong to the clusters of another model.
+        """
+        if self.model != stored.fingerprint or max(self.names, default=0) >= stored.card.n_clusters:
+            raise InputError("the names belong to another model: type them in the report of this one")
+        return self.names
 
 
 @dataclass(frozen=True)

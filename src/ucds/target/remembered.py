@@ -44,7 +44,7 @@ class Remembered:
     labels: FloatArray | None = None
 
     def doubts(self, *, keep_clusters: bool = False) -> Doubts:
-        """Make what is in doubt of the clusters; labels compare groups like one more clustering of the own.
+        """Make the doubts about the own consensus; own clusterings and, if any, labels compare the groups.
 
         Args:
             keep_clusters: whether the number of clusters stays, see :class:`ucds.math.doubts.Doubts`.

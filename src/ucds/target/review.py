@@ -28,7 +28,7 @@ from ucds.math.doubts import Doubt
 from ucds.math.prototypes import solve_prototypes
 from ucds.target.consensus import agree, remember_vote
 from ucds.target.guard import KnownLabels
-from ucds.target.names import NAMES_FILE, ClusterNames
+from ucds.target.predictions import MOST_LETTERS, ClusterNames
 from ucds.target.questions import ANSWERS_FILE, FORMAT, Answer, Question, read_answers
 from ucds.target.remembered import read_remembered, write_features, write_remembered
 from ucds.training.loaded import load
@@ -37,8 +37,8 @@ from ucds.training.options import Compute
 from ucds.training.run_folder import EARLY_FILES, LABELS_FILE, RUN_FILE, VOTES_FILE
 from ucds.training.seeds import numpy_generator
 
-MOST_LETTERS = 80
-"""Characters of a cluster's name at most."""
+NAMES_FILE = "names.json"
+"""Name of the file of names in the folder of a reviewed run."""
 
 WORTH_ASKING = 0.003
 """Share of the samples that the next answer should be expected to move; below it, answers hardly pay."""
