@@ -158,6 +158,7 @@ def test_the_reviewed_run_has_the_clusters(review: Review, tmp_path: Path) -> No
     answer_all(review)
     found = review.finish(tmp_path / "reviewed")
     assert found.agreement > 0.9
+    assert found.path.stat().st_mode & 0o777 == 0o700
     given = ucds.load(found.path).predict(VECTORS)
     assert (given == np.array(list(review.clusters.values()))).mean() == pytest.approx(found.agreement)
     with pytest.raises(ucds.InputError, match="is not empty"):

@@ -21,7 +21,7 @@ import torch
 from ucds.config import ConsensusSettings
 from ucds.data.sources import Source
 from ucds.errors import InputError
-from ucds.files import append_line, parse_json, write_text_atomically
+from ucds.files import append_line, make_private, parse_json, write_text_atomically
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.arrays import IntArray
 from ucds.math.doubts import Doubt
@@ -187,9 +187,8 @@ class Review:
         Raises:
             InputError: there is no such sample or cluster.
         """
-        for name in ids:
-            if name not in self._place:
-                raise InputError(f"there is no sample {name!r} in this run")
+        if strangers := set(ids) - self._place.keys():
+            raise InputError(f"there is no sample {min(strangers)!r} in this run")
         self._record({"did": "placed", "group": list(ids), "to": self._anchors(cluster)})
 
     def join(self, one: int, other: int) -> None:
@@ -269,7 +268,7 @@ class Review:
         card = replace(stored.card, name=out.name, n_clusters=n_clusters, stages=stages)
         temporary = out.with_name(f".{out.name}.making")
         shutil.rmtree(temporary, ignore_errors=True)
-        temporary.mkdir(parents=True)
+        make_private(temporary)
         for name in EARLY_FILES:  # of which the description and the votes are written anew below
             if (run / name).exists():
                 shutil.copyfile(run / name, temporary / name)
