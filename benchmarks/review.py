@@ -88,7 +88,7 @@ class Reviewed:
         self, remembered: Remembered, features: FloatArray, classes: IntArray, person: str, seed: int
     ) -> None:
         self._classes, self._person, self._rng = classes, person, np.random.default_rng(seed)
-        self._parts = remembered.parts
+        self._parts = remembered.doubts().parts
         self._folder = tempfile.TemporaryDirectory()
         write_remembered(Path(self._folder.name), remembered)
         write_features(Path(self._folder.name), features)

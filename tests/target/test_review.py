@@ -15,10 +15,10 @@ import ucds
 from ucds.exports.hub import write_card
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.metrics import clustering_accuracy
-from ucds.target.names import NAMES_FILE, ClusterNames
+from ucds.target.predictions import ClusterNames
 from ucds.target.questions import ANSWERS_FILE, Answer, Question
 from ucds.target.remembered import number_alike
-from ucds.target.review import Review
+from ucds.target.review import NAMES_FILE, Review
 from ucds.training.model_file import load_model
 
 K = 6
@@ -158,6 +158,7 @@ def test_the_reviewed_run_has_the_clusters(review: Review, tmp_path: Path) -> No
     answer_all(review)
     found = review.finish(tmp_path / "reviewed")
     assert found.agreement > 0.9
+    assert found.path.stat().st_mode & 0o777 == 0o700
     given = ucds.load(found.path).predict(VECTORS)
     assert (given == np.array(list(review.clusters.values()))).mean() == pytest.approx(found.agreement)
     with pytest.raises(ucds.InputError, match="is not empty"):

@@ -144,8 +144,11 @@ def questions_about(found: Scan | Samples | Pictures) -> Questions:
         return ImageQuestions(found)
     # These bring torch, which asking about images does not need.
     from ucds.data.features import FeatureFolder
+    from ucds.data.images import ImageSamples
     from ucds.data.vectors import VectorSamples
 
+    if isinstance(found, ImageSamples):
+        return ImageQuestions(found.files)
     if isinstance(found, VectorSamples | FeatureFolder):
         return VectorQuestions(found.rows, found.ids)
     raise InputError("only image files and embeddings can be sent to a service")

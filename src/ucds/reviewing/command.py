@@ -27,9 +27,7 @@ from ucds.errors import InputError, NoSpaceError, UserError
 from ucds.reports.page.findings import read_record
 from ucds.reports.page.report import report
 from ucds.reviewing.session import Session
-from ucds.target.names import NAMES_FILE
-from ucds.target.remembered import ReviewedRun
-from ucds.target.review import Review
+from ucds.target.review import NAMES_FILE, Review, ReviewedRun
 from ucds.training.options import Compute
 
 ADDRESS_FILE = ".review"
@@ -163,14 +161,12 @@ def make_app(session: Session, origin: str, token: str, finish: Callable[[], str
 def _only_review_of(run: Path, address: str) -> Iterator[None]:
     """Hold the review of a run; the address of the page is left where a second command finds it."""
     handle = os.open(run / ADDRESS_FILE, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
+    with os.fdopen(handle, "r+", errors="replace") as file:
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            known = os.read(handle, 1000).decode(errors="replace")
-            raise InputError(f"a review of {run} is open already: {known}") from None
-        os.ftruncate(handle, 0)
-        os.write(handle, address.encode())
+            raise InputError(f"a review of {run} is open already: {file.read()}") from None
+        file.truncate(0)
+        file.write(address)
+        file.flush()
         yield
-    finally:
-        os.close(handle)

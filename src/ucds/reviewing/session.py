@@ -11,6 +11,7 @@ import numpy as np
 from PIL import Image
 
 from ucds.data.columns import read_texts
+from ucds.data.content import find_places
 from ucds.data.features import Pictures
 from ucds.errors import InputError, UserError
 from ucds.math.arrays import IntArray
@@ -19,7 +20,7 @@ from ucds.math.plane import place_all
 from ucds.math.spaces import unit_rows
 from ucds.reports.page.findings import read_record
 from ucds.reports.page.report import images_of
-from ucds.reports.page.thumbnails import Images
+from ucds.reports.page.thumbnails import Images, resize
 from ucds.target.questions import Question
 from ucds.target.review import Review
 from ucds.training.loaded import load
@@ -37,22 +38,20 @@ class Session:
 
     def __init__(self, review: Review, moved: Path | None, pictures: Path | None, compute: Compute) -> None:
         self.review, self._ids = review, review.start.ids
-        self._rows = {name: i for i, name in enumerate(self._ids)}
         self._directions = unit_rows(review.features)
         self._images: Images | None = None
         self._texts: Mapping[str, str] = {}
-        self._pictures: dict[int, int] = {}
+        self._pictures = np.full(len(self._ids), -1)  # position of each sample's picture, if it has one
         model = load(review.run, role="target", compute=compute)
         try:
             place = moved or read_record(review.run).images
             samples = model.open(place).samples
             self._images, self._texts = images_of(samples, pictures), read_texts(place)
-            root = self._images.root if isinstance(self._images, Pictures) else None
-            self._pictures = {
-                self._rows[name]: i
-                for i, name in enumerate(() if self._images is None else samples.ids)
-                if name in self._rows and (root is None or (root / name).is_file())
-            }
+            if self._images is not None:
+                self._pictures = find_places(self._ids, samples.ids)
+            if isinstance(self._images, Pictures):
+                there = [(self._images.root / name).is_file() for name in self._ids]
+                self._pictures = np.where(there, self._pictures, -1)
         except UserError as error:
             compute.reporter.say(f"no pictures are shown: {error}")
         compute.reporter.say("drawing the map")
@@ -68,7 +67,7 @@ class Session:
             "texts": [self._texts.get(name) for name in self._ids] if self._texts else None,
             "x": self._points[:, 0].tolist(),
             "y": self._points[:, 1].tolist(),
-            "pictures": sorted(self._pictures),
+            "pictures": np.flatnonzero(self._pictures >= 0).tolist(),
         }
 
     def state(self) -> dict[str, Any]:
@@ -107,24 +106,25 @@ class Session:
 
     def picture(self, row: int) -> bytes:
         """Return the picture of a sample as JPEG."""
-        if self._images is None or row not in self._pictures:
+        if self._images is None or self._pictures[row] < 0:
             raise InputError("this sample has no picture")
-        pixels = self._images.read(np.array([self._pictures[row]]))[0].permute(1, 2, 0).numpy()
+        pixels = self._images.read(self._pictures[[row]])[0].permute(1, 2, 0).numpy()
         file = io.BytesIO()
-        Image.fromarray(pixels).resize((_SIDE, _SIDE), Image.Resampling.BOX).save(file, "JPEG", quality=80)
+        Image.fromarray(resize(pixels, _SIDE)).save(file, "JPEG", quality=80)
         return file.getvalue()
 
     def _next_question(self) -> Question | None:
         """Return the next question about a group of which something can be seen."""
-        while (question := self.review.question()) is not None:
-            if not self._pictures or any(self._rows[name] in self._pictures for name in question.groups[0]):
+        pictured = self._pictures >= 0
+        while (question := self.review.question()) is not None and pictured.any():
+            if pictured[self.review.rows(question.groups[0])].any():
                 break
             self.review.answer("skip")
         return question
 
     def _show(self, question: Question) -> dict[str, Any]:
         """Choose the pictures that show the groups of a question."""
-        groups = [np.array([self._rows[name] for name in group]) for group in question.groups]
+        groups = [self.review.rows(group) for group in question.groups]
         seen = [self._seen(group) for group in groups]
         return {
             "text": question.text,
@@ -139,5 +139,5 @@ class Session:
 
     def _seen(self, rows: IntArray) -> IntArray:
         """Return the samples that have a picture; all, if none of them has one."""
-        seen = rows[[row in self._pictures for row in rows.tolist()]]
+        seen = rows[self._pictures[rows] >= 0]
         return seen if len(seen) else rows

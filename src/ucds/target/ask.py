@@ -16,17 +16,15 @@ from ucds.files import require_writable
 from ucds.labels.client import LabelClient
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.labels.query import Selector, query_labels
-from ucds.labels.questions import Questions, open_questions, questions_about
+from ucds.labels.questions import open_questions, questions_about
 from ucds.math.arrays import FloatArray, IntArray
 from ucds.training.options import Compute, EncoderOptions
-from ucds.training.progress import Reporter, told_to
+from ucds.training.progress import told_to
 
 if TYPE_CHECKING:  # they bring torch: asking about all samples needs none of it, and begins seconds earlier
     from ucds.backbones import Backbone
     from ucds.data.dataset import Dataset
-    from ucds.data.samples import Samples
     from ucds.training.runtime import Runtime
-
 
 _TRIALS = 8
 """Draws for each sample, of which the best is kept; always so many, so that a longer choice begins with the
@@ -90,12 +88,6 @@ def select_spread(features: FloatArray, count: int, seed: int) -> IntArray:
     return np.array(list(dict.fromkeys(chosen.tolist())), dtype=np.int64)
 
 
-def _questions_about(samples: Samples) -> Questions:
-    from ucds.data.images import ImageSamples
-
-    return questions_about(samples.files if isinstance(samples, ImageSamples) else samples)
-
-
 def query(
     images: Source,
     out: str | Path,
@@ -129,27 +121,24 @@ def query(
     Warns:
         UcdsWarning: some samples cannot be used, or ``encoder`` is ignored.
     """
-    compute = compute or Compute()
+    compute, choose = compute or Compute(), None
     require_writable(Path(out))
     if max_queries is None:
         if encoder is not None and encoder.backbone is not None:
             warnings.warn("--backbone is ignored without --max-queries", UcdsWarning, stacklevel=2)
-        return _query(client, open_questions(images), Path(out), None, compute.reporter)
-    from ucds.training.inputs import open_for_training
-    from ucds.training.runtime import Runtime
+        questions = open_questions(images)
+    else:
+        from ucds.training.inputs import open_for_training
+        from ucds.training.runtime import Runtime
 
-    runtime = Runtime(compute, seed=seed)
-    found = find_samples(images, by_domain=False)
-    inputs = open_for_training(found, encoder or EncoderOptions(), compute)
-    choose = choose_spread(inputs.data, inputs.backbone, runtime, max_queries)
-    return _query(client, _questions_about(inputs.data.samples), Path(out), choose, compute.reporter)
-
-
-def _query(
-    client: LabelClient, questions: Questions, out: Path, choose: Selector | None, reporter: Reporter
-) -> ClusterLabels:
+        runtime = Runtime(compute, seed=seed)
+        found = find_samples(images, by_domain=False)
+        inputs = open_for_training(found, encoder or EncoderOptions(), compute)
+        questions = questions_about(inputs.data.samples)
+        choose = choose_spread(inputs.data, inputs.backbone, runtime, max_queries)
+    reporter = compute.reporter
     try:
         progress = told_to(reporter, "ask for labels")
-        return query_labels(client, questions, out, choose=choose, progress=progress, say=reporter.say)
+        return query_labels(client, questions, Path(out), choose=choose, progress=progress, say=reporter.say)
     finally:
         reporter.end()

@@ -9,7 +9,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -45,6 +44,7 @@ from ucds.training.fitting import (
 )
 from ucds.training.prediction import encode
 from ucds.training.prepare import Training, conclude, draw_dataset
+from ucds.training.progress import Reporter
 from ucds.training.run_folder import STABILITY_FILE, TRANSFER_FILE
 from ucds.training.seeds import numpy_generator
 from ucds.training.session import Session
@@ -161,30 +161,30 @@ def fit_target_by_consensus(
     data, drawn = draw_dataset(session, data, first=(labelled,))
     known = None
     if labels is not None:
-        inside = np.isin(labelled, drawn)
-        rows = np.searchsorted(drawn, labelled[inside])
-        known = KnownLabels(labels.labels[inside], rows, labels.n_clusters)
+        labels = labels.take(np.isin(labelled, drawn))
+        known = KnownLabels(labels.labels, labels.rows_in(data.samples.ids), labels.n_clusters)
 
+    runtime = session.runtime
     features = features_to_cluster(session, backbone, data, n_clusters)
 
-    def cluster() -> FeatureClusters:
-        rng = numpy_generator(session.runtime.seed, STAGE)
+    def cluster() -> FeatureClusters:  # by the first process alone
+        rng = numpy_generator(runtime.seed, STAGE)
         vectors = read_all(features)
-        agreed = agree(vectors, n_clusters, session.settings, rng, known, session.runtime.watch)
-        _say(session, agreed)
-        if session.runtime.folder is not None and session.runtime.rank == 0:
-            _write(session.runtime.folder.path, data.samples.ids, agreed)
+        agreed = agree(vectors, n_clusters, session.settings, rng, known, runtime.watch)
+        _say(runtime.reporter, agreed)
+        if runtime.folder is not None:
+            _write(runtime.folder.path, data.samples.ids, agreed)
         return describe_clusters(vectors, agreed.shares, session.settings.bottleneck_width)
 
     found = remember(session, STAGE, cluster)
     training, shares = build_model(session, STAGE, backbone, features, found, n_clusters)
     model = training.trained
-    encoded = encode(model, features, session.runtime).cpu().numpy()  # by all processes
+    encoded = encode(model, features, runtime).cpu().numpy()  # by all processes
     fit_prototypes(session, "fit-target", model, encoded, shares)
     if len(drawn) < everything:
         tell_what_drawing_costs(session, model, encoded, shares, fitted=True)
-    if session.runtime.folder is not None and session.runtime.rank == 0:
-        write_features(session.runtime.folder.path, encoded)
+    if runtime.folder is not None and runtime.rank == 0:
+        write_features(runtime.folder.path, encoded)
     return conclude(session, training)
 
 
@@ -197,40 +197,38 @@ def describe_clusters(vectors: FloatArray, shares: FloatArray, width: int) -> Fe
     return FeatureClusters(axes, mean, prototypes, shares.mean(0, keepdims=True), shares)
 
 
-def _say(session: Session[ConsensusSettings], agreed: Agreed) -> None:
+def _say(reporter: Reporter, agreed: Agreed) -> None:
     """Say how far the clusterings agree, and what became of the provider's labels."""
-    if session.runtime.rank != 0:
-        return
     agreement = agreed.own.agreement
+    advice = " (1 is full agreement)"
     if agreement < GROUPLESS:
         advice = ": doubt the clusters; fewer clusters or another encoder may be better"
     elif agreement < SETTLED:
         advice = (
             ": fewer samples are in the right cluster than the confidence says; look at the clusters first"
         )
-    else:
-        advice = " (1 is full agreement)"
-    said = f"single clusterings of your samples agree with each other to {agreement:.2f}"
-    session.runtime.reporter.say(said + advice)
+    reporter.say(f"single clusterings of your samples agree with each other to {agreement:.2f}{advice}")
     if agreed.evidence is not None:
-        session.runtime.reporter.say(agreed.evidence.sentence)
+        reporter.say(agreed.evidence.sentence)
 
 
 def _write(folder: Path, ids: Sequence[str], agreed: Agreed) -> None:
     """Write what a report tells of the vote, and what a review of the clusters starts from."""
     agreement = agreed.own.agreement
-    files: dict[str, dict[str, Any]] = {
-        STABILITY_FILE: {
-            "own_agreement": agreement,
-            "doubtful": agreement < GROUPLESS,
-            "overconfident": agreement < SETTLED,
-        }
+    stability = {
+        "own_agreement": agreement,
+        "doubtful": agreement < GROUPLESS,
+        "overconfident": agreement < SETTLED,
     }
+    write_text_atomically(folder / STABILITY_FILE, json.dumps(stability, indent=2) + "\n")
     if agreed.evidence is not None:
-        files[TRANSFER_FILE] = agreed.evidence.to_dict()
-    for name, values in files.items():
-        write_text_atomically(folder / name, json.dumps(values, indent=2) + "\n")
+        transfer = agreed.evidence.to_dict()
+        write_text_atomically(folder / TRANSFER_FILE, json.dumps(transfer, indent=2) + "\n")
+    remember_vote(folder, ids, agreed, number_alike(agreed.own.partition, agreed.partition))
+
+
+def remember_vote(folder: Path, ids: Sequence[str], agreed: Agreed, clusters: Partition) -> None:
+    """Write down, for a review that starts from some clusters ``(n,)``, the vote about the samples."""
     partitions = np.array([one for space in agreed.own.by_space for one in space])
     labels = None if agreed.averaged is None else agreed.averaged.toarray()
-    own = number_alike(agreed.own.partition, agreed.partition)
-    write_remembered(folder, Remembered(tuple(ids), partitions, own, agreed.own.n_clusters, labels))
+    write_remembered(folder, Remembered(tuple(ids), partitions, clusters, agreed.own.n_clusters, labels))

@@ -170,12 +170,11 @@ def weigh_labels(
         transfer: use of the labels, or ``"guarded"``.
     """
     values, rows, provider_clusters = labels
+    agreements = [adjusted_mutual_info_score(one[rows], values) for one in own.compared]
     found = Evidence(
         use="own",
         own_agreement=own.agreement,
-        provider_agreement=float(
-            np.mean([adjusted_mutual_info_score(one[rows], values) for one in own.compared])
-        ),
+        provider_agreement=float(np.mean(agreements)),
         own_consistency=consistency(graph, own.partition[rows], rows),
         provider_consistency=consistency(graph, values, rows),
         n_clusters=own.n_clusters,

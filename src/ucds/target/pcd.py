@@ -162,8 +162,7 @@ def fit_target_by_pcd(
     labelled = np.empty(0, np.int64) if labels is None else labels.rows_in(data.samples.ids)
     drawn, positions = draw_dataset(session, training.data, first=(labelled,), use=_USE)
     if labels is not None:
-        chosen = np.zeros(len(data.samples), bool)
-        chosen[positions] = True
-        cluster_target(session, training.trained, drawn, labels.take(chosen[labelled]))
+        known = labels.take(np.isin(labelled, positions))
+        cluster_target(session, training.trained, drawn, known)
     refine_target(session, training.trained, training.data, drawn.samples)
     return conclude(session, training)

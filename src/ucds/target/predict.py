@@ -8,9 +8,9 @@ from ucds.choices import Sorting
 from ucds.data.sources import Source, place_of, require_there
 from ucds.errors import InputError
 from ucds.files import refuse_inside
-from ucds.target.names import ClusterNames
 from ucds.target.predictions import (
     UNSORTED,
+    ClusterNames,
     Predictions,
     check_sortable,
     check_unused,

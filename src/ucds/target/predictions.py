@@ -1,4 +1,4 @@
-"""Clusters found for samples: the table that holds them, and images sorted into a folder a cluster."""
+"""Clusters found for samples: their names, the table of them, and images sorted into a folder a cluster."""
 
 from __future__ import annotations
 
@@ -8,18 +8,25 @@ import io
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
 
 from ucds.choices import Sorting, require_choice
 from ucds.data.folders import Scan
 from ucds.errors import InputError
-from ucds.files import require_writable, write_atomically
+from ucds.files import read_json, require_writable, write_atomically
+
+if TYPE_CHECKING:
+    from ucds.training.model_file import StoredModel
+
+MOST_LETTERS = 80
+"""Characters of a cluster's name at most."""
 
 UNSORTED = -1
 """Number in place of a cluster, for a sample whose confidence is below the least one asked for."""
@@ -29,6 +36,45 @@ UNSORTED_FOLDER = "unsorted"
 
 _LONGEST_NAME = 240  # bytes, of the 255 that file systems take; the rest is for the number of :func:`_unused`
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+class ClusterNames(BaseModel):
+    """Names that a person gave to the clusters of a model, as the report saves them.
+
+    Attributes:
+        format: name and version of the form of the file.
+        model: fingerprint of the model whose clusters are named.
+        names: name of each named cluster by its number.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format: Literal["ucds-names/1"]
+    model: str
+    names: dict[Annotated[int, Field(ge=0)], Annotated[str, Field(min_length=1, max_length=MOST_LETTERS)]]
+
+    @classmethod
+    def load(cls, path: str | Path) -> ClusterNames:
+        """Read a file of names.
+
+        Raises:
+            InputError: the file cannot be read.
+            DamagedFileError: the file holds anything but names.
+        """
+        return read_json(path, cls, "file of names")
+
+    def of(self, stored: StoredModel) -> dict[int, str]:
+        """Return the names by cluster, if they are those of a model.
+
+        Args:
+            stored: model whose clusters are to be named.
+
+        Raises:
+            InputError: the names belong to the clusters of another model.
+        """
+        if self.model != stored.fingerprint or max(self.names, default=0) >= stored.card.n_clusters:
+            raise InputError("the names belong to another model: type them in the report of this one")
+        return self.names
 
 
 @dataclass(frozen=True)
@@ -77,13 +123,10 @@ class Predictions:
         text = io.TextIOWrapper(file, encoding="utf-8", newline="")
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(["sample", "cluster", "confidence", *(["name"] if self.names else [])])
-        writer.writerows(self._rows())
-        text.detach()
-
-    def _rows(self) -> Iterator[list[object]]:
         for name, cluster, confidence in zip(self.ids, self.clusters, self.confidence, strict=True):
             named = [_plain(self.names.get(int(cluster), ""))] if self.names else []
-            yield [_plain(name), cluster, f"{confidence:.4f}", *named]
+            writer.writerow([_plain(name), cluster, f"{confidence:.4f}", *named])
+        text.detach()
 
 
 def require_csv(path: Path) -> None:
@@ -145,9 +188,7 @@ def sort_into_folders(folder: Path, found: Predictions, how: Sorting = "copy") -
     shutil.rmtree(partial, ignore_errors=True)
     try:
         _fill(partial, found, files, how)
-        if folder.exists():
-            folder.rmdir()
-        partial.rename(folder)
+        partial.replace(folder)
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
@@ -174,9 +215,12 @@ def _folder_names(found: Predictions) -> dict[int, str]:
     owners: dict[str, tuple[bool, str]] = {}
     places = {}
     # Those without a name come first, and keep their numbers.
-    for cluster in sorted(range(found.n_clusters), key=lambda cluster: bool(found.names.get(cluster))):
+    clusters = sorted(range(found.n_clusters), key=lambda cluster: bool(found.names.get(cluster)))
+    if found.unsorted:
+        clusters.append(UNSORTED)
+    for cluster in clusters:
         name = found.names.get(cluster, "")
-        numbered = f"cluster_{cluster:0{digits}d}"
+        numbered = UNSORTED_FOLDER if cluster == UNSORTED else f"cluster_{cluster:0{digits}d}"
         # Without what a file system or a shell may take for something else.
         usable = re.sub(r"[^\w ().,+-]", "_", name).strip(" .") or numbered
         owner = (bool(name), name or numbered)
@@ -184,11 +228,6 @@ def _folder_names(found: Predictions) -> dict[int, str]:
         while owners.setdefault(place, owner) != owner:
             place += "_"
         places[cluster] = place
-    if found.unsorted:
-        place = UNSORTED_FOLDER
-        while place in owners:
-            place += "_"
-        places[UNSORTED] = place
     return places
 
 

@@ -70,9 +70,8 @@ class Question:
             change = f"take {self.changes} samples out of cluster {one}"
         else:
             change = f"make one of clusters {one} and {other} ({self.changes} samples)"
-        if self.source == "labels":
-            return f"the provider's labels would {change}"
-        return f"some of your own clusterings would {change}"
+        who = "the provider's labels" if self.source == "labels" else "some of your own clusterings"
+        return f"{who} would {change}"
 
 
 def read_answers(path: Path, digest: str | None) -> tuple[list[Mapping[str, Any]], int]:

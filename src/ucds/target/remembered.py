@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +16,8 @@ from ucds.errors import DamagedFileError
 from ucds.files import digest_of, parse_json, write_atomically
 from ucds.math.arrays import FloatArray
 from ucds.math.consensus import Memberships, Partition, blend, mean_shares, memberships
-from ucds.math.doubts import cut_into_parts
-from ucds.training.run_folder import (
-    FEATURES_FILE,
-    VOTES_FILE,
-)
+from ucds.math.doubts import Doubts, cut_into_parts
+from ucds.training.run_folder import FEATURES_FILE, VOTES_FILE
 from ucds.training.seeds import numpy_generator
 
 LABELS_WEIGHT = 0.5
@@ -47,25 +43,19 @@ class Remembered:
     n_clusters: int
     labels: FloatArray | None = None
 
-    @cached_property
-    def own_votes(self) -> Memberships:
-        """Memberships of the own clusterings."""
-        return memberships(list(self.partitions))
+    def doubts(self, *, keep_clusters: bool = False) -> Doubts:
+        """Make the doubts about the own consensus; own clusterings and, if any, labels compare the groups.
 
-    @cached_property
-    def votes(self) -> Memberships:
-        """Memberships of the own clusterings and, as one more of equal weight, of the provider's labels."""
-        if self.labels is None:
-            return self.own_votes
-        labels = Memberships(self.labels.astype(np.float32))
-        return blend(self.own_votes, labels, LABELS_WEIGHT)
+        Args:
+            keep_clusters: whether the number of clusters stays, see :class:`ucds.math.doubts.Doubts`.
+        """
+        votes = own_votes = memberships(list(self.partitions))
+        if self.labels is not None:
+            votes = blend(own_votes, Memberships(self.labels), LABELS_WEIGHT)
+        parts = cut_into_parts(own_votes, self.own, numpy_generator(0, "review-parts"))
+        return Doubts(votes, self.own, parts, self.n_clusters, keep_clusters=keep_clusters)
 
-    @cached_property
-    def parts(self) -> Partition:
-        """Parts of the clusters that the own clusterings keep together."""
-        return cut_into_parts(self.own_votes, self.own, numpy_generator(0, "review-parts"))
-
-    @cached_property
+    @property
     def digest(self) -> str:
         """Digest of the samples and of the clusters from which a review starts."""
         return digest_of(json.dumps(self.ids).encode(), self.own.astype(np.int64).tobytes())
@@ -132,28 +122,3 @@ def read_remembered(folder: Path) -> tuple[Remembered, FloatArray]:
         return remembered, np.array(read_arrays(path)[path.stem], dtype=np.float32)
     except (OSError, DamagedFileError, ValueError, KeyError, TypeError) as error:
         raise DamagedFileError(f"{path} is damaged ({error}): train again") from None
-
-
-@dataclass(frozen=True)
-class ReviewedRun:
-    """A run that was written from reviewed clusters.
-
-    Attributes:
-        path: run folder.
-        answered: number of answers that count.
-        n_clusters: number of clusters that have samples.
-        agreement: share of the reviewed samples that the model gives their cluster.
-    """
-
-    path: Path
-    answered: int
-    n_clusters: int
-    agreement: float
-
-    @property
-    def sentence(self) -> str:
-        """What was done, for the person."""
-        return (
-            f"{self.path} written: {self.n_clusters} clusters after {self.answered} answers; the model gives "
-            f"{self.agreement:.1%} of the samples the cluster that they have in the review"
-        )

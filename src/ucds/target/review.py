@@ -11,54 +11,64 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from ucds.config import ConsensusSettings
 from ucds.data.sources import Source
 from ucds.errors import InputError
-from ucds.files import append_line, parse_json, write_text_atomically
+from ucds.files import append_line, make_private, parse_json, write_text_atomically
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.arrays import IntArray
-from ucds.math.consensus import cluster_by_vote
-from ucds.math.doubts import Doubt, Doubts
+from ucds.math.doubts import Doubt
 from ucds.math.prototypes import solve_prototypes
-from ucds.math.spaces import make_spaces
-from ucds.target.consensus import average_labels
+from ucds.target.consensus import agree, remember_vote
 from ucds.target.guard import KnownLabels
-from ucds.target.names import NAMES_FILE, ClusterNames
+from ucds.target.predictions import MOST_LETTERS, ClusterNames
 from ucds.target.questions import ANSWERS_FILE, FORMAT, Answer, Question, read_answers
-from ucds.target.remembered import (
-    Remembered,
-    ReviewedRun,
-    read_remembered,
-    write_features,
-    write_remembered,
-)
+from ucds.target.remembered import read_remembered, write_features, write_remembered
 from ucds.training.loaded import load
 from ucds.training.model_file import load_model, save_model
 from ucds.training.options import Compute
-from ucds.training.run_folder import (
-    CLUSTERS_FILE,
-    FEATURES_FILE,
-    LABELS_FILE,
-    RUN_FILE,
-    STABILITY_FILE,
-    TRANSFER_FILE,
-    VOTES_FILE,
-)
+from ucds.training.run_folder import EARLY_FILES, LABELS_FILE, RUN_FILE, VOTES_FILE
 from ucds.training.seeds import numpy_generator
 
-MOST_LETTERS = 80
-"""Characters of a cluster's name at most."""
+NAMES_FILE = "names.json"
+"""Name of the file of names in the folder of a reviewed run."""
 
 WORTH_ASKING = 0.003
 """Share of the samples that the next answer should be expected to move; below it, answers hardly pay."""
 
 _ANCHORS = 12  # samples that stand for a cluster in a record, so that other runs can take it over
+
+
+@dataclass(frozen=True)
+class ReviewedRun:
+    """A run that was written from reviewed clusters.
+
+    Attributes:
+        path: run folder.
+        answered: number of answers that count.
+        n_clusters: number of clusters that have samples.
+        agreement: share of the reviewed samples that the model gives their cluster.
+    """
+
+    path: Path
+    answered: int
+    n_clusters: int
+    agreement: float
+
+    @property
+    def sentence(self) -> str:
+        """What was done, for the person."""
+        return (
+            f"{self.path} written: {self.n_clusters} clusters after {self.answered} answers; the model gives "
+            f"{self.agreement:.1%} of the samples the cluster that they have in the review"
+        )
 
 
 class Review:
@@ -76,6 +86,7 @@ class Review:
         run: folder of the run.
         start: clustering from which the review starts.
         features: ``(n, d_f)`` bottleneck features of its samples.
+        names: names that the person gave to clusters, by their numbers.
         recorded: number of records, those that were taken back and those that take back included.
 
     Raises:
@@ -96,13 +107,7 @@ class Review:
             _vote_afterwards(self.run, images, compute)
         self.start, self.features = read_remembered(self.run)
         self._place = {name: i for i, name in enumerate(self.start.ids)}
-        self._doubts = Doubts(
-            self.start.votes,
-            self.start.own,
-            self.start.parts,
-            self.start.n_clusters,
-            keep_clusters=keep_clusters,
-        )
+        self._doubts = self.start.doubts(keep_clusters=keep_clusters)
         names = self.run / NAMES_FILE  # of an earlier review
         self._first_names = ClusterNames.load(names).names if names.exists() else {}
         self._path = self.run / ANSWERS_FILE
@@ -128,11 +133,6 @@ class Review:
         return len(self._worthwhile())
 
     @property
-    def names(self) -> dict[int, str]:
-        """Names that the person gave to clusters, by their numbers."""
-        return dict(self._names)
-
-    @property
     def outlook(self) -> str:
         """A sentence that says how many questions are open, and what the first is about."""
         worth, question = self.worth_asking, self.question()
@@ -145,6 +145,10 @@ class Review:
         """Return the next question, the same until it is answered; ``None`` if there is none left."""
         ranked = self._doubts.ranked()
         return self._word(ranked[0]) if ranked else None
+
+    def rows(self, names: Sequence[str]) -> IntArray:
+        """Return the ascending positions of samples by their ids; those that are not here are left out."""
+        return np.array(sorted({self._place[name] for name in names if name in self._place}), np.int64)
 
     def foresee(self, most: int) -> list[Question]:
         """Return the first questions as things stand; answers change what is asked next.
@@ -183,9 +187,8 @@ class Review:
         Raises:
             InputError: there is no such sample or cluster.
         """
-        for name in ids:
-            if name not in self._place:
-                raise InputError(f"there is no sample {name!r} in this run")
+        if strangers := set(ids) - self._place.keys():
+            raise InputError(f"there is no sample {min(strangers)!r} in this run")
         self._record({"did": "placed", "group": list(ids), "to": self._anchors(cluster)})
 
     def join(self, one: int, other: int) -> None:
@@ -265,8 +268,8 @@ class Review:
         card = replace(stored.card, name=out.name, n_clusters=n_clusters, stages=stages)
         temporary = out.with_name(f".{out.name}.making")
         shutil.rmtree(temporary, ignore_errors=True)
-        temporary.mkdir(parents=True)
-        for name in (LABELS_FILE, TRANSFER_FILE, STABILITY_FILE, CLUSTERS_FILE, FEATURES_FILE):
+        make_private(temporary)
+        for name in EARLY_FILES:  # of which the description and the votes are written anew below
             if (run / name).exists():
                 shutil.copyfile(run / name, temporary / name)
         described = parse_json((run / RUN_FILE).read_bytes())
@@ -275,8 +278,8 @@ class Review:
         write_remembered(temporary, replace(self.start, own=clusters, n_clusters=n_clusters))
         proportions = torch.from_numpy(shares).mean(0, keepdim=True)
         save_model(temporary, replace(stored, card=card, proportions=proportions))
-        if self._names:
-            named = ClusterNames(format="ucds-names/1", model=stored.fingerprint, names=self._names)
+        if self.names:
+            named = ClusterNames(format="ucds-names/1", model=stored.fingerprint, names=self.names)
             write_text_atomically(temporary / NAMES_FILE, named.model_dump_json(indent=1) + "\n")
         temporary.replace(out)
         agreement = float(((features @ prototypes).argmax(1) == clusters).mean())
@@ -295,38 +298,35 @@ class Review:
         """Put a doubt into words, and its answers into records by ids, which mean the same in another run."""
         ids, clusters, labels = self.start.ids, self._doubts.clusters, self.start.labels
         numbers = [doubt.cluster, *doubt.others]
-        titles = [f"{self._names[n]} ({n})" if n in self._names else f"cluster {n}" for n in numbers]
-        groups = [doubt.samples, *(np.flatnonzero(clusters == other) for other in doubt.others)]
+        titles = [f"{self.names[n]} ({n})" if n in self.names else f"cluster {n}" for n in numbers]
+        groups = [np.flatnonzero(clusters == number) for number in numbers]
         group = self._anchors(doubt.cluster) if doubt.whole else [ids[i] for i in doubt.samples]
         others = [self._anchors(other) for other in doubt.others]
-        kept, apart, mixed = (
-            {"did": did, "whole": doubt.whole, "group": group, "others": others}
-            for did in ("kept", "separated", "mixed")
-        )
-        places: list[Mapping[str, Any]] = [{**kept, "did": "placed", "to": other} for other in others]
-        changes = len(doubt.samples)
+        about = {"whole": doubt.whole, "group": group, "others": others}
+        kept = {"did": "kept", **about}
+        places: list[Mapping[str, Any]] = [{"did": "placed", **about, "to": other} for other in others]
         if doubt.whole:
-            changes, apart = min(changes, len(groups[1])), kept
+            changes, apart = min(map(len, groups[:2])), kept
         else:
+            changes, apart = len(doubt.samples), {"did": "separated", **about}
             numbers.insert(0, doubt.cluster)
             titles[:1] = f"part of {titles[0]}", f"the rest of {titles[0]}"
-            groups.insert(1, np.setdiff1d(np.flatnonzero(clusters == doubt.cluster), doubt.samples))
+            groups[:1] = doubt.samples, np.setdiff1d(groups[0], doubt.samples)
             places.insert(0, kept)
-        records: dict[Answer, Mapping[str, Any]] = {**dict(enumerate(places)), "new": apart}
-        if len(places) == 1:
-            records = {"one": places[0], "two": apart}
+        single = len(places) == 1
+        answers: Sequence[Answer] = ("one", "two") if single else (*range(len(places)), "new")
         proposed = False
         if labels is not None:
             one, other = (labels[rows].mean(0).argmax() for rows in groups[:2])
             proposed = bool(one == other) == doubt.whole
         return Question(
-            "one-or-two" if len(places) == 1 else "place",
-            tuple(tuple(ids[i] for i in rows) for rows in groups),
-            tuple(numbers),
-            tuple(titles),
-            "labels" if proposed else "own",
-            changes,
-            {**records, "mixed": mixed},
+            kind="one-or-two" if single else "place",
+            groups=tuple(tuple(ids[i] for i in rows) for rows in groups),
+            clusters=tuple(numbers),
+            titles=tuple(titles),
+            source="labels" if proposed else "own",
+            changes=changes,
+            records=dict(zip(answers, (*places, apart), strict=True)) | {"mixed": {"did": "mixed", **about}},
         )
 
     def _anchors(self, cluster: int) -> list[str]:
@@ -353,29 +353,26 @@ class Review:
     def _replay(self) -> None:
         """Make the clusters anew from the start and all answers that count."""
         self._doubts.restart()
-        self._names = dict(self._first_names)
+        self.names = dict(self._first_names)
         for record in self._kept:
             self._apply(record)
 
     def _apply(self, record: Mapping[str, Any]) -> None:
         """Let one record take effect; samples that are not here are left out."""
-        group, to = self._rows(record.get("group", [])), self._rows(record.get("to", []))
+        group, to = self.rows(record.get("group", [])), self.rows(record.get("to", []))
         if not len(group) or ("to" in record and not len(to)):
             return
         if record["did"] == "named":
             cluster = self._doubts.cluster_of(group)
-            self._names.pop(cluster, None)
+            self.names.pop(cluster, None)
             if record["name"]:
-                self._names[cluster] = str(record["name"])
+                self.names[cluster] = str(record["name"])
             return
-        others = [rows for rows in map(self._rows, record.get("others", [])) if len(rows)]
+        others = [rows for rows in map(self.rows, record.get("others", [])) if len(rows)]
         self._doubts.change(record["did"], group, others, to, whole=bool(record.get("whole")))
         # The name of a cluster that is no more goes to the one that its samples went to, if that has none.
-        for gone in self._names.keys() - set(self._doubts.clusters.tolist()):
-            self._names.setdefault(self._doubts.cluster_of(group), self._names.pop(gone))
-
-    def _rows(self, names: Sequence[str]) -> IntArray:
-        return np.array(sorted({self._place[name] for name in names if name in self._place}), np.int64)
+        for gone in self.names.keys() - set(self._doubts.clusters.tolist()):
+            self.names.setdefault(self._doubts.cluster_of(group), self.names.pop(gone))
 
 
 def _vote_afterwards(run: Path, images: Source | None, compute: Compute | None) -> None:
@@ -384,17 +381,11 @@ def _vote_afterwards(run: Path, images: Source | None, compute: Compute | None) 
     place = images or parse_json((run / RUN_FILE).read_bytes()).get("images")
     if place is None:
         raise InputError(f"{run} does not say where its samples lie: name their folder with --images")
-    data = model.open(place)
-    found = model.outputs(data)
-    spaces = make_spaces(found.features, model.n_clusters)
-    vote = cluster_by_vote(spaces, model.n_clusters, numpy_generator(0, "review"))
-    averaged = None
+    data, labels = model.open(place), None
     if (run / LABELS_FILE).exists():
-        labels = ClusterLabels.load(run / LABELS_FILE).align(data.samples.ids, data.samples.keys)
-        known = KnownLabels(labels.labels, labels.rows_in(data.samples.ids), labels.n_clusters)
-        averaged = average_labels(spaces, known).toarray()
-    partitions = np.array([one for space in vote.by_space for one in space])
-    own = found.probabilities.argmax(1).astype(np.int64)
+        given = ClusterLabels.load(run / LABELS_FILE).align(data.samples.ids, data.samples.keys)
+        labels = KnownLabels(given.labels, given.rows_in(data.samples.ids), given.n_clusters)
+    found, settings = model.outputs(data), ConsensusSettings(transfer="own")
+    agreed = agree(found.features, model.n_clusters, settings, numpy_generator(0, "review"), labels)
     write_features(run, found.features)
-    ids = tuple(data.samples.ids)
-    write_remembered(run, Remembered(ids, partitions, own, model.n_clusters, averaged))
+    remember_vote(run, data.samples.ids, agreed, found.probabilities.argmax(1))

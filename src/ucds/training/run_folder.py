@@ -36,7 +36,7 @@ LOG_FILE = "log.jsonl"
 MODEL_FILE = "model.safetensors"
 CHECKPOINT_FILE, EARLIER_FILE = "checkpoint.pt", "checkpoint-before.pt"
 
-_EARLY = (RUN_FILE, LABELS_FILE, CLUSTERS_FILE, STABILITY_FILE, TRANSFER_FILE, VOTES_FILE, FEATURES_FILE)
+EARLY_FILES = (RUN_FILE, LABELS_FILE, CLUSTERS_FILE, STABILITY_FILE, TRANSFER_FILE, VOTES_FILE, FEATURES_FILE)
 """Files that a run may write before its first checkpoint, besides its log."""
 
 _VOLATILE = frozenset({"versions", "images"})
@@ -136,7 +136,7 @@ class RunFolder:
         """Remove everything of a run that failed before its first checkpoint."""
         if not self._fresh or self.has_checkpoint():
             return
-        for name in (*_EARLY, LOG_FILE, ".lock"):
+        for name in (*EARLY_FILES, LOG_FILE, ".lock"):
             (self.path / name).unlink(missing_ok=True)
         with suppress(OSError):
             self.path.rmdir()

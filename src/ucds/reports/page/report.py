@@ -16,7 +16,7 @@ from ucds.reports.page.findings import find_facts, read_record
 from ucds.reports.page.render import render
 from ucds.reports.page.thumbnails import Images
 from ucds.reports.page.words import summarise, warn
-from ucds.target.names import ClusterNames
+from ucds.target.predictions import ClusterNames
 from ucds.target.review import Review
 from ucds.training.loaded import load
 from ucds.training.options import Compute
