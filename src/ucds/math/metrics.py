@@ -31,7 +31,6 @@ class ClusteringScores:
 
 def score(labels: ArrayLike, classes: ArrayLike) -> ClusteringScores:
     """Compute all scores of a clustering; arguments are those of :func:`match_clusters`."""
-    labels, classes = _checked(labels, classes)
     return ClusteringScores(
         accuracy=clustering_accuracy(labels, classes),
         nmi=float(normalized_mutual_info_score(classes, labels)),

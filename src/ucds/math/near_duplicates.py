@@ -46,18 +46,13 @@ def group_near_duplicates(nearest: Nearest, pictures: NDArray[np.uint8] | None) 
         same = pairs[cosines >= SAME_VECTOR]
     else:
         near = pairs[cosines >= CLOSE_FEATURES]
-        same = near[_correlation(pictures[near[:, 0]], pictures[near[:, 1]]) >= SAME_PICTURE]
+        left, right = (_standardised(pictures[side]) for side in near.T)
+        same = near[(left * right).sum(1) >= SAME_PICTURE]  # the correlation of their pixels
     links = sparse.coo_array((np.ones(len(same)), (same[:, 0], same[:, 1])), shape=(count, count))
     _, component = connected_components(links, directed=False)
     members = np.argsort(component, kind="stable")
     groups = np.split(members, np.flatnonzero(np.diff(component[members])) + 1)
     return sorted((group for group in groups if len(group) > 1), key=len, reverse=True)
-
-
-def _correlation(one: NDArray[np.uint8], other: NDArray[np.uint8]) -> NDArray[np.float64]:
-    """Compute the correlation of the pixels of pictures, pair by pair; 1 if they differ in contrast only."""
-    left, right = (_standardised(pictures) for pictures in (one, other))
-    return np.asarray((left * right).sum(1))
 
 
 def _standardised(pictures: NDArray[np.uint8]) -> NDArray[np.float64]:

@@ -58,11 +58,6 @@ def transport_loss(cost: Tensor, plan: Tensor) -> Tensor:
     return (plan.detach() * cost).sum((-2, -1)).mean()
 
 
-def uniform_proportions(n_domains: int, n_clusters: int, device: torch.device | str | None = None) -> Tensor:
-    """Make the proportions to start from: ``(D, K)``, every entry ``1 / K``."""
-    return torch.full((n_domains, n_clusters), 1.0 / n_clusters, device=device)
-
-
 def cluster_posterior(logits: Tensor, proportions: Tensor) -> Tensor:
     """Compute the probability ``(D, m, K)`` of each cluster given a sample, under its domain's proportions.
 
