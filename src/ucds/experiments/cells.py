@@ -132,11 +132,11 @@ def _open(cell: Cell, located: Located, machine: Machine) -> tuple[Task, GroundT
     task = Task(
         source=Dataset(source_samples, seen.view),
         target=Dataset(subset(data.samples, target), data.view),
-        backbone=partial(make_backbone, condition.target, machine),
-        n_clusters=truth.n_classes,
-        source_clusters=condition.source_clusters,
-        source_backbone=partial(make_backbone, condition.source, machine),
         queries=Dataset(subset(seen.samples, target), seen.view),
+        source_backbone=partial(make_backbone, condition.source, machine),
+        backbone=partial(make_backbone, condition.target, machine),
+        source_clusters=condition.source_clusters or truth.n_classes,
+        n_clusters=truth.n_classes,
     )
     return task, GroundTruth(truth.names, truth.classes[target])
 

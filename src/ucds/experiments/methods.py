@@ -32,6 +32,9 @@ from ucds.target.fit import fit_target
 from ucds.target.pcd import refine_target
 from ucds.training.prepare import prepare
 
+PAPER_METHODS = ("kmeans", "po", "so", "to", "ao", "pcd")
+"""k-means on frozen features, and the paper's own: pre-trained, source, target and adaptation only, PCD."""
+
 FAMILIES: dict[str, type[Settings]] = {
     "pcd": PCDSettings,
     "consensus": ConsensusSettings,
@@ -89,20 +92,18 @@ def method_named(name: str) -> Method:
 def run_methods(
     task: Task,
     options: TaskOptions,
-    methods: Sequence[str] | None = None,
+    methods: Sequence[str] = PAPER_METHODS,
     sources: Sources | None = None,
 ) -> Iterator[Outcome]:
     """Run methods on a task, and yield the outcome of each as soon as it is known; ground truth is not read.
 
-    Without names, the paper's are run; known ones come in the order of :data:`METHODS`. Runs with the same
-    source data can share ``sources``.
+    Methods from outside this package come last: one that fails takes nothing from the others. Runs with the
+    same source data can share ``sources``.
     """
-    asked = PAPER_METHODS if methods is None else methods
-    found = {name: method_named(name) for name in asked}
+    found = {name: method_named(name) for name in methods}
     pipeline = Pipeline(task, options, sources)
-    for name in (*METHODS, *(name for name in found if name not in METHODS)):
-        if name in found:
-            yield replace(found[name].run(pipeline), method=name)
+    for name in sorted(found, key=lambda name: name not in METHODS):
+        yield replace(found[name].run(pipeline), method=name)
 
 
 def _plain(cluster: Callable[[FloatArray, int, int], IntArray]) -> Callable[[Pipeline], Outcome]:
@@ -137,7 +138,7 @@ def trained(
             settings = settings.model_copy(update={"tune": "full"})
             make_backbone = partial(sobel_backbone, seed=options.seed)
         elif with_source:
-            make_backbone, target = task.make_source_backbone, task.seen_by_source
+            make_backbone, target = task.source_backbone, task.queries
         data = (task.source, target) if with_source else (target,)
 
         def train(settings: ModelSettings) -> Clustering:
@@ -153,9 +154,8 @@ def _pretrained_only(pipeline: Pipeline, *, of_source: bool = False) -> Outcome:
     """Run PO with the target's encoder, or with the source's, which the paper prints where the two differ."""
     task, options = pipeline.task, pipeline.options
     session = options.session(options.settings_of(PCDSettings))
-    backbone = task.make_source_backbone() if of_source else task.backbone()
-    data = task.seen_by_source if of_source else task.target
-    training = prepare(session, backbone, data, task.n_clusters, side="target")
+    backbone, data = (task.source_backbone, task.queries) if of_source else (task.backbone, task.target)
+    training = prepare(session, backbone(), data, task.n_clusters, side="target")
     return pipeline.extended(None, training, session)
 
 
@@ -180,13 +180,10 @@ def _consensus(pipeline: Pipeline) -> Outcome:
     """Cluster the target with the provider's labels, as far as the guard trusts them."""
     task, options, source = pipeline.task, pipeline.options, pipeline.transported
     session = options.session(options.settings_of(ConsensusSettings), "consensus")
-    labels = provider_labels(task.target, source, task.source_clusters or task.n_clusters)
+    labels = provider_labels(task.target, source, task.source_clusters)
     found = fit_target(session, task.backbone(), task.target, task.n_clusters, labels)
     return pipeline.extended(source, found, session)
 
-
-PAPER_METHODS = ("kmeans", "po", "so", "to", "ao", "pcd")
-"""k-means on frozen features, and the paper's own: pre-trained, source, target and adaptation only, PCD."""
 
 METHODS: dict[str, Method] = {
     "kmeans": Method("frozen k-means", _plain(plain.kmeans), settings=None),
