@@ -106,7 +106,7 @@ def test_the_seed_decides(task: Task, outcomes: dict[str, Outcome]) -> None:
 
 def test_a_method_of_ones_own_may_have_title_and_settings(task: Task, own_module: str) -> None:
     found = method_named(f"{own_module}:widths")
-    assert (found.title, found.settings, found.family) == ("Widths", ConsensusSettings, "consensus")
+    assert (found.title, found.settings) == ("Widths", ConsensusSettings)
     options = replace(OPTIONS, settings=(ConsensusSettings(starts=1),))
     (own,) = run_methods(task, options, [f"{own_module}:widths"])
     (ours,) = run_methods(task, options, ["consensus-alone"])

@@ -83,7 +83,7 @@ def run_group(machine: Machine, survey: Survey, folder: Path, group: CellGroup) 
             named = {cell.method: cell for cell in cells}
             for outcome in run_methods(task, options, list(named), sources=sources):
                 cell = named[outcome.method]
-                values = provenance(cell.settings, machine.compute.accelerator, machine.compute.precision)
+                values = provenance(cell.settings, machine.compute)
                 values |= {"variant": cell.variant} | describe(cell) | survey.origin(cell)
                 values |= measure(outcome, truth.classes, truth.names)
                 if survey.draws_features and outcome.training is not None:

@@ -26,7 +26,8 @@ from ucds.baselines.loop import Clustering
 from ucds.baselines.views import sobel_backbone
 from ucds.config import ConsensusSettings, MethodSettings, ModelSettings, PCDSettings, Settings
 from ucds.errors import InputError
-from ucds.experiments.pipeline import Outcome, Pipeline, Sources, Task, TaskOptions, provider_labels
+from ucds.experiments.pipeline import Outcome, Pipeline, Sources, Task, TaskOptions
+from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.arrays import FloatArray, IntArray
 from ucds.target.fit import fit_target
 from ucds.target.pcd import refine_target
@@ -62,11 +63,6 @@ class Method:
     settings: type[Settings] | None = PCDSettings
     encoders: Literal["target", "source", "both", "none"] = "target"
     needs: str = ""
-
-    @property
-    def family(self) -> str | None:
-        """Name of the section of its settings; ``None`` if it has none."""
-        return next((name for name, kind in FAMILIES.items() if kind is self.settings), None)
 
 
 def method_named(name: str) -> Method:
@@ -180,7 +176,7 @@ def _consensus(pipeline: Pipeline) -> Outcome:
     """Cluster the target with the provider's labels, as far as the guard trusts them."""
     task, options, source = pipeline.task, pipeline.options, pipeline.transported
     session = options.session(options.settings_of(ConsensusSettings), "consensus")
-    labels = provider_labels(task.target, source, task.source_clusters)
+    labels = ClusterLabels(task.target.samples.ids, source.labels, task.source_clusters, "source")
     found = fit_target(session, task.backbone(), task.target, task.n_clusters, labels)
     return pipeline.extended(source, found, session)
 

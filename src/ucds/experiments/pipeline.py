@@ -155,7 +155,7 @@ class Pipeline:
         if self.options.start == "source weights":
             assert source.training is not None
             training.model.load_state_dict(source.training.model.state_dict())
-        labels = provider_labels(training.data, source, task.n_clusters)
+        labels = ClusterLabels(training.data.samples.ids, source.labels, task.n_clusters, "source")
         cluster_target(session, training.trained, training.data, labels)
         return self.extended(source, training, session)
 
@@ -202,8 +202,3 @@ class Pipeline:
         found = predict(training.trained, training.data, self.options.runtime())
         labels: IntArray = found.argmax(-1).cpu().numpy()
         return labels
-
-
-def provider_labels(data: Dataset, source: Outcome, n_clusters: int) -> ClusterLabels:
-    """Return the labels that a source model gives to the target's samples, as the client receives them."""
-    return ClusterLabels(data.samples.ids, source.labels, n_clusters, "source")

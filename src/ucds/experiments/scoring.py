@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from ucds.choices import Accelerator, Precision
 from ucds.config import Settings
 from ucds.experiments.pipeline import Outcome
 from ucds.experiments.revision import code_revision
@@ -28,6 +27,7 @@ from ucds.math.metrics import (
     score,
 )
 from ucds.math.plane import place_all
+from ucds.training.options import Compute
 from ucds.training.prediction import encode
 from ucds.training.prepare import Training
 from ucds.training.runtime import Runtime
@@ -127,9 +127,9 @@ def place_features(trained: Training, runtime: Runtime, classes: IntArray) -> di
     }
 
 
-def provenance(settings: Settings | None, accelerator: Accelerator, precision: Precision) -> dict[str, Any]:
+def provenance(settings: Settings | None, compute: Compute) -> dict[str, Any]:
     """Return the time, settings, versions and device of a run that is made now."""
-    on_cuda = torch.cuda.is_available() and accelerator != "cpu"
+    on_cuda = torch.cuda.is_available() and compute.accelerator != "cpu"
     return {
         "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "settings_hash": settings.hash if settings is not None else "none",
@@ -138,7 +138,7 @@ def provenance(settings: Settings | None, accelerator: Accelerator, precision: P
         | {name: version(name) for name in ("ucds", "torch", "timm", "scikit-learn")},
         "device": torch.cuda.get_device_name() if on_cuda else "cpu",
         "threads": torch.get_num_threads(),
-        "precision": precision,
+        "precision": compute.precision,
     }
 
 
