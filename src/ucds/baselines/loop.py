@@ -88,13 +88,7 @@ class Loop(Steps):
         return self.module(inputs, *arguments)
 
     def finish(self, probabilities: Tensor) -> IntArray:
-        """Log the final predictions, and warn of a collapse.
-
-        Args:
-            probabilities: ``(n, K)`` cluster probabilities of every sample.
-
-        Returns:
-            ``(n,)`` most probable cluster of each sample.
+        """Log the final ``(n, K)`` probabilities, and return the most probable cluster of each sample.
 
         Warns:
             UcdsWarning: the clustering has collapsed, or clusters are empty.

@@ -95,11 +95,9 @@ def run_group(machine: Machine, survey: Survey, folder: Path, group: CellGroup) 
 
 
 def _checkpoints(folder: Path, group: CellGroup, survey: Survey) -> Path | None:
-    """Return the folder of the state of unfinished stages, from which a killed group continues.
-
-    Groups whose stages all train on frozen features keep none: they take seconds.
-    """
+    """Return the folder of the state of unfinished stages, from which a killed group continues."""
     first = group[0]
+    # Groups whose stages all train on frozen features keep no state: they take seconds.
     if not any(isinstance(c.settings, ModelSettings) and c.settings.tune == "full" for c in group):
         return None
     files = survey.weights.get(first.condition.source), survey.data[first.dataset, first.condition.source]
@@ -112,10 +110,7 @@ def digest(value: object) -> str:
 
 
 def _open(cell: Cell, located: Located, machine: Machine) -> tuple[Task, GroundTruth]:
-    """Open the task of a cell, and the classes that score it. K is the number of classes, as in the paper.
-
-    Classes are not part of the task. The subsets that are defined by classes read them to choose samples.
-    """
+    """Open the task of a cell, and the classes that score it, whose number is K, as in the paper."""
     condition = cell.condition
     data = seen = open_inputs(located, condition.target, machine.compute.silent())
     if condition.source != condition.target:

@@ -71,23 +71,13 @@ KNOWN = {
 
 
 def objects_in(dataset: str, domain: str) -> str:
-    """Return a name of the objects that a domain shows, equal for domains that show the same objects.
-
-    Args:
-        dataset: name of the data set, as benchmarks give it.
-        domain: name of the domain.
-    """
+    """Return a name of the objects that a domain shows, equal for domains that show the same objects."""
     known = KNOWN.get(dataset)
     return domain if known is None else known.same_objects.get(domain, domain)
 
 
 def check_counts(dataset: str, samples: Listing, n_classes: int) -> None:
-    """Compare a copy of a known data set with the published counts.
-
-    Args:
-        dataset: name of the data set, as benchmarks give it; others are not judged.
-        samples: samples, or the files of a scan.
-        n_classes: number of class folders.
+    """Compare a copy of a known data set with the published counts; others are not judged.
 
     Warns:
         UcdsWarning: counts or classes differ; the copy may be incomplete, or another release.
@@ -181,19 +171,12 @@ def _folders(place: Path) -> list[str]:
 
 
 def imbalanced_subset(truth: GroundTruth, domain: IntArray) -> IntArray:
-    """Choose the samples that are left when half of the classes become rare.
+    """Choose the samples that are left when half of the classes become rare, as ascending positions.
 
     Of K classes in alphabetical order, the first ``K // 2`` keep ``int(0.3 * n)`` of their n samples in
     each domain, chosen at random with seed 0, as in the authors' earlier code; the others keep all. The
     same subset serves for training and testing. Each domain's choice depends on that domain alone, so that
-    it does not matter which other domains are loaded.
-
-    Args:
-        truth: classes of all samples.
-        domain: ``(n,)`` domain of each sample.
-
-    Returns:
-        ``(m,)`` positions, ascending.
+    it does not matter which other domains are loaded. ``domain`` holds that of each of the ``(n,)`` samples.
     """
     kept = np.ones(len(domain), dtype=bool)
     for d in np.unique(domain):
@@ -205,18 +188,10 @@ def imbalanced_subset(truth: GroundTruth, domain: IntArray) -> IntArray:
 
 
 def long_tail_subset(truth: GroundTruth, domain: IntArray, seed: int = 0) -> IntArray:
-    """Choose the samples that are left when class sizes fall off geometrically.
+    """Choose the samples that are left when class sizes fall off geometrically, as ascending positions.
 
-    The classes come in random order; the r-th of K keeps the share ``10 ** (-r / (K - 1))`` of its
-    samples in each domain, but at least two where it has them.
-
-    Args:
-        truth: classes of all samples.
-        domain: ``(n,)`` domain of each sample.
-        seed: seed of the order of the classes and of the samples kept.
-
-    Returns:
-        ``(m,)`` positions, ascending.
+    The classes come in an order that the seed decides; the r-th of K keeps the share ``10 ** (-r / (K - 1))``
+    of its samples in each domain, chosen at random, but at least two where it has them.
     """
     kept = []
     for d in np.unique(domain):

@@ -126,10 +126,7 @@ class Sources:
 class Pipeline:
     """Gives methods the stages they are made of; each stage is computed once, at its first use.
 
-    Args:
-        task: data and encoders.
-        options: settings, seed and device.
-        sources: source models to share; stage 1 is taken from there, or put there.
+    A source model is taken from ``sources`` if these have it, and put there otherwise.
     """
 
     def __init__(self, task: Task, options: TaskOptions, sources: Sources | None = None) -> None:

@@ -19,13 +19,7 @@ from ucds.config import Settings
 from ucds.experiments.pipeline import Outcome
 from ucds.experiments.revision import code_revision
 from ucds.math.arrays import IntArray
-from ucds.math.metrics import (
-    clustering_accuracy,
-    match_clusters,
-    proportions_by_class,
-    proportions_l1,
-    score,
-)
+from ucds.math.metrics import clustering_accuracy, match_clusters, proportions_by_class, proportions_l1, score
 from ucds.math.plane import place_all
 from ucds.training.options import Compute
 from ucds.training.prediction import encode

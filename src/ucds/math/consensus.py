@@ -235,10 +235,8 @@ def _refine(
 
 
 def _move(found: FloatArray, partition: Partition) -> Partition:
-    """Move every sample to its best cluster, but not the last ones out of a cluster that is as good for them.
-
-    So K clusters come out even where the votes do not tell so many apart.
-    """
+    """Move every sample to its best cluster, but not the last ones out of one that is as good for them."""
+    # So K clusters come out even where the votes do not tell so many apart.
     moved: Partition = found.argmax(1)
     sizes, before = (np.bincount(clusters, minlength=found.shape[1]) for clusters in (moved, partition))
     for cluster in np.flatnonzero((sizes == 0) & (before > 0)):
@@ -301,10 +299,6 @@ def match(partition: Partition, other: Partition) -> dict[int, int]:
     """Pair the clusters of two partitions one to one, so that as many samples as possible agree.
 
     Pairs without a common sample are left out, and so are clusters that find no partner.
-
-    Args:
-        partition: ``(n,)`` clusters in one partition.
-        other: ``(n,)`` clusters of the same samples in the other.
 
     Source:
         H. W. Kuhn, The Hungarian method for the assignment problem, 1955.

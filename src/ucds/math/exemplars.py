@@ -65,13 +65,7 @@ def find_exemplars(
 
 
 def choose_typical(directions: FloatArray, group: IntArray, most: int) -> IntArray:
-    """Choose the samples of a group that are nearest to its mean direction.
-
-    Args:
-        directions: ``(n, d)`` features of unit length.
-        group: ``(m,)`` positions of the samples of the group.
-        most: largest number of samples.
-    """
+    """Choose the ``most`` samples of a group whose ``(n, d)`` unit directions are nearest to its mean."""
     nearness = directions[group] @ directions[group].mean(0)
     return np.asarray(group[np.argsort(-nearness, kind="stable")][:most])
 

@@ -53,9 +53,6 @@ def match_clusters(labels: ArrayLike, classes: ArrayLike) -> dict[int, int]:
 
     Raises:
         ValueError: the two are empty, of different length, not integers, or negative.
-
-    Source:
-        H. W. Kuhn, The Hungarian method for the assignment problem, 1955.
     """
     return match(*_checked(labels, classes))
 
