@@ -117,7 +117,7 @@ class Located:
 
 
 def locate(data: Path, name: str, targets: Sequence[str]) -> Located:
-    """Find a data set: ``data`` itself, or a folder of the data set's name in it.
+    """Find a data set: ``data`` itself, a folder of its name in it, or the only folder in one of these.
 
     Case, spaces, hyphens and underscores in folder names do not matter. Of a known data set all domains
     must be there, for all take part; folders of other names are left alone.
@@ -133,8 +133,10 @@ def locate(data: Path, name: str, targets: Sequence[str]) -> Located:
     known = KNOWN.get(name)
     wanted = tuple(known.counts) if known is not None else tuple(targets)
     names = {plain_name(given) for given in (name, *(known.folders if known is not None else ())) if given}
-    named = [data / folder for folder in _folders(data) if plain_name(folder) in names]
-    places = [_unwrapped(place, wanted) for place in (data, *named)]
+    places = [data, *(data / folder for folder in _folders(data) if plain_name(folder) in names)]
+    for place in tuple(places):
+        if len(inner := _folders(place)) == 1:  # as in PACS/kfold
+            places.append(place / inner[0])
     best = max(places, key=lambda place: len(_matching(place, wanted)))
     found = _matching(best, wanted)
     missing = [domain for domain in wanted if domain not in found]
@@ -147,14 +149,6 @@ def locate(data: Path, name: str, targets: Sequence[str]) -> Located:
     if missing and not found:
         raise InputError(f"{data} has no domain {', '.join(missing)}: it needs one folder a domain")
     return Located(best, found, None if known is None else sorted(found.values()))
-
-
-def _unwrapped(place: Path, wanted: Sequence[str]) -> Path:
-    """Return the folder that holds the domains: the place, or its only sub-folder (``PACS/kfold``)."""
-    inner = _folders(place)
-    if len(inner) == 1 and not _matching(place, wanted) and _matching(place / inner[0], wanted):
-        return place / inner[0]
-    return place
 
 
 def _matching(place: Path, wanted: Sequence[str]) -> dict[str, str]:

@@ -27,9 +27,9 @@ from ucds.math.exemplars import (
     find_exemplars,
     find_nearest,
     find_outliers,
+    group_near_duplicates,
 )
 from ucds.math.metrics import ClusteringScores, score
-from ucds.math.near_duplicates import group_near_duplicates
 from ucds.math.plane import place_all
 from ucds.math.spaces import unit_rows
 from ucds.reports.page.thumbnails import Images, lay_out, resize, shrink
