@@ -149,11 +149,8 @@ def sobel_backbone(size: int = 64, *, seed: int = 0) -> Backbone:
     """Build the encoder that IIC, ACIDS and DeepCluster train from scratch: a ResNet-18 on edges.
 
     It takes RGB pixels between 0 and 1, as other backbones do. Its stem is IIC's for small pictures: a 3 x 3
-    convolution of stride 1 and a 2 x 2 pooling.
-
-    Args:
-        size: side of the inputs in pixels.
-        seed: seed of the random weights; PyTorch's global generator is left as it was.
+    convolution of stride 1 and a 2 x 2 pooling. The inputs have ``size`` pixels a side. PyTorch's global
+    generator is left as it was.
     """
     from torchvision import models
 

@@ -5,7 +5,6 @@ Cells of one target and seed that share a source model are one group, which runs
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 import warnings
 from collections import defaultdict
@@ -31,6 +30,7 @@ from ucds.experiments.pipeline import Sources, Task, TaskOptions
 from ucds.experiments.preflight import Machine, Survey, make_backbone, open_inputs
 from ucds.experiments.records import FILE, append_record, describe
 from ucds.experiments.scoring import measure, place_features, provenance
+from ucds.files import digest_of
 from ucds.math.arrays import IntArray
 
 UNFINISHED = "unfinished"
@@ -106,7 +106,7 @@ def _checkpoints(folder: Path, group: CellGroup, survey: Survey) -> Path | None:
 
 def digest(value: object) -> str:
     """Return sixteen hexadecimal digits of a value's ``repr``."""
-    return hashlib.sha256(repr(value).encode()).hexdigest()[:16]
+    return digest_of(repr(value).encode())[:16]
 
 
 def _open(cell: Cell, located: Located, machine: Machine) -> tuple[Task, GroundTruth]:

@@ -80,15 +80,10 @@ def proportions_l1(estimated: ArrayLike, true: ArrayLike) -> float:
 
 
 def proportions_by_class(estimated: ArrayLike, matching: dict[int, int], n_classes: int) -> DoubleArray:
-    """Bring proportions of clusters to the order of classes.
+    """Bring ``(K,)`` proportions of clusters to the order of the classes that :func:`match_clusters` found.
 
     Clusters without a class come after the classes, so that no share is lost; classes without a cluster
     get a share of 0.
-
-    Args:
-        estimated: ``(K,)`` proportions of the clusters.
-        matching: class of each matched cluster, from :func:`match_clusters`.
-        n_classes: number of classes, C.
     """
     estimated = np.asarray(estimated, dtype=np.float64)
     ordered = np.zeros(n_classes)
