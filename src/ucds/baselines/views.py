@@ -59,8 +59,7 @@ class ResizedImageView(View):
     def _resize(self, images: Tensor) -> Tensor:
         if images.shape[-1] == self.size:
             return images
-        size = (self.size, self.size)
-        return functional.interpolate(images, size, mode="bilinear", antialias=True)
+        return functional.interpolate(images, self.size, mode="bilinear", antialias=True)
 
     def _normalise(self, images: Tensor) -> Tensor:
         return (images - self._mean.to(images.device)) / self._std.to(images.device)
