@@ -211,7 +211,7 @@ def test_on_the_target_alone_from_the_encoder_or_from_scratch(from_scratch: bool
         assert n_clusters == picture_task.n_clusters
         return Clustering(np.zeros(len(data.samples), np.int64), 1.0, 10, backbone.module)
 
-    run = trained(DeepClusterSettings, cluster, from_scratch=from_scratch)
+    run = trained("own", DeepClusterSettings, cluster, from_scratch=from_scratch).run
     settings = DeepClusterSettings(tune="head", epochs=7)
     for seed in (3, 4):
         outcome = run(Pipeline(picture_task, TaskOptions((settings,), seed)))

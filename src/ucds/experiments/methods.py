@@ -102,7 +102,7 @@ def run_methods(
         yield replace(found[name].run(pipeline), method=name)
 
 
-def _plain(cluster: Callable[[FloatArray, int, int], IntArray]) -> Callable[[Pipeline], Outcome]:
+def _plain(title: str, cluster: Callable[[FloatArray, int, int], IntArray], needs: str = "") -> Method:
     """Make the method that clusters frozen features of the target by a function of vectors, K and seed."""
 
     def run(pipeline: Pipeline) -> Outcome:
@@ -111,16 +111,17 @@ def _plain(cluster: Callable[[FloatArray, int, int], IntArray]) -> Callable[[Pip
         labels = cluster(vectors, pipeline.task.n_clusters, pipeline.options.seed)
         return Outcome(labels, time.monotonic() - start)
 
-    return run
+    return Method(title, run, settings=None, needs=needs)
 
 
 def trained(
+    title: str,
     kind: type[ModelSettings],
     cluster: Callable[..., Clustering],
     *,
     with_source: bool = False,
     from_scratch: bool = False,
-) -> Callable[[Pipeline], Outcome]:
+) -> Method:
     """Make the method that clusters the target by a baseline that trains, with settings of a kind.
 
     With the source, it sees the source's samples too, through the source's encoder. From scratch, it starts
@@ -143,7 +144,7 @@ def trained(
         found = with_best_rate(settings, train) if isinstance(settings, PairSettings) else train(settings)
         return Outcome(found.labels, found.seconds, parameters=found.parameters, images=found.images_seen)
 
-    return run
+    return Method(title, run, kind, "none" if from_scratch else "source" if with_source else "target")
 
 
 def _pretrained_only(pipeline: Pipeline, *, of_source: bool = False) -> Outcome:
@@ -182,36 +183,22 @@ def _consensus(pipeline: Pipeline) -> Outcome:
 
 
 METHODS: dict[str, Method] = {
-    "kmeans": Method("frozen k-means", _plain(plain.kmeans), settings=None),
-    "kmeans-100": Method(
-        "frozen k-means, 100 starts", _plain(partial(plain.kmeans, starts=100)), settings=None
+    "kmeans": _plain("frozen k-means", plain.kmeans),
+    "kmeans-100": _plain("frozen k-means, 100 starts", partial(plain.kmeans, starts=100)),
+    "umap": _plain("UMAP + k-means", plain.umap_kmeans, needs="umap"),
+    "spherical-kmeans": _plain("spherical k-means", plain.spherical_kmeans),
+    "gaussian-mixture": _plain("Gaussian mixture", plain.gaussian_mixture),
+    "ward": _plain("Ward's clustering", plain.ward),
+    "spectral": _plain("spectral clustering", plain.spectral),
+    "deepcluster": trained("DeepCluster", DeepClusterSettings, cluster_by_deepcluster),
+    "iic": trained("IIC", IICSettings, cluster_by_iic),
+    "acids": trained("ACIDS", ACIDSSettings, cluster_by_acids, with_source=True),
+    "deepcluster-original": trained(
+        "DeepCluster, from scratch", DeepClusterSettings, cluster_by_deepcluster, from_scratch=True
     ),
-    "umap": Method("UMAP + k-means", _plain(plain.umap_kmeans), settings=None, needs="umap"),
-    "spherical-kmeans": Method("spherical k-means", _plain(plain.spherical_kmeans), settings=None),
-    "gaussian-mixture": Method("Gaussian mixture", _plain(plain.gaussian_mixture), settings=None),
-    "ward": Method("Ward's clustering", _plain(plain.ward), settings=None),
-    "spectral": Method("spectral clustering", _plain(plain.spectral), settings=None),
-    "deepcluster": Method(
-        "DeepCluster", trained(DeepClusterSettings, cluster_by_deepcluster), DeepClusterSettings
-    ),
-    "iic": Method("IIC", trained(IICSettings, cluster_by_iic), IICSettings),
-    "acids": Method(
-        "ACIDS", trained(ACIDSSettings, cluster_by_acids, with_source=True), ACIDSSettings, "source"
-    ),
-    "deepcluster-original": Method(
-        "DeepCluster, from scratch",
-        trained(DeepClusterSettings, cluster_by_deepcluster, from_scratch=True),
-        DeepClusterSettings,
-        "none",
-    ),
-    "iic-original": Method(
-        "IIC, from scratch", trained(IICSettings, cluster_by_iic, from_scratch=True), IICSettings, "none"
-    ),
-    "acids-original": Method(
-        "ACIDS, from scratch",
-        trained(ACIDSSettings, cluster_by_acids, with_source=True, from_scratch=True),
-        ACIDSSettings,
-        "none",
+    "iic-original": trained("IIC, from scratch", IICSettings, cluster_by_iic, from_scratch=True),
+    "acids-original": trained(
+        "ACIDS, from scratch", ACIDSSettings, cluster_by_acids, with_source=True, from_scratch=True
     ),
     "po": Method("PO", _pretrained_only),
     "po-source": Method("PO, source's encoder", partial(_pretrained_only, of_source=True), encoders="source"),
