@@ -93,12 +93,12 @@ def run_methods(
 ) -> Iterator[Outcome]:
     """Run methods on a task, and yield the outcome of each as soon as it is known; ground truth is not read.
 
-    Methods from outside this package come last: one that fails takes nothing from the others. Runs with the
-    same source data can share ``sources``.
+    They come in the order of :data:`METHODS`, and those from outside this package last, where one that fails
+    takes nothing from the others. Runs with the same source data can share ``sources``.
     """
     found = {name: method_named(name) for name in methods}
-    pipeline = Pipeline(task, options, sources)
-    for name in sorted(found, key=lambda name: name not in METHODS):
+    pipeline, order = Pipeline(task, options, sources), [*METHODS, *found]
+    for name in sorted(found, key=order.index):
         yield replace(found[name].run(pipeline), method=name)
 
 
