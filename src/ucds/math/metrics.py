@@ -70,10 +70,8 @@ def clustering_accuracy(labels: ArrayLike, classes: ArrayLike) -> float:
 def proportions_l1(estimated: ArrayLike, true: ArrayLike) -> float:
     """Compute the L1 distance of two vectors of proportions in the same order; 0 if equal, 2 if disjoint.
 
-    Args:
-        estimated: proportions in the order of classes, see :func:`proportions_by_class`; as many as true
-            ones, or more: a class beyond those has the proportion 0.
-        true: ``(C,)`` proportions of the classes.
+    There may be more estimated proportions, see :func:`proportions_by_class`, than the ``(C,)`` true ones of
+    the classes; the true ones of what lies beyond the classes are 0.
     """
     found, truth = np.asarray(estimated, dtype=np.float64), np.asarray(true, dtype=np.float64)
     return float(np.abs(found - np.pad(truth, (0, len(found) - len(truth)))).sum())
