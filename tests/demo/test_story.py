@@ -149,7 +149,9 @@ def test_over_five_seeds_pcd_is_above_source_only_and_pre_trained_only(tmp_path:
         target = open_for_training(images, ENCODER, place.compute)
         truth = read_ground_truth(target.data.samples)
         assert truth is not None
-        task = Task(source.data, target.data, ENCODER.build, N_CLUSTERS)
+        task = Task(
+            source.data, target.data, target.data, ENCODER.build, ENCODER.build, N_CLUSTERS, N_CLUSTERS
+        )
         options = TaskOptions((PCDSettings(tune="head"),), seed, place.compute)
         for outcome in run_methods(task, options, tuple(found)):
             found[outcome.method].append(100 * clustering_accuracy(outcome.labels, truth.classes))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,8 @@ def task(blobs: Callable[..., dict[str, Any]]) -> Task:
     made = blobs({"a": 60, "b": 44, "t": 50})
     target = Dataset(VectorSamples(made.pop("t")))
     source = Dataset(VectorSamples.from_arrays(made))
-    return Task(source, target, lambda: identity_backbone(6), 4)
+    identity = partial(identity_backbone, 6)
+    return Task(source, target, target, identity, identity, 4, 4)
 
 
 @pytest.fixture

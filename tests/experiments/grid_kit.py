@@ -95,10 +95,10 @@ def picture_task(root: Path, cache: Path, target: str) -> Task:
     found = find_samples(root, by_domain=True)
     data = open_for_training(found, edges, Compute("cpu", cache=cache)).data
     is_target = data.samples.domain == data.samples.domain_names.index(target)
-    sides = (
+    source, target_data = (
         Dataset(subset(data.samples, np.flatnonzero(side)), data.view) for side in (~is_target, is_target)
     )
-    return Task(*sides, edges.build, 3)
+    return Task(source, target_data, target_data, edges.build, edges.build, 3, 3)
 
 
 def run_inline(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +106,7 @@ def test_the_seed_decides(task: Task, outcomes: dict[str, Outcome]) -> None:
 
 def test_a_method_of_ones_own_may_have_title_and_settings(task: Task, own_module: str) -> None:
     found = method_named(f"{own_module}:widths")
-    assert (found.title, found.settings, found.family) == ("Widths", ConsensusSettings, "consensus")
+    assert (found.title, found.settings) == ("Widths", ConsensusSettings)
     options = replace(OPTIONS, settings=(ConsensusSettings(starts=1),))
     (own,) = run_methods(task, options, [f"{own_module}:widths"])
     (ours,) = run_methods(task, options, ["consensus-alone"])
@@ -148,7 +149,7 @@ def test_adaptation_works_where_it_must(task: Task, blobs: Blobs) -> None:
     """Far blobs that are only shifted: every stage must find them, and keep the provider's numbering."""
     made = blobs({"a": 120, "b": 120, "t": 120})
     target = Dataset(VectorSamples(made.pop("t")))
-    easy = replace(task, source=Dataset(VectorSamples.from_arrays(made)), target=target)
+    easy = replace(task, source=Dataset(VectorSamples.from_arrays(made)), target=target, queries=target)
     settings = PCDSettings(source_epochs=40, clustering_epochs=30, refinement_epochs=10)
     so, pcd = run_methods(easy, replace(OPTIONS, settings=(settings,)), ["so", "pcd"])
     truth = np.arange(120) % 4
@@ -210,7 +211,7 @@ def test_on_the_target_alone_from_the_encoder_or_from_scratch(from_scratch: bool
         assert n_clusters == picture_task.n_clusters
         return Clustering(np.zeros(len(data.samples), np.int64), 1.0, 10, backbone.module)
 
-    run = trained(DeepClusterSettings, cluster, from_scratch=from_scratch)
+    run = trained("own", DeepClusterSettings, cluster, from_scratch=from_scratch).run
     settings = DeepClusterSettings(tune="head", epochs=7)
     for seed in (3, 4):
         outcome = run(Pipeline(picture_task, TaskOptions((settings,), seed)))
@@ -231,7 +232,8 @@ def test_on_the_target_alone_from_the_encoder_or_from_scratch(from_scratch: bool
 def test_kmeans_has_as_many_starts_as_its_name_says() -> None:
     samples = VectorSamples(np.random.default_rng(0).normal(size=(200, 5)).astype(np.float32))
     data = Dataset(samples)
-    task = Task(data, data, lambda: identity_backbone(5), 12)
+    identity = partial(identity_backbone, 5)
+    task = Task(data, data, data, identity, identity, 12, 12)
     vectors = normalize(samples.read(np.arange(200)).numpy())
     for outcome in run_methods(task, TaskOptions((), 0), ["kmeans", "kmeans-100"]):
         starts = {"kmeans": 5, "kmeans-100": 100}[outcome.method]

@@ -20,7 +20,6 @@ from ucds.math.pcd import (
     stack_domains,
     temporal_ensemble,
     transport_loss,
-    uniform_proportions,
     update_proportions,
 )
 
@@ -70,7 +69,7 @@ def test_posterior_and_update_of_proportions_by_hand() -> None:
 
 
 def test_proportions_stay_on_the_simplex_and_carry_no_gradient() -> None:
-    proportions = uniform_proportions(3, 6)
+    proportions = torch.full((3, 6), 1 / 6)
     weights = sample_weights((4, 4, 4))
     for _ in range(50):
         logits = torch.randn(3, 4, 6, requires_grad=True) * 10

@@ -90,8 +90,7 @@ def learn_acids(
     session: Session[ACIDSSettings], backbone: Backbone, source_data: Dataset, n_clusters: int
 ) -> AcidsModel:
     """Learn clusters that say much about a sample of several domains, and nothing about its domain."""
-    name = "acids-source"
-    settings = session.settings
+    name, settings = "acids-source", session.settings
     networks, usual = prepare_networks(session, backbone, source_data, n_clusters, name=name)
     pairs, heads = in_pairs(backbone, usual, settings), networks.heads
     sampler = DomainBalancedSampler(pairs.samples.domain, settings.batch_size, session.runtime.seed)

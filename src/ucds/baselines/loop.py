@@ -39,8 +39,8 @@ class Clustering:
     parameters: int = 0  # of the whole network in training
 
 
-class Loop:
-    """Steps over one set of samples; every random choice is a function of (seed, name, step).
+class Loop(Steps):
+    """Steps over one set of samples, epoch by epoch; every random choice is a function of (seed, name, step).
 
     The ``name`` of the baseline or of its stage is for logs; ``total`` is the number of steps of all epochs.
     """
@@ -54,14 +54,12 @@ class Loop:
         data: Dataset,
         total: int,
     ) -> None:
-        self._session, self._name, self._runtime = session, name, session.runtime
-        if self._runtime.processes > 1:
+        if session.runtime.processes > 1:
             raise InputError("baselines run on one device")
         if len(data.samples) < 2:
             raise InputError("training needs at least 2 samples, for batch normalisation")
-        self._steps = Steps(session, name, module, optimiser, data, total)
-        self._step = 0
-        self._begun = time.monotonic()
+        super().__init__(session, name, module, optimiser, data, total)
+        self._step, self._begun = 0, time.monotonic()
         self.images_seen = 0  # inputs that went through the network in training
         self._runtime.reporter.begin(name, total)
 
@@ -73,13 +71,12 @@ class Loop:
     def epoch(self, sampler: DomainBalancedSampler) -> Iterator[Batch]:
         """Yield the batches of one epoch; the caller ends every step with :meth:`update`."""
         end = self._step + sampler.steps_per_epoch
-        self._steps.module.train()
-        batches = self._steps.batches(sampler, self._step, end)
-        with closing(batches), _denormals_as_zero():
+        self.module.train()
+        with closing(self.batches(sampler, self._step, end)) as batches, _denormals_as_zero():
             for batch in batches:
                 yield batch
                 self._step += 1
-                losses = self._steps.read_losses(self._step)
+                losses = self.read_losses(self._step)
                 if losses is not None:
                     self._runtime.reporter.advance(self._step, losses)
                 if self._runtime.asked_to_stop():
@@ -88,20 +85,10 @@ class Loop:
     def forward(self, inputs: Tensor, *arguments: Any) -> Any:
         """Compute the module's output for a batch of inputs, in the run's precision."""
         self.images_seen += len(inputs)
-        return self._steps.module(inputs, *arguments)
-
-    def update(self, **terms: Tensor) -> None:
-        """Take one optimiser step on the sum of the (weighted) loss terms."""
-        self._steps.update(**terms)
+        return self.module(inputs, *arguments)
 
     def finish(self, probabilities: Tensor) -> IntArray:
-        """Log the final predictions, and warn of a collapse.
-
-        Args:
-            probabilities: ``(n, K)`` cluster probabilities of every sample.
-
-        Returns:
-            ``(n,)`` most probable cluster of each sample.
+        """Log the final ``(n, K)`` probabilities, and return the most probable cluster of each sample.
 
         Warns:
             UcdsWarning: the clustering has collapsed, or clusters are empty.

@@ -20,13 +20,7 @@ from ucds.math.arrays import FloatArray
 from ucds.math.consensus import Partition
 from ucds.math.spaces import centre, principal_axes, unit_rows
 
-SPHERICAL_STARTS = 10
-SPHERICAL_ITERATIONS = 300
-MIXTURE_STARTS = 5
-MIXTURE_AXES = 64
 NEIGHBOURS = 10
-UMAP_COMPONENTS = 20
-UMAP_STARTS = 20
 
 
 def kmeans(vectors: FloatArray, n_clusters: int, seed: int, *, starts: int = 5) -> Partition:
@@ -42,17 +36,15 @@ def spherical_kmeans(vectors: FloatArray, n_clusters: int, seed: int) -> Partiti
         I. S. Dhillon and D. S. Modha, Concept decompositions for large sparse text data, 2001.
     """
     units = unit_rows(vectors)
-    found = [_spherical(units, n_clusters, seed + start) for start in range(SPHERICAL_STARTS)]
+    found = [_spherical(units, n_clusters, seed + start) for start in range(10)]
     return max(found, key=lambda one: one[0])[1]
 
 
 def gaussian_mixture(vectors: FloatArray, n_clusters: int, seed: int) -> Partition:
     """Cluster directions by a mixture of Gaussians with diagonal covariances on 64 principal axes."""
     centred = centre(unit_rows(vectors))
-    axes, _ = principal_axes(centred, MIXTURE_AXES)
-    mixture = GaussianMixture(
-        n_clusters, covariance_type="diag", n_init=MIXTURE_STARTS, reg_covar=1e-4, random_state=seed
-    )
+    axes, _ = principal_axes(centred, 64)
+    mixture = GaussianMixture(n_clusters, covariance_type="diag", n_init=5, reg_covar=1e-4, random_state=seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         return np.asarray(mixture.fit_predict((centred @ axes).astype(np.float64)), dtype=np.int64)
@@ -89,7 +81,7 @@ def umap_kmeans(vectors: FloatArray, n_clusters: int, seed: int) -> Partition:
     reducer = UMAP(
         n_neighbors=min(NEIGHBOURS, len(vectors) - 1),
         # Its spectral start needs fewer dimensions than samples.
-        n_components=min(UMAP_COMPONENTS, len(vectors) - 2),
+        n_components=min(20, len(vectors) - 2),
         min_dist=0.0,
         metric="cosine",
         random_state=seed,
@@ -98,7 +90,7 @@ def umap_kmeans(vectors: FloatArray, n_clusters: int, seed: int) -> Partition:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Spectral initialisation failed", module="umap")
         space = reducer.fit_transform(unit_rows(vectors))
-    labels = KMeans(n_clusters, n_init=UMAP_STARTS, random_state=seed).fit_predict(space)
+    labels = KMeans(n_clusters, n_init=20, random_state=seed).fit_predict(space)
     return np.asarray(labels, dtype=np.int64)
 
 
@@ -106,7 +98,7 @@ def _spherical(vectors: FloatArray, n_clusters: int, seed: int) -> tuple[float, 
     """Sum of cosines and clusters of one start; an emptied cluster takes the sample that fits worst."""
     centres, _ = kmeans_plusplus(vectors, n_clusters, random_state=seed)
     labels = np.full(len(vectors), -1)
-    for _ in range(SPHERICAL_ITERATIONS):
+    for _ in range(300):  # at most
         cosines = vectors @ unit_rows(centres).T
         before, labels = labels, cosines.argmax(1)
         if np.array_equal(before, labels):

@@ -59,8 +59,7 @@ class ResizedImageView(View):
     def _resize(self, images: Tensor) -> Tensor:
         if images.shape[-1] == self.size:
             return images
-        size = (self.size, self.size)
-        return functional.interpolate(images, size, mode="bilinear", antialias=True)
+        return functional.interpolate(images, self.size, mode="bilinear", antialias=True)
 
     def _normalise(self, images: Tensor) -> Tensor:
         return (images - self._mean.to(images.device)) / self._std.to(images.device)
@@ -149,11 +148,8 @@ def sobel_backbone(size: int = 64, *, seed: int = 0) -> Backbone:
     """Build the encoder that IIC, ACIDS and DeepCluster train from scratch: a ResNet-18 on edges.
 
     It takes RGB pixels between 0 and 1, as other backbones do. Its stem is IIC's for small pictures: a 3 x 3
-    convolution of stride 1 and a 2 x 2 pooling.
-
-    Args:
-        size: side of the inputs in pixels.
-        seed: seed of the random weights; PyTorch's global generator is left as it was.
+    convolution of stride 1 and a 2 x 2 pooling. The inputs have ``size`` pixels a side. PyTorch's global
+    generator is left as it was.
     """
     from torchvision import models
 

@@ -5,7 +5,6 @@ Cells of one target and seed that share a source model are one group, which runs
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 import warnings
 from collections import defaultdict
@@ -31,6 +30,7 @@ from ucds.experiments.pipeline import Sources, Task, TaskOptions
 from ucds.experiments.preflight import Machine, Survey, make_backbone, open_inputs
 from ucds.experiments.records import FILE, append_record, describe
 from ucds.experiments.scoring import measure, place_features, provenance
+from ucds.files import digest_of
 from ucds.math.arrays import IntArray
 
 UNFINISHED = "unfinished"
@@ -83,7 +83,7 @@ def run_group(machine: Machine, survey: Survey, folder: Path, group: CellGroup) 
             named = {cell.method: cell for cell in cells}
             for outcome in run_methods(task, options, list(named), sources=sources):
                 cell = named[outcome.method]
-                values = provenance(cell.settings, machine.compute.accelerator, machine.compute.precision)
+                values = provenance(cell.settings, machine.compute)
                 values |= {"variant": cell.variant} | describe(cell) | survey.origin(cell)
                 values |= measure(outcome, truth.classes, truth.names)
                 if survey.draws_features and outcome.training is not None:
@@ -95,11 +95,9 @@ def run_group(machine: Machine, survey: Survey, folder: Path, group: CellGroup) 
 
 
 def _checkpoints(folder: Path, group: CellGroup, survey: Survey) -> Path | None:
-    """Return the folder of the state of unfinished stages, from which a killed group continues.
-
-    Groups whose stages all train on frozen features keep none: they take seconds.
-    """
+    """Return the folder of the state of unfinished stages, from which a killed group continues."""
     first = group[0]
+    # Groups whose stages all train on frozen features keep no state: they take seconds.
     if not any(isinstance(c.settings, ModelSettings) and c.settings.tune == "full" for c in group):
         return None
     files = survey.weights.get(first.condition.source), survey.data[first.dataset, first.condition.source]
@@ -108,14 +106,11 @@ def _checkpoints(folder: Path, group: CellGroup, survey: Survey) -> Path | None:
 
 def digest(value: object) -> str:
     """Return sixteen hexadecimal digits of a value's ``repr``."""
-    return hashlib.sha256(repr(value).encode()).hexdigest()[:16]
+    return digest_of(repr(value).encode())[:16]
 
 
 def _open(cell: Cell, located: Located, machine: Machine) -> tuple[Task, GroundTruth]:
-    """Open the task of a cell, and the classes that score it. K is the number of classes, as in the paper.
-
-    Classes are not part of the task. The subsets that are defined by classes read them to choose samples.
-    """
+    """Open the task of a cell, and the classes that score it, whose number is K, as in the paper."""
     condition = cell.condition
     data = seen = open_inputs(located, condition.target, machine.compute.silent())
     if condition.source != condition.target:
@@ -132,11 +127,11 @@ def _open(cell: Cell, located: Located, machine: Machine) -> tuple[Task, GroundT
     task = Task(
         source=Dataset(source_samples, seen.view),
         target=Dataset(subset(data.samples, target), data.view),
-        backbone=partial(make_backbone, condition.target, machine),
-        n_clusters=truth.n_classes,
-        source_clusters=condition.source_clusters,
-        source_backbone=partial(make_backbone, condition.source, machine),
         queries=Dataset(subset(seen.samples, target), seen.view),
+        source_backbone=partial(make_backbone, condition.source, machine),
+        backbone=partial(make_backbone, condition.target, machine),
+        source_clusters=condition.source_clusters or truth.n_classes,
+        n_clusters=truth.n_classes,
     )
     return task, GroundTruth(truth.names, truth.classes[target])
 

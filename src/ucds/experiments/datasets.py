@@ -71,23 +71,13 @@ KNOWN = {
 
 
 def objects_in(dataset: str, domain: str) -> str:
-    """Return a name of the objects that a domain shows, equal for domains that show the same objects.
-
-    Args:
-        dataset: name of the data set, as benchmarks give it.
-        domain: name of the domain.
-    """
+    """Return a name of the objects that a domain shows, equal for domains that show the same objects."""
     known = KNOWN.get(dataset)
     return domain if known is None else known.same_objects.get(domain, domain)
 
 
 def check_counts(dataset: str, samples: Listing, n_classes: int) -> None:
-    """Compare a copy of a known data set with the published counts.
-
-    Args:
-        dataset: name of the data set, as benchmarks give it; others are not judged.
-        samples: samples, or the files of a scan.
-        n_classes: number of class folders.
+    """Compare a copy of a known data set with the published counts; others are not judged.
 
     Warns:
         UcdsWarning: counts or classes differ; the copy may be incomplete, or another release.
@@ -127,7 +117,7 @@ class Located:
 
 
 def locate(data: Path, name: str, targets: Sequence[str]) -> Located:
-    """Find a data set: ``data`` itself, or a folder of the data set's name in it.
+    """Find a data set: ``data`` itself, a folder of its name in it, or the only folder in one of these.
 
     Case, spaces, hyphens and underscores in folder names do not matter. Of a known data set all domains
     must be there, for all take part; folders of other names are left alone.
@@ -143,8 +133,10 @@ def locate(data: Path, name: str, targets: Sequence[str]) -> Located:
     known = KNOWN.get(name)
     wanted = tuple(known.counts) if known is not None else tuple(targets)
     names = {plain_name(given) for given in (name, *(known.folders if known is not None else ())) if given}
-    named = [data / folder for folder in _folders(data) if plain_name(folder) in names]
-    places = [_unwrapped(place, wanted) for place in (data, *named)]
+    places = [data, *(data / folder for folder in _folders(data) if plain_name(folder) in names)]
+    for place in tuple(places):
+        if len(inner := _folders(place)) == 1:  # as in PACS/kfold
+            places.append(place / inner[0])
     best = max(places, key=lambda place: len(_matching(place, wanted)))
     found = _matching(best, wanted)
     missing = [domain for domain in wanted if domain not in found]
@@ -157,14 +149,6 @@ def locate(data: Path, name: str, targets: Sequence[str]) -> Located:
     if missing and not found:
         raise InputError(f"{data} has no domain {', '.join(missing)}: it needs one folder a domain")
     return Located(best, found, None if known is None else sorted(found.values()))
-
-
-def _unwrapped(place: Path, wanted: Sequence[str]) -> Path:
-    """Return the folder that holds the domains: the place, or its only sub-folder (``PACS/kfold``)."""
-    inner = _folders(place)
-    if len(inner) == 1 and not _matching(place, wanted) and _matching(place / inner[0], wanted):
-        return place / inner[0]
-    return place
 
 
 def _matching(place: Path, wanted: Sequence[str]) -> dict[str, str]:
@@ -181,19 +165,12 @@ def _folders(place: Path) -> list[str]:
 
 
 def imbalanced_subset(truth: GroundTruth, domain: IntArray) -> IntArray:
-    """Choose the samples that are left when half of the classes become rare.
+    """Choose the samples that are left when half of the classes become rare, as ascending positions.
 
     Of K classes in alphabetical order, the first ``K // 2`` keep ``int(0.3 * n)`` of their n samples in
     each domain, chosen at random with seed 0, as in the authors' earlier code; the others keep all. The
     same subset serves for training and testing. Each domain's choice depends on that domain alone, so that
-    it does not matter which other domains are loaded.
-
-    Args:
-        truth: classes of all samples.
-        domain: ``(n,)`` domain of each sample.
-
-    Returns:
-        ``(m,)`` positions, ascending.
+    it does not matter which other domains are loaded. ``domain`` holds that of each of the ``(n,)`` samples.
     """
     kept = np.ones(len(domain), dtype=bool)
     for d in np.unique(domain):
@@ -205,18 +182,10 @@ def imbalanced_subset(truth: GroundTruth, domain: IntArray) -> IntArray:
 
 
 def long_tail_subset(truth: GroundTruth, domain: IntArray, seed: int = 0) -> IntArray:
-    """Choose the samples that are left when class sizes fall off geometrically.
+    """Choose the samples that are left when class sizes fall off geometrically, as ascending positions.
 
-    The classes come in random order; the r-th of K keeps the share ``10 ** (-r / (K - 1))`` of its
-    samples in each domain, but at least two where it has them.
-
-    Args:
-        truth: classes of all samples.
-        domain: ``(n,)`` domain of each sample.
-        seed: seed of the order of the classes and of the samples kept.
-
-    Returns:
-        ``(m,)`` positions, ascending.
+    The classes come in an order that the seed decides; the r-th of K keeps the share ``10 ** (-r / (K - 1))``
+    of its samples in each domain, chosen at random, but at least two where it has them.
     """
     kept = []
     for d in np.unique(domain):

@@ -181,17 +181,12 @@ class Benchmark(_Table):
         """
         both = variant.backbone or self.grid.backbone
         source, target = variant.source_backbone or both, variant.target_backbone or both
-        where = f"variant {variant.name!r}: " if variant.name else ""
         if source is None or target is None:
-            raise InputError(f"{where}no backbone is named, neither here nor in [grid]")
+            raise InputError("no backbone is named, neither here nor in [grid]")
         if variant.start == "source weights" and source != target:
-            raise InputError(f"{where}a target of {target} cannot start from the weights of a {source}")
-        try:
-            settings = self._settings_of(variant, dataset)
-        except UserError as error:
-            raise InputError(f"{where}{error}") from None
+            raise InputError(f"a target of {target} cannot start from the weights of a {source}")
         return Condition(
-            settings,
+            self._settings_of(variant, dataset),
             EncoderOptions(source, image_size=self.grid.image_size),
             EncoderOptions(target, image_size=self.grid.image_size),
             variant.pooled_source,
@@ -216,8 +211,8 @@ class Benchmark(_Table):
 
     def _families_of(self, variant: Variant) -> set[str]:
         """Return the families of settings that a variant's methods look at."""
-        found = {method_named(method).family for method in self.methods_of(variant)}
-        return {family for family in found if family is not None}
+        kinds = {method_named(method).settings for method in self.methods_of(variant)}
+        return {family for family, kind in FAMILIES.items() if kind in kinds}
 
     def cells(self) -> Iterator[Cell]:
         """Yield all cells, seed by seed, so that an unfinished grid has whole tables of few seeds."""
@@ -240,7 +235,7 @@ def read_benchmark(path: Path) -> Benchmark:
     Raises:
         InputError: the file cannot be read, or names something unknown.
     """
-    values = read_toml(path, "benchmark")
+    values, where = read_toml(path, "benchmark"), str(path)
     try:
         benchmark = Benchmark(**values)
         variants = benchmark.all_variants
@@ -254,10 +249,11 @@ def read_benchmark(path: Path) -> Benchmark:
         if immeasurable := sorted(set(benchmark.measures) - COLUMNS.keys()):
             raise InputError(f"unknown measure {immeasurable[0]!r}; known: {', '.join(COLUMNS)}")
         for variant in variants:
+            where = f"{path}: variant {variant.name!r}" if variant.name else str(path)
             for dataset in benchmark.grid.targets:
                 benchmark.condition(variant, dataset)
     except ValidationError as error:
-        raise InputError(f"{path}: {first_problem(error)}") from None
+        raise InputError(f"{where}: {first_problem(error)}") from None
     except UserError as error:
-        raise InputError(f"{path}: {error}") from None
+        raise InputError(f"{where}: {error}") from None
     return benchmark

@@ -26,11 +26,15 @@ from ucds.baselines.loop import Clustering
 from ucds.baselines.views import sobel_backbone
 from ucds.config import ConsensusSettings, MethodSettings, ModelSettings, PCDSettings, Settings
 from ucds.errors import InputError
-from ucds.experiments.pipeline import Outcome, Pipeline, Sources, Task, TaskOptions, provider_labels
+from ucds.experiments.pipeline import Outcome, Pipeline, Sources, Task, TaskOptions
+from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.arrays import FloatArray, IntArray
 from ucds.target.fit import fit_target
 from ucds.target.pcd import refine_target
 from ucds.training.prepare import prepare
+
+PAPER_METHODS = ("kmeans", "po", "so", "to", "ao", "pcd")
+"""k-means on frozen features, and the paper's own: pre-trained, source, target and adaptation only, PCD."""
 
 FAMILIES: dict[str, type[Settings]] = {
     "pcd": PCDSettings,
@@ -60,11 +64,6 @@ class Method:
     encoders: Literal["target", "source", "both", "none"] = "target"
     needs: str = ""
 
-    @property
-    def family(self) -> str | None:
-        """Name of the section of its settings; ``None`` if it has none."""
-        return next((name for name, kind in FAMILIES.items() if kind is self.settings), None)
-
 
 def method_named(name: str) -> Method:
     """Find a method: one of :data:`METHODS`, or ``module:name``.
@@ -89,23 +88,21 @@ def method_named(name: str) -> Method:
 def run_methods(
     task: Task,
     options: TaskOptions,
-    methods: Sequence[str] | None = None,
+    methods: Sequence[str] = PAPER_METHODS,
     sources: Sources | None = None,
 ) -> Iterator[Outcome]:
     """Run methods on a task, and yield the outcome of each as soon as it is known; ground truth is not read.
 
-    Without names, the paper's are run; known ones come in the order of :data:`METHODS`. Runs with the same
-    source data can share ``sources``.
+    They come in the order of :data:`METHODS`, and those from outside this package last, where one that fails
+    takes nothing from the others. Runs with the same source data can share ``sources``.
     """
-    asked = PAPER_METHODS if methods is None else methods
-    found = {name: method_named(name) for name in asked}
-    pipeline = Pipeline(task, options, sources)
-    for name in (*METHODS, *(name for name in found if name not in METHODS)):
-        if name in found:
-            yield replace(found[name].run(pipeline), method=name)
+    found = {name: method_named(name) for name in methods}
+    pipeline, order = Pipeline(task, options, sources), [*METHODS, *found]
+    for name in sorted(found, key=order.index):
+        yield replace(found[name].run(pipeline), method=name)
 
 
-def _plain(cluster: Callable[[FloatArray, int, int], IntArray]) -> Callable[[Pipeline], Outcome]:
+def _plain(title: str, cluster: Callable[[FloatArray, int, int], IntArray], needs: str = "") -> Method:
     """Make the method that clusters frozen features of the target by a function of vectors, K and seed."""
 
     def run(pipeline: Pipeline) -> Outcome:
@@ -114,16 +111,17 @@ def _plain(cluster: Callable[[FloatArray, int, int], IntArray]) -> Callable[[Pip
         labels = cluster(vectors, pipeline.task.n_clusters, pipeline.options.seed)
         return Outcome(labels, time.monotonic() - start)
 
-    return run
+    return Method(title, run, settings=None, needs=needs)
 
 
 def trained(
+    title: str,
     kind: type[ModelSettings],
     cluster: Callable[..., Clustering],
     *,
     with_source: bool = False,
     from_scratch: bool = False,
-) -> Callable[[Pipeline], Outcome]:
+) -> Method:
     """Make the method that clusters the target by a baseline that trains, with settings of a kind.
 
     With the source, it sees the source's samples too, through the source's encoder. From scratch, it starts
@@ -137,7 +135,7 @@ def trained(
             settings = settings.model_copy(update={"tune": "full"})
             make_backbone = partial(sobel_backbone, seed=options.seed)
         elif with_source:
-            make_backbone, target = task.make_source_backbone, task.seen_by_source
+            make_backbone, target = task.source_backbone, task.queries
         data = (task.source, target) if with_source else (target,)
 
         def train(settings: ModelSettings) -> Clustering:
@@ -146,16 +144,15 @@ def trained(
         found = with_best_rate(settings, train) if isinstance(settings, PairSettings) else train(settings)
         return Outcome(found.labels, found.seconds, parameters=found.parameters, images=found.images_seen)
 
-    return run
+    return Method(title, run, kind, "none" if from_scratch else "source" if with_source else "target")
 
 
 def _pretrained_only(pipeline: Pipeline, *, of_source: bool = False) -> Outcome:
     """Run PO with the target's encoder, or with the source's, which the paper prints where the two differ."""
     task, options = pipeline.task, pipeline.options
     session = options.session(options.settings_of(PCDSettings))
-    backbone = task.make_source_backbone() if of_source else task.backbone()
-    data = task.seen_by_source if of_source else task.target
-    training = prepare(session, backbone, data, task.n_clusters, side="target")
+    backbone, data = (task.source_backbone, task.queries) if of_source else (task.backbone, task.target)
+    training = prepare(session, backbone(), data, task.n_clusters, side="target")
     return pipeline.extended(None, training, session)
 
 
@@ -180,45 +177,28 @@ def _consensus(pipeline: Pipeline) -> Outcome:
     """Cluster the target with the provider's labels, as far as the guard trusts them."""
     task, options, source = pipeline.task, pipeline.options, pipeline.transported
     session = options.session(options.settings_of(ConsensusSettings), "consensus")
-    labels = provider_labels(task.target, source, task.source_clusters or task.n_clusters)
+    labels = ClusterLabels(task.target.samples.ids, source.labels, task.source_clusters, "source")
     found = fit_target(session, task.backbone(), task.target, task.n_clusters, labels)
     return pipeline.extended(source, found, session)
 
 
-PAPER_METHODS = ("kmeans", "po", "so", "to", "ao", "pcd")
-"""k-means on frozen features, and the paper's own: pre-trained, source, target and adaptation only, PCD."""
-
 METHODS: dict[str, Method] = {
-    "kmeans": Method("frozen k-means", _plain(plain.kmeans), settings=None),
-    "kmeans-100": Method(
-        "frozen k-means, 100 starts", _plain(partial(plain.kmeans, starts=100)), settings=None
+    "kmeans": _plain("frozen k-means", plain.kmeans),
+    "kmeans-100": _plain("frozen k-means, 100 starts", partial(plain.kmeans, starts=100)),
+    "umap": _plain("UMAP + k-means", plain.umap_kmeans, needs="umap"),
+    "spherical-kmeans": _plain("spherical k-means", plain.spherical_kmeans),
+    "gaussian-mixture": _plain("Gaussian mixture", plain.gaussian_mixture),
+    "ward": _plain("Ward's clustering", plain.ward),
+    "spectral": _plain("spectral clustering", plain.spectral),
+    "deepcluster": trained("DeepCluster", DeepClusterSettings, cluster_by_deepcluster),
+    "iic": trained("IIC", IICSettings, cluster_by_iic),
+    "acids": trained("ACIDS", ACIDSSettings, cluster_by_acids, with_source=True),
+    "deepcluster-original": trained(
+        "DeepCluster, from scratch", DeepClusterSettings, cluster_by_deepcluster, from_scratch=True
     ),
-    "umap": Method("UMAP + k-means", _plain(plain.umap_kmeans), settings=None, needs="umap"),
-    "spherical-kmeans": Method("spherical k-means", _plain(plain.spherical_kmeans), settings=None),
-    "gaussian-mixture": Method("Gaussian mixture", _plain(plain.gaussian_mixture), settings=None),
-    "ward": Method("Ward's clustering", _plain(plain.ward), settings=None),
-    "spectral": Method("spectral clustering", _plain(plain.spectral), settings=None),
-    "deepcluster": Method(
-        "DeepCluster", trained(DeepClusterSettings, cluster_by_deepcluster), DeepClusterSettings
-    ),
-    "iic": Method("IIC", trained(IICSettings, cluster_by_iic), IICSettings),
-    "acids": Method(
-        "ACIDS", trained(ACIDSSettings, cluster_by_acids, with_source=True), ACIDSSettings, "source"
-    ),
-    "deepcluster-original": Method(
-        "DeepCluster, from scratch",
-        trained(DeepClusterSettings, cluster_by_deepcluster, from_scratch=True),
-        DeepClusterSettings,
-        "none",
-    ),
-    "iic-original": Method(
-        "IIC, from scratch", trained(IICSettings, cluster_by_iic, from_scratch=True), IICSettings, "none"
-    ),
-    "acids-original": Method(
-        "ACIDS, from scratch",
-        trained(ACIDSSettings, cluster_by_acids, with_source=True, from_scratch=True),
-        ACIDSSettings,
-        "none",
+    "iic-original": trained("IIC, from scratch", IICSettings, cluster_by_iic, from_scratch=True),
+    "acids-original": trained(
+        "ACIDS, from scratch", ACIDSSettings, cluster_by_acids, with_source=True, from_scratch=True
     ),
     "po": Method("PO", _pretrained_only),
     "po-source": Method("PO, source's encoder", partial(_pretrained_only, of_source=True), encoders="source"),

@@ -12,13 +12,7 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from ucds.backbones import Backbone
-from ucds.config import (
-    ConsensusSettings,
-    MethodSettings,
-    PCDSettings,
-    Settings,
-    for_source,
-)
+from ucds.config import ConsensusSettings, MethodSettings, PCDSettings, Settings, for_source
 from ucds.data.dataset import Dataset
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.arrays import IntArray
@@ -47,29 +41,20 @@ class Task:
     Attributes:
         source: samples and views of the provider.
         target: samples and views of the client, one domain.
-        backbone: function that makes the client's pre-trained encoder, anew at every call.
-        n_clusters: number of clusters, K.
-        source_clusters: number of clusters of the provider's consensus; ``n_clusters`` if ``None``.
-        source_backbone: function that makes the provider's encoder; ``backbone`` if ``None``.
-        queries: target samples as the provider's encoder takes them; ``target`` if ``None``.
+        queries: target samples as the provider's encoder takes them.
+        source_backbone: function that makes the provider's pre-trained encoder, anew at every call.
+        backbone: function that makes the client's.
+        source_clusters: number of clusters of the provider's consensus.
+        n_clusters: number of clusters of all other clusterings, K.
     """
 
     source: Dataset
     target: Dataset
+    queries: Dataset
+    source_backbone: Callable[[], Backbone]
     backbone: Callable[[], Backbone]
+    source_clusters: int
     n_clusters: int
-    source_clusters: int | None = None
-    source_backbone: Callable[[], Backbone] | None = None
-    queries: Dataset | None = None
-
-    @property
-    def seen_by_source(self) -> Dataset:
-        """Target samples as the source's encoder takes them."""
-        return self.queries or self.target
-
-    def make_source_backbone(self) -> Backbone:
-        """Make the source's pre-trained encoder, anew at every call."""
-        return (self.source_backbone or self.backbone)()
 
 
 @dataclass(frozen=True)
@@ -141,10 +126,7 @@ class Sources:
 class Pipeline:
     """Gives methods the stages they are made of; each stage is computed once, at its first use.
 
-    Args:
-        task: data and encoders.
-        options: settings, seed and device.
-        sources: source models to share; stage 1 is taken from there, or put there.
+    A source model is taken from ``sources`` if these have it, and put there otherwise.
     """
 
     def __init__(self, task: Task, options: TaskOptions, sources: Sources | None = None) -> None:
@@ -159,8 +141,7 @@ class Pipeline:
     @property
     def transported(self) -> Outcome:
         """The source model of the consensus method, and its labels of the target samples."""
-        n_clusters = self.task.source_clusters or self.task.n_clusters
-        return self._learn_source("cluster-domains", ConsensusSettings, n_clusters)
+        return self._learn_source("cluster-domains", ConsensusSettings, self.task.source_clusters)
 
     @cached_property
     def adapted(self) -> Outcome:
@@ -171,7 +152,7 @@ class Pipeline:
         if self.options.start == "source weights":
             assert source.training is not None
             training.model.load_state_dict(source.training.model.state_dict())
-        labels = provider_labels(training.data, source, task.n_clusters)
+        labels = ClusterLabels(training.data.samples.ids, source.labels, task.n_clusters, "source")
         cluster_target(session, training.trained, training.data, labels)
         return self.extended(source, training, session)
 
@@ -205,23 +186,16 @@ class Pipeline:
         if key not in self._sources.learned:
             task = self.task
             own = replace(self.options, checkpoints=self._sources.checkpoints)
-            session, backbone = own.session(settings, key), task.make_source_backbone()
-            found = fit_source(session, backbone, task.source, n_clusters)
-            queries = task.seen_by_source
+            session, queries = own.session(settings, key), task.queries
+            found = fit_source(session, task.source_backbone(), task.source, n_clusters)
             if settings.tune == "head":
-                queries = frozen_features(task.make_source_backbone(), queries, self.options.runtime())
+                queries = frozen_features(task.source_backbone(), queries, self.options.runtime())
             trained = recentre(found.trained, queries) if found.recentres else found.trained
             labels = self._predict(replace(found, trained=trained, data=queries))
             self._sources.learned[key] = self.extended(None, found, session, labels)
         return self._sources.learned[key]
 
     def _predict(self, training: Training) -> IntArray:
-        runtime, data = self.options.runtime(), training.data
-        found = predict(training.trained, data, runtime)
+        found = predict(training.trained, training.data, self.options.runtime())
         labels: IntArray = found.argmax(-1).cpu().numpy()
         return labels
-
-
-def provider_labels(data: Dataset, source: Outcome, n_clusters: int) -> ClusterLabels:
-    """Return the labels that a source model gives to the target's samples, as the client receives them."""
-    return ClusterLabels(data.samples.ids, source.labels, n_clusters, "source")

@@ -20,20 +20,13 @@ from ucds.experiments.cells import UNFINISHED, CellGroup, group_cells, run_group
 from ucds.experiments.grid import Benchmark, Cell
 from ucds.experiments.jobs import VISIBLE, Failure, run_jobs
 from ucds.experiments.preflight import Machine, Survey, compute_features, decode_all, survey
-from ucds.experiments.records import (
-    FILE,
-    describe,
-    identity,
-    lock_records,
-    origin_of,
-    read_records,
-)
+from ucds.experiments.records import FILE, describe, identity, lock_records, origin_of, read_records
 from ucds.experiments.scoring import Record
 from ucds.training.options import Compute
 
 
 def run_benchmark(benchmark: Benchmark, folder: Path, machine: Machine, *, jobs: int | None = None) -> int:
-    """Run the cells of a benchmark that have no record yet.
+    """Run the cells of a benchmark that have no record yet, and return the number of new records.
 
     Args:
         benchmark: benchmark to run.
@@ -41,9 +34,6 @@ def run_benchmark(benchmark: Benchmark, folder: Path, machine: Machine, *, jobs:
         machine: data, weights and device; its reporter hears what is missing, and of every finished cell.
         jobs: number of groups of cells that run at a time, each in a process of its own; one for each GPU,
             or one without a GPU, if ``None``.
-
-    Returns:
-        Number of new records.
 
     Raises:
         InputError: nothing can be run, or a cell failed; the others are recorded.

@@ -15,19 +15,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from ucds.choices import Accelerator, Precision
 from ucds.config import Settings
 from ucds.experiments.pipeline import Outcome
 from ucds.experiments.revision import code_revision
-from ucds.math.arrays import DoubleArray, IntArray
-from ucds.math.metrics import (
-    clustering_accuracy,
-    match_clusters,
-    proportions_by_class,
-    proportions_l1,
-    score,
-)
+from ucds.math.arrays import IntArray
+from ucds.math.metrics import clustering_accuracy, match_clusters, proportions_by_class, proportions_l1, score
 from ucds.math.plane import place_all
+from ucds.training.options import Compute
 from ucds.training.prediction import encode
 from ucds.training.prepare import Training
 from ucds.training.runtime import Runtime
@@ -77,8 +71,10 @@ def column_of(record: Record, name: str) -> float | None:
 
 def measure(outcome: Outcome, classes: IntArray, names: Sequence[str]) -> dict[str, Any]:
     """Compute the figures of one record: scores of the labels, times, memory and proportions."""
-    labels, scores = outcome.labels, score(outcome.labels, classes)
-    true = np.bincount(classes, minlength=len(names)) / len(classes)
+    labels, n = outcome.labels, len(names)
+    scores, matching = score(labels, classes), match_clusters(labels, classes)
+    true = np.bincount(classes, minlength=n) / len(classes)
+    sizes = proportions_by_class(np.bincount(labels, minlength=n) / len(labels), matching, n)
     record: dict[str, Any] = {
         "method": outcome.method,
         "samples": len(classes),
@@ -90,7 +86,7 @@ def measure(outcome: Outcome, classes: IntArray, names: Sequence[str]) -> dict[s
         "stage_seconds": {stage.name: round(stage.seconds, 3) for stage in outcome.stages},
         "parameters": outcome.parameters,
         "peak_memory_mib": peak_memory_mib(),
-        "cluster_sizes_l1": proportions_l1(_cluster_sizes(labels, classes, len(names)), true),
+        "cluster_sizes_l1": proportions_l1(sizes, true),
     }
     if outcome.images and outcome.seconds:
         record["images_per_second"] = round(outcome.images / outcome.seconds, 1)
@@ -100,13 +96,12 @@ def measure(outcome: Outcome, classes: IntArray, names: Sequence[str]) -> dict[s
     if on_target:
         evaluated = [evaluation.labels.numpy() for stage in on_target for evaluation in stage.evaluations]
         proportions = on_target[-1].proportions[0].cpu().numpy()
-        estimated = proportions_by_class(proportions, match_clusters(labels, classes), len(names))
-        own = _cluster_sizes(labels, classes, len(names), len(proportions))
+        estimated = proportions_by_class(proportions, matching, n)
         record |= {
             "oracle_accuracy": max(clustering_accuracy(found, classes) for found in evaluated),
             "proportions_l1": proportions_l1(estimated, true),
-            "uniform_l1": proportions_l1(np.full(len(names), 1 / len(names)), true),
-            "estimate_error_l1": proportions_l1(estimated, own),
+            "uniform_l1": proportions_l1(np.full(n, 1 / n), true),
+            "estimate_error_l1": proportions_l1(estimated, sizes),
             "classes": list(names),
             "true_proportions": true.round(6).tolist(),
             "estimated_proportions": estimated.round(6).tolist(),
@@ -126,15 +121,9 @@ def place_features(trained: Training, runtime: Runtime, classes: IntArray) -> di
     }
 
 
-def _cluster_sizes(labels: IntArray, classes: IntArray, n_classes: int, n_clusters: int = 0) -> DoubleArray:
-    """Compute the shares of the samples in each cluster, matched to the classes and in their order."""
-    sizes = np.bincount(labels, minlength=max(n_clusters, n_classes)) / len(labels)
-    return proportions_by_class(sizes, match_clusters(labels, classes), n_classes)
-
-
-def provenance(settings: Settings | None, accelerator: Accelerator, precision: Precision) -> dict[str, Any]:
+def provenance(settings: Settings | None, compute: Compute) -> dict[str, Any]:
     """Return the time, settings, versions and device of a run that is made now."""
-    on_cuda = torch.cuda.is_available() and accelerator != "cpu"
+    on_cuda = torch.cuda.is_available() and compute.accelerator != "cpu"
     return {
         "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "settings_hash": settings.hash if settings is not None else "none",
@@ -143,7 +132,7 @@ def provenance(settings: Settings | None, accelerator: Accelerator, precision: P
         | {name: version(name) for name in ("ucds", "torch", "timm", "scikit-learn")},
         "device": torch.cuda.get_device_name() if on_cuda else "cpu",
         "threads": torch.get_num_threads(),
-        "precision": precision,
+        "precision": compute.precision,
     }
 
 

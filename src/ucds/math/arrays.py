@@ -25,13 +25,7 @@ Part = TypeVar("Part")
 
 
 def counted(watch: Watch | None, work: str, parts: Sequence[Part]) -> Iterator[Part]:
-    """Go through the parts of some work, and tell a watch before the first and after each of them.
-
-    Args:
-        watch: function to tell; nothing is told if ``None``.
-        work: name of the work.
-        parts: its parts.
-    """
+    """Go through the parts of some work, and tell a watch, if any, how many are done, from none to all."""
     for done, part in enumerate(parts):
         if watch is not None:
             watch(work, done, len(parts))

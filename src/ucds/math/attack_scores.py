@@ -53,21 +53,11 @@ def attack_success(members: Scores, others: Scores) -> AttackSuccess:
         E. DeLong, D. DeLong and D. Clarke-Pearson, Comparing the areas under two or more correlated receiver
         operating characteristic curves, 1988 (interval).
     """
-    truth = np.repeat([1, 0], [len(members), len(others)])
-    rates = roc_curve(truth, np.concatenate([members, others]), drop_intermediate=False)[:2]
-    auc, low, high = _area(members, others)
-    at_10, at_1 = (tpr_at(rates[0], rates[1], limit) for limit in (0.1, 0.01))
-    return AttackSuccess(auc, low, high, at_10, at_1, len(members), len(others))
-
-
-def tpr_at(false_rates: Scores, true_rates: Scores, limit: float) -> float:
-    """Return the largest rate of true positives of a threshold whose rate of false ones is within a limit."""
-    return float(true_rates[false_rates <= limit].max(initial=0.0))
-
-
-def _area(members: Scores, others: Scores) -> tuple[float, float, float]:
     m, n = len(members), len(others)
-    ranks = rankdata(np.concatenate([members, others]))
+    scores = np.concatenate([members, others])
+    false_rates, true_rates, _ = roc_curve(np.repeat([1, 0], [m, n]), scores, drop_intermediate=False)
+    at_10, at_1 = (float(true_rates[false_rates <= limit].max(initial=0.0)) for limit in (0.1, 0.01))
+    ranks = rankdata(scores)
     over_others = (ranks[:m] - rankdata(members)) / n
     under_members = 1 - (ranks[m:] - rankdata(others)) / m
     area = float(over_others.mean())
@@ -76,4 +66,4 @@ def _area(members: Scores, others: Scores) -> tuple[float, float, float]:
         reach = 1 - (1 - CONFIDENCE) ** (1 / min(m, n))
     else:
         reach = float(norm.ppf((1 + CONFIDENCE) / 2)) * math.sqrt(variance)
-    return area, max(0.0, area - reach), min(1.0, area + reach)
+    return AttackSuccess(area, max(0.0, area - reach), min(1.0, area + reach), at_10, at_1, m, n)

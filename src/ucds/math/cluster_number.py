@@ -108,7 +108,7 @@ def choose_cluster_number(
         P. Rousseeuw, Silhouettes: a graphical aid to the interpretation and validation of cluster analysis,
         1987.
     """
-    count = max(-(-_PARTS // len(domains)), min(_PARTS, _FEWEST_PARTS))
+    count = max(-(-_PARTS // len(domains)), _FEWEST_PARTS)
     parts = [_draw_parts(vectors, high, count, rng) for vectors in domains]
     found: dict[int, tuple[DoubleArray, DoubleArray]] = {}
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 from math import ceil
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -112,7 +112,7 @@ def cluster_by_vote(
     halves = [[votes[i] for i in rng.choice(len(votes), half, replace=False)] for _ in range(_HALVES)]
     most = min(_OF_SUBSET, 2 * n // 3)
 
-    def settle_some(subset: list[Partition], seen: IntArray) -> Settled:
+    def settle_some(subset: list[Partition], seen: IntArray) -> tuple[Partition, float]:
         some = memberships(subset)
         return settle(
             every, refine(some, join_samples(some, n_clusters, seen), n_clusters, rounds=2), n_clusters
@@ -124,13 +124,12 @@ def cluster_by_vote(
             for subset in [tightest, *halves]
         ]
         candidates = [job.result() for job in counted(watch, "find the consensus", jobs)]
+    partitions, agreement = zip(*candidates, strict=True)
     # c. The candidate with the largest ratio of co-association to a power of its inertia is the consensus.
     # The last space, where groups are closest, has as much weight as the mean of all.
-    partitions = [one.partition for one in candidates]
     loose = np.maximum([inertias(space, partitions, n_clusters) for space in vectors], 1e-12)
     loose /= loose.min(1, keepdims=True)
     looseness = (loose.mean(0) + loose[-1]) / 2
-    agreement = [one.agreement for one in candidates]
     best = int((agreement / looseness**_TIGHTNESS).argmax())
     of_space = len(votes) // len(vectors)
     by_space = [votes[first : first + of_space] for first in range(0, len(votes), of_space)]
@@ -209,19 +208,14 @@ def refine(votes: Memberships, partition: Partition, n_clusters: int, rounds: in
     return _refine(votes, partition, n_clusters, rounds)[0]
 
 
-class Settled(NamedTuple):
-    """A partition, and the mean co-association of its samples with the members of their own cluster."""
-
-    partition: Partition
-    agreement: float
-
-
-def settle(votes: Memberships, partition: Partition, n_clusters: int, rounds: int = 30) -> Settled:
-    """Refine a partition, see :func:`refine`, and compute what the comparisons of the last round tell."""
+def settle(
+    votes: Memberships, partition: Partition, n_clusters: int, rounds: int = 30
+) -> tuple[Partition, float]:
+    """Refine a partition, and compute the mean co-association of its samples with their own clusters."""
     partition, found, stale = _refine(votes, partition, n_clusters, rounds)
     if len(stale):
         found[:, stale] = _affinities(votes, votes, partition, stale)
-    return Settled(partition, float(found[np.arange(len(partition)), partition].mean()))
+    return partition, float(found[np.arange(len(partition)), partition].mean())
 
 
 def _refine(
@@ -241,10 +235,8 @@ def _refine(
 
 
 def _move(found: FloatArray, partition: Partition) -> Partition:
-    """Move every sample to its best cluster, but not the last ones out of a cluster that is as good for them.
-
-    So K clusters come out even where the votes do not tell so many apart.
-    """
+    """Move every sample to its best cluster, but not the last ones out of one that is as good for them."""
+    # So K clusters come out even where the votes do not tell so many apart.
     moved: Partition = found.argmax(1)
     sizes, before = (np.bincount(clusters, minlength=found.shape[1]) for clusters in (moved, partition))
     for cluster in np.flatnonzero((sizes == 0) & (before > 0)):
@@ -307,10 +299,6 @@ def match(partition: Partition, other: Partition) -> dict[int, int]:
     """Pair the clusters of two partitions one to one, so that as many samples as possible agree.
 
     Pairs without a common sample are left out, and so are clusters that find no partner.
-
-    Args:
-        partition: ``(n,)`` clusters in one partition.
-        other: ``(n,)`` clusters of the same samples in the other.
 
     Source:
         H. W. Kuhn, The Hungarian method for the assignment problem, 1955.

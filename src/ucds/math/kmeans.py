@@ -98,18 +98,11 @@ def squared_distances(vectors: FloatArray) -> FloatArray:
 
 
 def spread_samples(distances: FloatArray, count: int, seeds: Sequence[int]) -> IntArray:
-    """Choose positions of samples far apart, at whose places k-means starts: greedy k-means++.
+    """Choose positions ``(s, count)`` of samples far apart, where the k-means of each seed starts.
 
-    scikit-learn chooses the same samples, but for rounding. It computes the ``(n, n)`` distances anew for
-    every centre of every start, which takes several times as long as the k-means that follows.
-
-    Args:
-        distances: ``(n, n)`` squared distances of the samples.
-        count: number of samples to choose.
-        seeds: seed of each start.
-
-    Returns:
-        Positions ``(s, count)`` for each of the seeds.
+    This is greedy k-means++ on ``(n, n)`` squared distances. scikit-learn chooses the same samples, but for
+    rounding. It computes the distances anew for every centre of every start, which takes several times as
+    long as the k-means that follows.
 
     Source:
         D. Arthur and S. Vassilvitskii, k-means++: the advantages of careful seeding, 2007.

@@ -31,7 +31,6 @@ class ClusteringScores:
 
 def score(labels: ArrayLike, classes: ArrayLike) -> ClusteringScores:
     """Compute all scores of a clustering; arguments are those of :func:`match_clusters`."""
-    labels, classes = _checked(labels, classes)
     return ClusteringScores(
         accuracy=clustering_accuracy(labels, classes),
         nmi=float(normalized_mutual_info_score(classes, labels)),
@@ -54,9 +53,6 @@ def match_clusters(labels: ArrayLike, classes: ArrayLike) -> dict[int, int]:
 
     Raises:
         ValueError: the two are empty, of different length, not integers, or negative.
-
-    Source:
-        H. W. Kuhn, The Hungarian method for the assignment problem, 1955.
     """
     return match(*_checked(labels, classes))
 
@@ -74,25 +70,18 @@ def clustering_accuracy(labels: ArrayLike, classes: ArrayLike) -> float:
 def proportions_l1(estimated: ArrayLike, true: ArrayLike) -> float:
     """Compute the L1 distance of two vectors of proportions in the same order; 0 if equal, 2 if disjoint.
 
-    Args:
-        estimated: proportions in the order of classes, see :func:`proportions_by_class`; as many as true
-            ones, or more: a class beyond those has the proportion 0.
-        true: ``(C,)`` proportions of the classes.
+    There may be more estimated proportions, see :func:`proportions_by_class`, than the ``(C,)`` true ones of
+    the classes; the true ones of what lies beyond the classes are 0.
     """
     found, truth = np.asarray(estimated, dtype=np.float64), np.asarray(true, dtype=np.float64)
     return float(np.abs(found - np.pad(truth, (0, len(found) - len(truth)))).sum())
 
 
 def proportions_by_class(estimated: ArrayLike, matching: dict[int, int], n_classes: int) -> DoubleArray:
-    """Bring proportions of clusters to the order of classes.
+    """Bring ``(K,)`` proportions of clusters to the order of the classes that :func:`match_clusters` found.
 
     Clusters without a class come after the classes, so that no share is lost; classes without a cluster
     get a share of 0.
-
-    Args:
-        estimated: ``(K,)`` proportions of the clusters.
-        matching: class of each matched cluster, from :func:`match_clusters`.
-        n_classes: number of classes, C.
     """
     estimated = np.asarray(estimated, dtype=np.float64)
     ordered = np.zeros(n_classes)

@@ -49,18 +49,10 @@ def sample_weights(counts: Sequence[int], device: torch.device | str | None = No
 def transport_loss(cost: Tensor, plan: Tensor) -> Tensor:
     """Compute the cost of moving the data onto the prototypes by a fixed plan, averaged over domains (Eq. 1).
 
-    The entropy of the plan does not depend on the model once the plan is held fixed, so it is left out.
-
-    Args:
-        cost: ``(D, m, K)`` costs, differentiable.
-        plan: ``(D, m, K)`` transport plan, held constant; zero in padding rows.
+    Both are ``(D, m, K)``, the plan with zeros in padding rows. Its entropy does not depend on the model once
+    it is held fixed, so it is left out.
     """
     return (plan.detach() * cost).sum((-2, -1)).mean()
-
-
-def uniform_proportions(n_domains: int, n_clusters: int, device: torch.device | str | None = None) -> Tensor:
-    """Make the proportions to start from: ``(D, K)``, every entry ``1 / K``."""
-    return torch.full((n_domains, n_clusters), 1.0 / n_clusters, device=device)
 
 
 def cluster_posterior(logits: Tensor, proportions: Tensor) -> Tensor:
@@ -136,13 +128,8 @@ class Mixture:
 def mix(inputs: Tensor, alpha: float, rng: np.random.Generator) -> Mixture:
     """Mix a pooled batch: images ``(n, c, h, w)`` by CutMix, vectors ``(n, d)`` by mix-up.
 
-    One ratio, and for images one box, serve the whole batch. Pairs are formed by a permutation of the pooled
-    batch, so that samples of different domains meet.
-
-    Args:
-        inputs: pooled batch.
-        alpha: positive concentration of ``lambda ~ Beta(alpha, alpha)``.
-        rng: generator of the ratio, the pairs and the box.
+    One ratio ``lambda ~ Beta(alpha, alpha)``, and for images one box, serve the whole batch. Pairs are formed
+    by a permutation of the pooled batch, so that samples of different domains meet.
 
     Raises:
         ValueError: the batch is neither images nor vectors, or ``alpha`` is not positive.
@@ -186,10 +173,7 @@ def soft_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
 def smooth_labels(labels: Tensor, n_clusters: int, smoothing: float) -> Tensor:
     """Interpolate hard labels with the uniform distribution: ``y_k = (1 - gamma) [k = label] + gamma / K``.
 
-    Args:
-        labels: ``(n,)`` labels, integers in ``[0, K)``.
-        n_clusters: number of clusters, K.
-        smoothing: the paper's ``gamma``, in ``[0, 1]``.
+    The ``(n,)`` labels are integers in ``[0, K)``; ``smoothing`` is the paper's ``gamma``, in ``[0, 1]``.
     """
     one_hot = torch.nn.functional.one_hot(labels.long(), n_clusters).float()
     return (1.0 - smoothing) * one_hot + smoothing / n_clusters

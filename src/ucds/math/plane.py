@@ -31,8 +31,7 @@ def place_all(
     n, order = len(vectors), np.random.default_rng(seed).permutation(len(vectors))
     chosen, others = np.sort(order[:landmarks]), np.sort(order[landmarks:])
     together = np.concatenate([vectors[chosen], stars])
-    # Too few points to have neighbourhoods: the first two coordinates do.
-    points = _embed(together, seed) if len(together) >= 5 else _first_two(together)
+    points = _embed(together, seed)
     placed = np.empty((n, 2))
     placed[chosen] = points[: len(chosen)]
     if len(others):
@@ -42,10 +41,6 @@ def place_all(
         weights /= weights.sum(1, keepdims=True)
         placed[others] = (weights[:, :, None] * placed[chosen][nearest]).sum(1)
     return placed, points[len(chosen) :]
-
-
-def _first_two(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.pad(vectors, ((0, 0), (0, 2)))[:, :2]
 
 
 def _directions(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -59,6 +54,8 @@ def _embed(vectors: NDArray[np.float64], seed: int) -> NDArray[np.float64]:
     from sklearn.manifold import TSNE
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
+    if len(vectors) < 5:  # too few to have neighbourhoods: the first two coordinates do
+        return np.pad(vectors, ((0, 0), (0, 2)))[:, :2]
     directions = _directions(vectors)
     # scikit-learn divides by the spread, and would crash on features that are all equal, as after a collapse.
     spread = directions.shape[1] > 1 and np.ptp(directions, axis=0).max() > 1e-6

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 import numpy as np
 from scipy.optimize import minimize
 from scipy.special import log_softmax
@@ -36,7 +38,7 @@ def solve_prototypes(
         R. Byrd, P. Lu, J. Nocedal and C. Zhu, A limited memory algorithm for bound constrained optimization,
         1995 (L-BFGS-B, here without bounds).
     """
-    n, evaluated = len(features), 0
+    n, evaluations = len(features), count()
 
     def tell(done: int) -> None:
         if watch is not None:
@@ -44,9 +46,7 @@ def solve_prototypes(
 
     def objective(values: DoubleArray) -> tuple[float, DoubleArray]:
         """Return the value and its gradient; predictions are in the precision of the features."""
-        nonlocal evaluated
-        tell(min(evaluated, _ITERATIONS - 1))
-        evaluated += 1
+        tell(min(next(evaluations), _ITERATIONS - 1))
         prototypes = values.reshape(start.shape)
         single = prototypes.astype(features.dtype)
         value, gradient = decay / 2 * float((prototypes**2).sum()), decay * prototypes

@@ -38,14 +38,9 @@ def unit_rows(vectors: FloatArray) -> FloatArray:
 
 
 def centre(vectors: FloatArray, mean: FloatArray | None = None) -> FloatArray:
-    """Compute the direction of every sample as seen from the mean of its domain.
+    """Compute the directions ``(n, d)`` of the samples of a domain as seen from its mean, as unit vectors.
 
-    Args:
-        vectors: ``(n, d)`` features of one domain.
-        mean: ``(d,)`` mean of the domain's unit vectors; that of ``vectors`` if ``None``.
-
-    Returns:
-        ``(n, d)`` unit vectors.
+    The ``(d,)`` mean is that of the domain's unit vectors; that of ``vectors`` if ``None``.
     """
     directions = unit_rows(vectors)
     return unit_rows(directions - (directions.mean(0) if mean is None else mean))

@@ -56,17 +56,11 @@ class TransportPlan:
 
 
 def cosine_cost(features: Tensor, prototypes: Tensor) -> Tensor:
-    """Cosine dissimilarity ``1 - cos(feature, prototype)``, in [0, 2] up to rounding.
+    """Compute the paper's cost C: ``1 - cos(feature, prototype)``, in [0, 2] up to rounding.
 
-    Differentiable in both arguments and never below fp32, under autocast too: divided by an epsilon of 0.01,
-    the error of bf16 would be as large as the logits themselves. A feature of length 0 has cost 1.
-
-    Args:
-        features: ``(..., n, width)``.
-        prototypes: ``(width, K)``, one prototype per column.
-
-    Returns:
-        The cost (the paper's C), ``(..., n, K)``.
+    Features ``(..., n, width)`` and prototypes ``(width, K)`` give costs ``(..., n, K)``, differentiable in
+    both and never below fp32, under autocast too: divided by an epsilon of 0.01, the error of bf16 would be
+    as large as the logits themselves. A feature of length 0 has cost 1.
     """
     dtype = torch.promote_types(torch.promote_types(features.dtype, prototypes.dtype), torch.float32)
     with torch.autocast(features.device.type, enabled=False):

@@ -10,12 +10,7 @@ from torch import Tensor
 
 from ucds.config import PCDSettings
 from ucds.errors import InputError
-from ucds.math.pcd import (
-    stack_domains,
-    transport_loss,
-    uniform_proportions,
-    update_proportions,
-)
+from ucds.math.pcd import stack_domains, transport_loss, update_proportions
 from ucds.math.transport import cosine_cost, solve_transport
 
 
@@ -38,7 +33,7 @@ class PrototypeTransport:
     KEPT: ClassVar[tuple[str, ...]] = ("proportions",)
 
     def __init__(self, n_domains: int, n_clusters: int, settings: PCDSettings, device: torch.device) -> None:
-        self.proportions = uniform_proportions(n_domains, n_clusters, device)
+        self.proportions = torch.full((n_domains, n_clusters), 1.0 / n_clusters, device=device)
         self._worst_error = torch.zeros((), device=device)
         self._settings = settings
 

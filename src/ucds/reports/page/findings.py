@@ -22,8 +22,14 @@ from ucds.files import read_object
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.arrays import FloatArray, IntArray
 from ucds.math.cluster_number import ClusterNumber
-from ucds.math.exemplars import Exemplars, choose_beside, find_exemplars, find_nearest, find_outliers
-from ucds.math.near_duplicates import group_near_duplicates
+from ucds.math.exemplars import (
+    Exemplars,
+    choose_beside,
+    find_exemplars,
+    find_nearest,
+    find_outliers,
+    group_near_duplicates,
+)
 from ucds.math.plane import place_all
 from ucds.math.spaces import unit_rows
 from ucds.reports.page.thumbnails import Images, lay_out, resize, shrink
