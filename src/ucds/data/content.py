@@ -1,4 +1,4 @@
-"""Identities of samples: ids, content keys, and what defines a collection.
+"""Identities of samples: ids, content keys, and domains.
 
 Long columns of ids and keys are held in one NumPy array each, without a Python object for each entry.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import operator
 from collections.abc import Iterator, Sequence
-from itertools import chain
 from typing import Any, SupportsIndex, TypeVar, overload
 
 import numpy as np
@@ -26,20 +25,6 @@ KEY_TYPE = np.dtype(f"V{KEY_BYTES}")
 def content_key(data: bytes | memoryview) -> bytes:
     """Compute the 16-byte key of some content: equal for equal contents, whatever their names."""
     return hashlib.blake2b(data, digest_size=KEY_BYTES).digest()
-
-
-def fingerprint(
-    keys: Sequence[bytes], ids: Sequence[str], domain: IntArray, domain_names: Sequence[str], kind: str
-) -> str:
-    """Compute a hash of everything that defines a collection of samples."""
-    digest = hashlib.sha256()
-    for text in chain((kind, *domain_names), ids):  # ids may be computed one by one
-        data = text.encode("utf-8", "surrogatepass")
-        digest.update(len(data).to_bytes(8, "little") + data)
-    digest.update(np.ascontiguousarray(domain, dtype="<i8").data)
-    for key in keys:
-        digest.update(key)
-    return digest.hexdigest()
 
 
 def domains_by_name(of_each: Sequence[str] | None, n: int, name: str) -> tuple[IntArray, tuple[str, ...]]:

@@ -46,7 +46,7 @@ class FeatureSamples(Samples):
 
     def __init__(self, samples: Samples, store: PartStore) -> None:
         super().__init__(samples.ids, samples.domain, samples.domain_names)
-        self.keys, self.files = samples.keys, samples.files
+        self.keys = samples.keys
         self.fingerprint = f"{samples.fingerprint}-{store.path.name}"
         self._store = store
         self._rows = store.rows_of(samples.keys)

@@ -7,11 +7,10 @@ remembered is only a short cut: where it is lost, files are read once more.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -31,7 +30,7 @@ from ucds.data.image_files import Stamp, map_ahead, processors
 from ucds.data.parts import PartStore
 from ucds.data.samples import Samples
 from ucds.errors import DamagedFileError, InputError, NoSpaceError, UcdsWarning
-from ucds.files import read_sealed, require_space, write_sealed
+from ucds.files import digest_of, read_sealed, require_space, write_sealed
 from ucds.math.arrays import IntArray
 
 DEFAULT_LIMIT_BYTES = 8 * 2**30
@@ -70,7 +69,7 @@ class ImageSamples(Samples):
     Attributes:
         files: image files that can be used.
         size: side of the decoded images in pixels.
-        skipped: files that cannot be used, each with its reason.
+        skipped: number of files that cannot be used.
 
     Raises:
         InputError: no file of a domain can be used.
@@ -82,7 +81,6 @@ class ImageSamples(Samples):
     """
 
     kind = "images"
-    files: Scan
 
     def __init__(
         self,
@@ -102,9 +100,9 @@ class ImageSamples(Samples):
         _check_domains(scan, good, problems)
         files, form = scan.take(good), f"images {size} {DECODER_VERSION}"
         super().__init__(files.ids, files.domain, files.domain_names, form)
-        self.files, self.keys, self.skipped = files, Column(keys[good]), tuple(problems.values())
+        self.files, self.keys, self.skipped = files, Column(keys[good]), len(problems)
         self._rows = self._store.rows_of(self.keys)
-        _warn_of_skipped(self.skipped, len(scan))
+        _warn_of_skipped(list(problems.values()), len(scan))
         _warn_of_copies(self)
 
     def _bring_up_to_date(
@@ -203,7 +201,7 @@ class ImageSamples(Samples):
 def _known_file(folder: Path, root: Path) -> Path:
     """Return the file in which the content keys of the files below a root are remembered."""
     what = f"{DECODER_VERSION}|{root.resolve()}".encode("utf-8", "surrogatepass")
-    return folder / f"{hashlib.sha256(what).hexdigest()[:32]}.known"
+    return folder / f"{digest_of(what)[:32]}.known"
 
 
 def _read_known(path: Path) -> dict[str, tuple[Stamp, bytes]]:
@@ -257,14 +255,11 @@ class MemoryImages(Samples):
 
     kind = "images"
 
-    def __init__(self, images: Iterable[object], size: int, listing: Pictures | None = None) -> None:
+    def __init__(self, found: Pictures, size: int) -> None:
         with warnings.catch_warnings(action="ignore"):  # remarks of the image library
-            squares = [_square(image, size, position) for position, image in enumerate(images)]
-        if not squares:
-            raise InputError("there are no images")
+            squares = [_square(image, size, position) for position, image in enumerate(found.pictures)]
         self._array = np.stack(squares)
-        listing = listing or Pictures.of_one_domain(squares, len(squares))
-        super().__init__(listing.ids, listing.domain, listing.domain_names, f"memory {size}")
+        super().__init__(found.ids, found.domain, found.domain_names, f"memory {size}")
 
     def read(self, index: IntArray) -> Tensor:
         """Return a copy of the images at positions ``index``: ``(b, 3, size, size)`` uint8."""

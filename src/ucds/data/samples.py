@@ -6,24 +6,18 @@ ids by ``ucds.data.ground_truth``, after training.
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
+from itertools import chain
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from ucds.data.content import (
-    KEY_TYPE,
-    Column,
-    content_key,
-    fingerprint,
-    keys_of,
-    present_domains,
-    texts_of,
-)
+from ucds.data.content import KEY_TYPE, Column, content_key, keys_of, present_domains, texts_of
 from ucds.data.folders import Scan
 from ucds.errors import InputError
 from ucds.math.arrays import IntArray
@@ -65,14 +59,20 @@ class Samples(ABC):
         return Column(keys)
 
     @cached_property
-    def files(self) -> Scan | None:
-        """Image files that the samples were read from; ``None`` if there are none at hand."""
-        return None
-
-    @cached_property
     def fingerprint(self) -> str:
         """Hexadecimal hash of the contents in their form, of their ids and domains."""
-        return fingerprint(self.keys, self.ids, self.domain, self.domain_names, self._form)
+        digest = hashlib.sha256()
+        for text in chain((self.form(), *self.domain_names), self.ids):  # ids may be computed one by one
+            data = text.encode("utf-8", "surrogatepass")
+            digest.update(len(data).to_bytes(8, "little") + data)
+        digest.update(np.ascontiguousarray(self.domain, dtype="<i8").data)
+        for key in self.keys:
+            digest.update(key)
+        return digest.hexdigest()
+
+    def form(self) -> str:
+        """Return the name of the form of the contents, for the fingerprint."""
+        return self._form
 
     def __len__(self) -> int:
         return len(self.domain)
@@ -100,21 +100,14 @@ class SubsetSamples(Samples):
         self.parent, self.index, self.kind = parent, index, parent.kind
 
     @cached_property
-    def files(self) -> Scan | None:
-        """Image files of the chosen samples, if the parent has files."""
-        return None if self.parent.files is None else self.parent.files.take(self.index)
-
-    @cached_property
     def keys(self) -> Column[bytes]:
         """Content keys of the chosen samples."""
         return keys_of(self.parent.keys).take(self.index)
 
-    @cached_property
-    def fingerprint(self) -> str:
-        """Hexadecimal hash of the chosen samples."""
+    def form(self) -> str:
+        """Return the name of the form of the chosen samples."""
         row = self.parent.read(self.index[:1])[0]
-        form = f"subset {tuple(row.shape)} {row.dtype}"
-        return fingerprint(self.keys, self.ids, self.domain, self.domain_names, form)
+        return f"subset {tuple(row.shape)} {row.dtype}"
 
     def read(self, index: IntArray) -> Tensor:
         """Read the samples at positions ``index`` of this subset."""

@@ -103,7 +103,7 @@ def report(
     )
     what, skipped = "samples" if data.samples.kind == "embeddings" else "images", 0
     if isinstance(data.samples, ImageSamples):
-        skipped = len(data.samples.skipped)
+        skipped = data.samples.skipped
     summary = summarise(findings, record, what)
     warnings = warn(findings, record, skipped, what, trained_on)
     described, encoder = record.described, model.stored.card.backbone.name
