@@ -38,7 +38,7 @@ def write_hub_folder(stored: StoredModel, folder: Path, run: Path | None) -> Non
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file: name a folder")
     names = {path.name for path in folder.iterdir()} if folder.exists() else set()
-    if names and not names <= {*_FILES, ".git", ".gitattributes"}:
+    if not names <= {*_FILES, ".git", ".gitattributes"}:
         raise InputError(f"{folder} holds other things than an exported model: choose another --out")
     card = write_card(stored, run)
     with writing(folder):
