@@ -10,6 +10,8 @@ from urllib.parse import urlsplit
 
 import httpx
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file as load_safetensors
 from torch import Tensor, nn
 
 from ucds.backbones.spec import StateDict
@@ -123,9 +125,6 @@ def require_file(path: Path) -> None:
 
 
 def _read_safetensors(path: Path) -> object:
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file as load_safetensors
-
     try:
         return load_safetensors(path)
     except (SafetensorError, OSError, ValueError) as error:
