@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from ucds.data import folders, images
+from ucds.data import images
 from ucds.data.decode import decode_image
 from ucds.data.folders import scan_domains, scan_folder
 from ucds.data.images import ImageSamples
@@ -53,7 +53,7 @@ def everything(samples: Samples) -> torch.Tensor:
 
 
 def reference(samples: ImageSamples) -> torch.Tensor:
-    files = [samples.files.read(i) for i in range(len(samples))]
+    files = [samples.files.file(i).read_bytes() for i in range(len(samples))]
     return torch.from_numpy(np.stack([decode_image(data, SIZE) for data in files]))
 
 
@@ -294,7 +294,7 @@ def test_what_is_remembered_of_files_grows_and_serves_odd_names(tmp_path, make_i
     scan = scan_domains(tmp_path / "data")
     for part in ([2, 0], [1, 3]):  # as two processes that know of different files
         ImageSamples(scan.take(part), tmp_path / "cache", size=SIZE)
-    monkeypatch.setattr(folders, "read_image_bytes", lambda path: pytest.fail("a file was read again"))
+    monkeypatch.setattr(images, "read_image_bytes", lambda path: pytest.fail("a file was read again"))
     assert len(opened(tmp_path)) == 4
     (known,) = (tmp_path / "cache" / "images").glob("*.known")
     known.write_bytes(known.read_bytes()[:-1] + b"?")

@@ -26,7 +26,7 @@ from ucds.data.columns import Pictures
 from ucds.data.content import KEY_TYPE, Column, content_key, first_of_each
 from ucds.data.decode import DECODER_VERSION, ByteArray, UnusableImageError, decode_image, to_square
 from ucds.data.folders import Scan
-from ucds.data.image_files import Stamp, map_ahead, processors
+from ucds.data.image_files import Stamp, map_ahead, processors, read_image_bytes, stamp
 from ucds.data.parts import PartStore
 from ucds.data.samples import Samples
 from ucds.errors import DamagedFileError, InputError, NoSpaceError, UcdsWarning
@@ -112,8 +112,8 @@ class ImageSamples(Samples):
         store, keys, is_known = self._store, np.zeros(len(scan), KEY_TYPE), np.zeros(len(scan), bool)
         remembered = _read_known(known_file)
         for position, path in enumerate(scan.paths):
-            stamp, key = remembered.get(path, (None, b""))
-            if stamp is not None and stamp == scan.stamp(position):
+            before, key = remembered.get(path, (None, b""))
+            if before is not None and before == stamp(scan.file(position)):
                 keys[position], is_known[position] = key, True
         # Files never decoded so far, and files that have lost their row if there is room for it.
         unknown = np.flatnonzero(~is_known)
@@ -155,14 +155,13 @@ class ImageSamples(Samples):
     def _load(self, scan: Scan, position: int) -> _Loaded | UnusableImageError:
         """Read and decode one file, or return what is wrong with it."""
         # Taken first: a file that changes while it is read is read again next time.
-        before = scan.stamp(position)
+        path = scan.file(position)
+        before = stamp(path)
         try:
-            data = scan.read(position)
+            data = read_image_bytes(path)
             key = content_key(data)
             stored = self._store.rows_of([key])[0] >= 0
-            return _Loaded(
-                before, key, None if stored else decode_image(data, self.size, scan.file(position))
-            )
+            return _Loaded(before, key, None if stored else decode_image(data, self.size, path))
         except UnusableImageError as error:
             return error
 
@@ -190,7 +189,7 @@ class ImageSamples(Samples):
     def _decode(self, position: int) -> ByteArray:
         path = self.files.file(position)
         try:
-            data = self.files.read(position)
+            data = read_image_bytes(path)
             if content_key(data) != self.keys[position]:
                 raise InputError(f"{path} has changed since it was first read; start the run again.")
             return decode_image(data, self.size, path)
@@ -210,14 +209,14 @@ def _read_known(path: Path) -> dict[str, tuple[Stamp, bytes]]:
         entries = json.loads(read_sealed(path, _SEAL))
     except (OSError, DamagedFileError):
         return {}
-    return {name: (tuple(stamp), bytes.fromhex(key)) for name, (*stamp, key) in entries.items()}
+    return {name: (tuple(mark), bytes.fromhex(key)) for name, (*mark, key) in entries.items()}
 
 
 def _save_known(path: Path, fresh: Mapping[str, tuple[Stamp, bytes]]) -> None:
     """Add to what is remembered, if it can be written; what two processes overwrite is only read again."""
     if fresh:
         known = _read_known(path) | dict(fresh)
-        entries = {name: [*stamp, key.hex()] for name, (stamp, key) in known.items()}
+        entries = {name: [*mark, key.hex()] for name, (mark, key) in known.items()}
         with suppress(NoSpaceError, OSError):
             write_sealed(path, _SEAL, json.dumps(entries).encode())
 
