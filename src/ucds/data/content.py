@@ -42,11 +42,8 @@ def present_domains(domain: IntArray, names: Sequence[str]) -> tuple[IntArray, t
 class Column(Sequence[Entry]):
     """Ids or content keys of samples; it equals any sequence of equal entries.
 
-    Args:
-        array: ``(n,)`` entries; :func:`texts_of` and :func:`keys_of` make it from other sequences.
-
     Attributes:
-        array: these entries.
+        array: ``(n,)`` entries; :func:`texts_of` and :func:`keys_of` make it from other sequences.
     """
 
     def __init__(self, array: npt.NDArray[Any]) -> None:
@@ -101,14 +98,7 @@ def number_rows(count: int) -> Column[str]:
 
 
 def first_of_each(keys: Sequence[bytes]) -> IntArray:
-    """Find, for each sample, the position of the first sample that has the same content key.
-
-    Args:
-        keys: content keys of ``n`` samples.
-
-    Returns:
-        ``(n,)`` positions; that of the sample itself unless it is a copy.
-    """
+    """Return, for each of ``n`` content keys, the position ``(n,)`` where the same key occurs first."""
     _, first, number = np.unique(keys_of(keys).array, return_index=True, return_inverse=True)
     return first[number]
 
@@ -129,15 +119,7 @@ def first_repeated(texts: Sequence[str]) -> str | None:
 
 
 def find_places(wanted: Sequence[str], known: Sequence[str]) -> IntArray:
-    """Find texts in a sequence of different texts.
-
-    Args:
-        wanted: texts to look for.
-        known: different texts.
-
-    Returns:
-        Position of each wanted text in ``known``, -1 where it is not there.
-    """
+    """Return the position of each wanted text among known ones that all differ, -1 where it is not there."""
     if not len(known):
         return np.full(len(wanted), -1)
     asked, held = texts_of(wanted).array, texts_of(known).array

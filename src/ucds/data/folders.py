@@ -55,11 +55,10 @@ class Scan:
         """Return the path of an image."""
         return self.root / self.paths[position]
 
-    def take(self, positions: Sequence[int] | IntArray) -> Scan:
+    def take(self, positions: IntArray) -> Scan:
         """Choose images by position, in the order given, and number the domains that remain anew."""
-        chosen = np.asarray(positions, dtype=np.int64)
-        paths = self.paths.take(chosen)
-        return Scan(self.root, paths, *present_domains(self.domain[chosen], self.domain_names))
+        remaining = present_domains(self.domain[positions], self.domain_names)
+        return Scan(self.root, self.paths.take(positions), *remaining)
 
 
 def scan_domains(root: str | Path, domains: Sequence[str] | None = None) -> Scan:

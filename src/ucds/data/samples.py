@@ -115,13 +115,9 @@ class SubsetSamples(Samples):
 
 
 def subset(samples: Samples, index: npt.ArrayLike, keep_domains: bool = False) -> SubsetSamples:
-    """Choose samples by position, in the order given, without copying any.
+    """Choose samples by ``(m,)`` positions, at least one, in the order given, without copying any.
 
-    Args:
-        samples: collection to choose from.
-        index: ``(m,)`` positions, at least one.
-        keep_domains: ``True`` keeps the domain numbering even if a domain has no sample left; otherwise the
-            domains that remain are numbered anew.
+    The domains that remain are numbered anew, unless ``keep_domains`` keeps those without samples.
 
     Raises:
         ValueError: a position lies outside the samples, or there is none.
@@ -141,19 +137,11 @@ def split_validation(samples: Samples, fraction: float, seed: int) -> tuple[Subs
     """Set a random part of each domain aside, the same for the same seed.
 
     A domain of n samples gives ``round(fraction * n)`` of them, but at least one and never its last:
-    a domain with a single sample stays wholly in training. Both parts keep the order and the
-    domain numbering of ``samples``.
-
-    Args:
-        samples: collection to split.
-        fraction: share of the samples set aside, between 0 and 1, both excluded.
-        seed: non-negative seed of the choice; equal seeds give equal parts.
-
-    Returns:
-        Samples to train on, and samples to validate with.
+    a domain with a single sample stays wholly in training. Both parts, first the one to train on, keep the
+    order and the domain numbering of ``samples``.
 
     Raises:
-        ValueError: the fraction is out of range.
+        ValueError: the fraction is not between 0 and 1, both excluded.
         InputError: every domain has one sample only, so nothing can be set aside.
     """
     if not 0 < fraction < 1:
@@ -174,17 +162,10 @@ def split_validation(samples: Samples, fraction: float, seed: int) -> tuple[Subs
 def draw_samples(
     samples: Samples, most: int, generator: np.random.Generator, first: Sequence[IntArray] = ()
 ) -> IntArray:
-    """Draw at most so many samples of each domain.
+    """Draw at most ``most`` samples of each domain, and return their positions ``(m,)``, ascending.
 
-    Args:
-        samples: collection to draw from.
-        most: number of samples of a domain at most.
-        generator: generator of the draw; not used if no domain has more samples.
-        first: groups of positions that are drawn before all others, those of the first group before those of
-            the second.
-
-    Returns:
-        ``(m,)`` positions, ascending.
+    The groups of positions in ``first`` are drawn before all others, the first group before the second. The
+    generator is not used if no domain has more samples.
     """
     rank = np.full(len(samples), len(first), np.uint8)
     for place, group in reversed(list(enumerate(first))):
