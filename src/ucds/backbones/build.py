@@ -82,13 +82,7 @@ class StoredBackbone(Backbone):
     """A backbone of a file, which is built when its module is first asked for.
 
     The libraries of networks take two seconds to load. What needs the weights alone, such as a prediction
-    from features that are in the cache, does not wait for them.
-
-    Args:
-        spec: description of the architecture.
-        weights: origin of the weights.
-        state: weights by name.
-        path: file that they were read from, for errors.
+    from features that are in the cache, does not wait for them. Errors name the file, ``path``.
 
     Raises:
         InputError: the architecture is a module of the user's own. When the module is asked for: it is

@@ -45,11 +45,8 @@ class FeatureSamples(Samples):
     kind = "features"
 
     def __init__(self, samples: Samples, store: PartStore) -> None:
-        super().__init__(samples.ids, samples.domain, samples.domain_names)
-        self.keys = samples.keys
-        self.fingerprint = f"{samples.fingerprint}-{store.path.name}"
-        self._store = store
-        self._rows = store.rows_of(samples.keys)
+        super().__init__(samples.ids, samples.domain, samples.domain_names, f"features {store.path.name}")
+        self.keys, self._store, self._rows = samples.keys, store, store.rows_of(samples.keys)
         if (self._rows < 0).any():
             raise InputError(f"the cache {store.path} lost features while they were computed: run again")
 
