@@ -68,7 +68,6 @@ class ImageSamples(Samples):
 
     Attributes:
         files: image files that can be used.
-        size: side of the decoded images in pixels.
         skipped: number of files that cannot be used.
 
     Raises:

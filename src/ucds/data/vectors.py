@@ -100,10 +100,7 @@ def load_vectors(path: Path) -> VectorSamples:
 
 
 def read_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
-    """Read the arrays of an archive by their names, or map a single array under the name of its file.
-
-    Args:
-        path: file in one of NumPy's formats, ``.npy`` or ``.npz``.
+    """Read the arrays of an ``.npz`` by their names, or map that of an ``.npy`` under the name of its file.
 
     Raises:
         OSError: the file cannot be opened.

@@ -116,14 +116,11 @@ def _random_inputs(spec: BackboneSpec) -> Tensor:
 
 @torch.no_grad()
 def as_scikit(model: ClusteringModel) -> Pipeline:
-    """Return a fitted pipeline whose ``predict`` and ``predict_proba`` are those of the model.
+    """Return a pipeline whose ``predict`` and ``predict_proba`` are those of a model in evaluation mode.
 
     The bottleneck is linear, its batch normalisation too once training is over, and so are the prototypes:
     together they are one linear map, whose softmax is what a multinomial logistic regression computes. So
     the pipeline consists of scikit-learn's own classes only, and needs nothing of this package.
-
-    Args:
-        model: model in evaluation mode.
     """
     linear, norm = model.encoder.bottleneck.linear, model.encoder.bottleneck.norm
     assert isinstance(linear, torch.nn.Linear)
