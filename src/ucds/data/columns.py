@@ -187,13 +187,12 @@ def samples_in_items(source: Any, n: int) -> Scan | Samples | Pictures:
     first = _item(source, 0)
     if isinstance(first, Mapping):
         return _in_rows(source, n, first)
+    if isinstance(first, str | Path):
+        return scan_files([_item(source, i) for i in range(n)])
     whole = isinstance(source, np.ndarray) and source.ndim == 2  # vectors, which are not copied
-    is_path = isinstance(first, str | Path)
-    if not whole and (isinstance(first, Image.Image | bytes) or (not is_path and np.ndim(first) >= 2)):
+    if not whole and (isinstance(first, Image.Image | bytes) or np.ndim(first) >= 2):
         return Pictures.of_one_domain((_item(source, i) for i in range(n)), n)
     items = source if whole else [_item(source, i) for i in range(n)]
-    if is_path:
-        return scan_files(items)
     from ucds.data.vectors import VectorSamples
 
     return VectorSamples(

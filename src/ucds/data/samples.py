@@ -150,9 +150,8 @@ def split_validation(samples: Samples, fraction: float, seed: int) -> tuple[Subs
     for d in range(len(samples.domain_names)):
         positions = np.flatnonzero(samples.domain == d)
         count = min(max(1, round(fraction * len(positions))), len(positions) - 1)
-        if count > 0:
-            generator = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(d,)))
-            held_out[generator.permutation(positions)[:count]] = True
+        generator = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(d,)))
+        held_out[generator.permutation(positions)[:count]] = True
     if not held_out.any():
         raise InputError("No sample can be set aside for validation: every domain has one sample only.")
     train, validation = np.flatnonzero(~held_out), np.flatnonzero(held_out)
@@ -173,12 +172,8 @@ def draw_samples(
     kept = []
     for d in range(len(samples.domain_names)):
         positions = np.flatnonzero(samples.domain == d)
-        if len(positions) <= most:
-            kept.append(positions)
-            continue
-        positions, missing = generator.permutation(positions), most
-        for place in range(len(first) + 1):
-            chosen = positions[np.flatnonzero(rank[positions] == place)[:missing]]
-            kept.append(chosen)
-            missing -= len(chosen)
+        if len(positions) > most:
+            drawn = generator.permutation(positions)
+            positions = drawn[np.argsort(rank[drawn], kind="stable")[:most]]
+        kept.append(positions)
     return np.sort(np.concatenate(kept))
