@@ -93,7 +93,8 @@ class ImageSamples(Samples):
         self.size, folder = size, Path(cache_dir) / "images"
         self._store = PartStore(folder, f"images {DECODER_VERSION}", (3, size, size), np.uint8)
         limit = DEFAULT_LIMIT_BYTES if limit_bytes is None else limit_bytes
-        capacity, known = limit // self._store.row_bytes, _known_file(folder, scan.root)
+        root = f"{DECODER_VERSION}|{scan.root.resolve()}".encode("utf-8", "surrogatepass")
+        capacity, known = limit // self._store.row_bytes, folder / f"{digest_of(root)[:32]}.known"
         keys, problems = self._bring_up_to_date(scan, known, capacity, progress or (lambda done, total: None))
         good = np.setdiff1d(np.arange(len(scan)), list(problems))
         _check_domains(scan, good, problems)
@@ -194,12 +195,6 @@ class ImageSamples(Samples):
             return decode_image(data, self.size, path)
         except UnusableImageError as error:
             raise InputError(f"{path} could be read at first, but no longer: {error.reason}.") from None
-
-
-def _known_file(folder: Path, root: Path) -> Path:
-    """Return the file in which the content keys of the files below a root are remembered."""
-    what = f"{DECODER_VERSION}|{root.resolve()}".encode("utf-8", "surrogatepass")
-    return folder / f"{digest_of(what)[:32]}.known"
 
 
 def _read_known(path: Path) -> dict[str, tuple[Stamp, bytes]]:
