@@ -314,7 +314,7 @@ class PartStore:
     def make_room(self, rows: int, capacity: int, keep: Column[bytes]) -> None:
         """Remove parts without any of the keys to keep, the oldest first, until so many more rows fit."""
         for part in self._parts:
-            if not self.writable or len(self) + rows <= capacity:
+            if len(self) + rows <= capacity:
                 break
             if not part.lost and not np.isin(part.keys.array, keep.array).any():
                 self._lose(part)
