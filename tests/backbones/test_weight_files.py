@@ -90,12 +90,12 @@ def test_weights_that_do_not_fit_are_named_and_nothing_is_loaded(
 def test_an_older_format_is_adapted(state: dict[str, Tensor], tmp_path: Path) -> None:
     path = save({f"old.{key}": value for key, value in state.items()}, tmp_path / "weights.pth")
     module = network()
-    load_file(module, path, "small", adapt=lambda old: {key[4:]: old[key] for key in old})
+    load_file(module, path, "small", adapt=lambda module, old: {key[4:]: old[key] for key in old})
     assert torch.equal(module.state_dict()["0.weight"], state["0.weight"])
 
 
 def test_a_failing_adaptation_reports_the_file_as_it_is(state: dict[str, Tensor], tmp_path: Path) -> None:
-    def adapt(old: dict[str, Tensor]) -> dict[str, Tensor]:
+    def adapt(module: nn.Module, old: dict[str, Tensor]) -> dict[str, Tensor]:
         raise KeyError("patch_embed")
 
     path = save({f"old.{key}": value for key, value in state.items()}, tmp_path / "weights.pth")

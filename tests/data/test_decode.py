@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import pickle
 import struct
 import warnings
 import zlib
@@ -19,7 +18,6 @@ from PIL.PngImagePlugin import putchunk
 
 from ucds.data.decode import COMMON_FORMATS, UnusableImageError, decode_image, describe_unreadable
 from ucds.data.folders import scan_folder
-from ucds.errors import UserError
 
 SIZE = 32
 
@@ -221,12 +219,6 @@ def test_random_damage_never_raises_anything_else():
 def test_files_that_are_no_images_are_refused(content):
     with pytest.raises(UnusableImageError, match=r"x\.jpg: "):
         decode_image(content, SIZE, "x.jpg")
-
-
-def test_the_error_is_a_users_and_travels_between_processes():
-    error = pickle.loads(pickle.dumps(UnusableImageError("a.jpg", "empty file")))
-    assert isinstance(error, UserError)
-    assert (error.path, error.reason, str(error)) == ("a.jpg", "empty file", "a.jpg: empty file")
 
 
 def dicom(

@@ -9,6 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
+from ucds.data.columns import Pictures
 from ucds.data.decode import UnusableImageError, decode_image
 from ucds.data.images import MemoryImages
 from ucds.data.samples import Samples
@@ -19,6 +20,10 @@ SIZE = 16
 
 def noise(shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)
+
+
+def in_memory(images: list, size: int = SIZE) -> MemoryImages:
+    return MemoryImages(Pictures.of_one_domain(images, len(images)), size)
 
 
 def everything(samples: Samples) -> np.ndarray:
@@ -33,7 +38,7 @@ def as_file(image: Image.Image, kind: str = "PNG", **options) -> bytes:
 
 def test_pixels_of_the_right_size_stay_as_they_are():
     arrays = [noise((SIZE, SIZE, 3), seed) for seed in range(3)]
-    samples = MemoryImages(arrays, SIZE)
+    samples = in_memory(arrays)
     assert isinstance(samples, Samples)
     assert (len(samples), samples.ids, samples.domain_names) == (3, ("0", "1", "2"), ("images",))
     assert samples.domain.tolist() == [0, 0, 0]
@@ -50,30 +55,30 @@ def test_images_come_out_like_their_files(mode):
     if mode in ("I;16", "F"):
         image = image.convert("I" if mode == "I;16" else "F").convert(mode)
     expected = decode_image(as_file(image, "TIFF"), SIZE)
-    assert (everything(MemoryImages([image], SIZE))[0] == expected).all()
+    assert (everything(in_memory([image]))[0] == expected).all()
 
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG"])
 def test_the_callers_images_stay_as_they_are(kind):
     """A decoder may read a large JPEG at a fraction of its size: not one that belongs to the caller."""
     with Image.open(io.BytesIO(as_file(Image.fromarray(noise((300, 400, 3))), kind))) as image:
-        MemoryImages([image], SIZE)
+        in_memory([image])
         assert (image.size, image.mode) == ((400, 300), "RGB")
         assert np.asarray(image).shape == (300, 400, 3)
     pixels = noise((40, 30, 3))
     before = pixels.copy()
-    MemoryImages([pixels], SIZE)
+    in_memory([pixels])
     assert (pixels == before).all()
 
 
 def test_keys_and_fingerprint_follow_the_content():
     arrays = [noise((20, 30, 3), seed) for seed in (0, 1, 0)]
-    samples = MemoryImages(arrays, SIZE)
+    samples = in_memory(arrays)
     assert samples.keys[0] == samples.keys[2] != samples.keys[1]
     assert {len(key) for key in samples.keys} == {16}
-    again = MemoryImages([Image.fromarray(array) for array in arrays], SIZE)
+    again = in_memory([Image.fromarray(array) for array in arrays])
     assert (again.keys, again.fingerprint) == (samples.keys, samples.fingerprint)
-    others = [MemoryImages(arrays[2:0:-1], SIZE), MemoryImages(arrays, 32), MemoryImages(arrays[:1], SIZE)]
+    others = [in_memory(arrays[2:0:-1]), in_memory(arrays, 32), in_memory(arrays[:1])]
     assert len({samples.fingerprint, *(other.fingerprint for other in others)}) == 4
 
 
@@ -92,15 +97,13 @@ def test_keys_and_fingerprint_follow_the_content():
 )
 def test_other_things_are_refused_by_position(image):
     with pytest.raises(InputError, match="image 1 is neither a PIL image nor an array"):
-        MemoryImages([noise((8, 8, 3)), image], SIZE)
+        in_memory([noise((8, 8, 3)), image])
 
 
-def test_no_images_are_refused_and_unusable_ones_named_by_position():
-    with pytest.raises(InputError, match="no images"):
-        MemoryImages([], SIZE)
+def test_unusable_images_are_named_by_position():
     torn = Image.open(io.BytesIO(as_file(Image.fromarray(noise((64, 64, 3))))[:2000]))
     with torn, pytest.raises(UnusableImageError, match="image 1: damaged or truncated"):
-        MemoryImages([noise((8, 8, 3)), torn], SIZE)
+        in_memory([noise((8, 8, 3)), torn])
     unusable = {
         ".*NaN": Image.fromarray(np.full((4, 4), np.nan, np.float32)),
         "no pixels": noise((0, 8, 3)),
@@ -108,4 +111,4 @@ def test_no_images_are_refused_and_unusable_ones_named_by_position():
     }
     for words, image in unusable.items():
         with pytest.raises(UnusableImageError, match=f"image 0: {words}"):
-            MemoryImages([image], SIZE)
+            in_memory([image])

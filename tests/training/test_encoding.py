@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 import ucds
 from ucds.backbones import Backbone, BackboneSpec, build_backbone, identity_backbone
+from ucds.data.columns import Pictures
 from ucds.data.dataset import Dataset, ImageView
 from ucds.data.images import MemoryImages
 from ucds.errors import NoSpaceError
@@ -193,7 +194,7 @@ def test_a_graph_is_for_many_images_on_a_processor() -> None:
 
 def pictures(n: int = 6) -> Dataset:
     squares = np.random.default_rng(0).integers(256, size=(n, 40, 40, 3), dtype=np.uint8)
-    return Dataset(MemoryImages(squares, 37), ImageView(crop=32))
+    return Dataset(MemoryImages(Pictures.of_one_domain(squares, n), 37), ImageView(crop=32))
 
 
 def test_features_of_the_two_are_kept_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

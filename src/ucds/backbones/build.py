@@ -6,7 +6,7 @@ import difflib
 import json
 from contextlib import suppress
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 
@@ -50,8 +50,8 @@ def build_backbone(
         require_file(Path(choice))
     backbone = _create(name, pretrained=choice == DEFAULT_WEIGHTS, input_size=input_size, seed=seed)
     if choice not in (DEFAULT_WEIGHTS, NO_WEIGHTS):
-        adapt = partial(timm_models.adapt, backbone.module)
-        backbone = replace(backbone, weights=load_file(backbone.module, Path(choice), name, adapt))
+        loaded = load_file(backbone.module, Path(choice), name, timm_models.adapt)
+        backbone = replace(backbone, weights=loaded)
     return backbone
 
 
@@ -82,13 +82,7 @@ class StoredBackbone(Backbone):
     """A backbone of a file, which is built when its module is first asked for.
 
     The libraries of networks take two seconds to load. What needs the weights alone, such as a prediction
-    from features that are in the cache, does not wait for them.
-
-    Args:
-        spec: description of the architecture.
-        weights: origin of the weights.
-        state: weights by name.
-        path: file that they were read from, for errors.
+    from features that are in the cache, does not wait for them. Errors name the file, ``path``.
 
     Raises:
         InputError: the architecture is a module of the user's own. When the module is asked for: it is

@@ -81,13 +81,8 @@ class Backbone:
         return tensors_digest(self.state())
 
 
-def state_digest(module: nn.Module) -> str:
-    """Compute a hexadecimal digest of a module's weights; equal weights give equal digests."""
-    return tensors_digest(module.state_dict())
-
-
 def tensors_digest(tensors: Mapping[str, Tensor]) -> str:
-    """Compute a hexadecimal digest of tensors with their names, shapes and types."""
+    """Compute a hexadecimal digest of tensors, such as weights, with their names, shapes and types."""
     digest = hashlib.sha256()
     for name, tensor in sorted(tensors.items()):
         array = tensor.detach().cpu().contiguous()

@@ -5,11 +5,14 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file as load_safetensors
 from torch import Tensor, nn
 
 from ucds.backbones.spec import StateDict
@@ -33,7 +36,7 @@ CLASSIFIERS = frozenset(
 
 
 def load_file(
-    module: nn.Module, path: Path, name: str, adapt: Callable[[StateDict], StateDict] | None = None
+    module: nn.Module, path: Path, name: str, adapt: Callable[[nn.Module, StateDict], StateDict] | None = None
 ) -> str:
     """Load a local checkpoint into a backbone of a name, and return the name and digest of what was loaded.
 
@@ -45,12 +48,10 @@ def load_file(
     state = _without_wrapper_segments(read_state_dict(path), module.state_dict().keys())
     mismatch = _mismatch(module, state)
     if mismatch and adapt is not None:
-        try:
-            adapted = adapt(dict(state))
-        except Exception:  # a converter meets files it was not made for: report the file as it is
-            adapted = state
-        if not _mismatch(module, adapted):
-            state, mismatch = adapted, ""
+        with suppress(Exception):  # a converter meets files it was not made for: report the file as it is
+            adapted = adapt(module, dict(state))
+            if not _mismatch(module, adapted):
+                state, mismatch = adapted, ""
     if mismatch:
         raise InputError(
             f"{path} does not fit backbone '{name}': {mismatch}; "
@@ -123,9 +124,6 @@ def require_file(path: Path) -> None:
 
 
 def _read_safetensors(path: Path) -> object:
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file as load_safetensors
-
     try:
         return load_safetensors(path)
     except (SafetensorError, OSError, ValueError) as error:
@@ -154,8 +152,7 @@ def _mismatch(module: nn.Module, state: Mapping[str, Tensor]) -> str:
     """Name the weights that do not fit a model, a few of each kind; empty if all fit, classifiers aside."""
     expected = module.state_dict()
     kinds = {
-        # Files from before PyTorch 0.4.1 count no batches; only cumulative averages, unused here, read the
-        # count.
+        # Files from before PyTorch 0.4.1 count no batches; only cumulative averages, unused here, need it.
         "missing in the file": [
             key for key in expected if key not in state and not key.endswith(".num_batches_tracked")
         ],

@@ -1,1 +1,1 @@
-"""Work on millions of samples: cut into shards, done by a plain loop or by Ray, written as parquet files."""
+"""Features of millions of images: cut into shards, which a plain loop or Ray computes."""

@@ -83,7 +83,7 @@ class PartTask:
     def __init__(self, folder: Path, encoder: FrozenEncoder, readers: int | None) -> None:
         self._folder, self._encoder, self._readers = folder, encoder, readers
         self._spec = encoder.backbone.spec
-        self._size, self._view = stored_size(self._spec), view_for(self._spec)
+        self._view = view_for(self._spec)
 
     def __call__(self, number: int, shard: Shard) -> MadePart:
         """Compute the features of a shard, and write them.
@@ -107,7 +107,7 @@ class PartTask:
 
     def _encode(self, images: Images) -> tuple[list[bytes], FloatArray, dict[int, str]]:
         """Return keys and features ``(m, width)`` of the images that can be used, and reasons for others."""
-        keys, skipped = list[bytes](), dict[int, str]()
+        keys, skipped, size = list[bytes](), dict[int, str](), stored_size(self._spec)
         found = [np.empty((0, self._spec.width), np.float32)]
         place: dict[bytes, int] = {}  # of each content among the features
 
@@ -126,7 +126,7 @@ class PartTask:
             ThreadPoolExecutor(self._readers or processors()) as pool,
             warnings.catch_warnings(action="ignore"),
         ):
-            work = map_ahead(pool, lambda i: self._load(images, i), range(len(images.ids)), 2 * _BATCH)
+            work = map_ahead(pool, lambda i: _load(images, i, size), range(len(images.ids)), 2 * _BATCH)
             pixels = different(work)
             while batch := list(islice(pixels, _BATCH)):
                 inputs = torch.from_numpy(np.stack(batch)).to(self._encoder.device)
@@ -134,21 +134,14 @@ class PartTask:
         features = np.concatenate(found)
         return keys, features[[place[key] for key in keys]], skipped
 
-    def first_inputs(self, images: Images, count: int) -> Tensor:
-        """Return inputs for the encoder, of the first images that can be used, ``count`` at most."""
-        with warnings.catch_warnings(action="ignore"):
-            loaded = (self._load(images, position) for position in range(len(images.ids)))
-            pixels = list(islice((one[1] for one in loaded if not isinstance(one, str)), count))
-        empty = np.zeros((0, 3, self._size, self._size), np.uint8)
-        return self._view.test(torch.from_numpy(np.stack(pixels) if pixels else empty))
 
-    def _load(self, images: Images, position: int) -> _Loaded:
-        """Return content key and pixels of an image, or the reason why it cannot be used."""
-        try:
-            data = images.read(position)
-            return content_key(data), decode_image(data, self._size)
-        except UnusableImageError as error:
-            return error.reason
+def _load(images: Images, position: int, size: int) -> _Loaded:
+    """Return content key and pixels of an image, or the reason why it cannot be used."""
+    try:
+        data = images.read(position)
+        return content_key(data), decode_image(data, size)
+    except UnusableImageError as error:
+        return error.reason
 
 
 def features(
@@ -200,10 +193,14 @@ def _choose_encoder(found: Found, backbone: Backbone, engine: Engine, compute: C
     """Choose what computes the features, as training does."""
     remote = engine == "ray" and compute.accelerator == "cuda"  # this machine may have none
     device = torch.device("cuda") if remote else choose_device(compute.accelerator)
-    inputs = PartTask(Path(), FrozenEncoder(backbone, device), None).first_inputs
 
-    def example(count: int) -> Tensor:
-        return inputs(found.shards[0].images(), count)
+    def example(count: int) -> Tensor:  # of the first images that can be used
+        images, size = found.shards[0].images(), stored_size(backbone.spec)
+        with warnings.catch_warnings(action="ignore"):
+            loaded = (_load(images, position, size) for position in range(len(images.ids)))
+            pixels = list(islice((one[1] for one in loaded if not isinstance(one, str)), count))
+        squares = np.array(pixels, np.uint8).reshape(-1, 3, size, size)
+        return view_for(backbone.spec).test(torch.from_numpy(squares))
 
     return choose_encoder(backbone, device, sum(map(len, found.shards)), example, compute)
 

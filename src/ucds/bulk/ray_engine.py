@@ -13,10 +13,6 @@ from ucds.errors import InputError, UserError, one_line
 Answer = TypeVar("Answer")
 
 
-class RayFailedError(UserError):
-    """Ray gave the work up: its workers could not start, or the cluster went away."""
-
-
 class _Worker:
     """One worker: keeps a task, with its network, and runs it on one item after the other."""
 
@@ -46,8 +42,7 @@ def run_on_ray(
 
     Raises:
         InputError: Ray is not installed, or its cluster cannot be reached.
-        RayFailedError: Ray gave the work up.
-        UserError: the task raised it.
+        UserError: the task raised it; or Ray gave up: its workers could not start, or the cluster went away.
     """
     ray = _connect(workers or 0)
     everywhere = int(ray.cluster_resources().get("GPU" if on_gpu else "CPU", 1))
@@ -62,7 +57,7 @@ def run_on_ray(
             yield answer
     except ray.exceptions.RayError as error:
         reason = f"Ray gave the work up ({one_line(error)}); finished parts are kept: run again to go on"
-        raise RayFailedError(reason) from None
+        raise UserError(reason) from None
 
 
 def _connect(workers: int) -> Any:

@@ -59,13 +59,9 @@ class DomainBalancedSampler:
         self._permutation = lru_cache(2 * n_domains)(self._permute)
 
     def batch(self, step: int) -> IntArray:
-        """Return the positions of the samples of one step, grouped by domain in order.
+        """Return the positions of the samples of a step, which count from 0: ``(batch_size,)`` int64.
 
-        Args:
-            step: number of the step, from 0.
-
-        Returns:
-            ``(batch_size,)`` int64; the first ``counts[0]`` belong to domain 0, and so on.
+        The first ``counts[0]`` belong to domain 0, and so on.
         """
         if step < 0:
             raise ValueError(f"steps count from 0, not {step}")

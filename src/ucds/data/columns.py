@@ -130,20 +130,23 @@ def _vectors(columns: Columns, domains: list[str] | None) -> VectorSamples:
     from ucds.data.vectors import VectorSamples  # it brings torch, which a list of paths does not need
 
     n = len(next(iter(columns.values())))
-    name = first_present(VECTOR_NAMES, columns)
-    array = _joined(columns) if name is None else _stacked(name, columns[name])
+    if (name := first_present(VECTOR_NAMES, columns)) is None:
+        array = _joined(columns)
+    else:
+        problem = f"the column {name!r} must hold a list of numbers a row, all of one length"
+        array = _array_of(columns[name], problem)
     return VectorSamples(array, *domains_by_name(domains, n, "data"), _ids(columns, n))
 
 
-def _stacked(name: str, column: Column) -> np.ndarray[Any, Any]:
-    if isinstance(column, np.ndarray) and column.ndim == 2:
-        return column
+def _array_of(vectors: Any, problem: str) -> np.ndarray[Any, Any]:
+    """Bring vectors of one width into one array."""
+    rows = vectors if isinstance(vectors, np.ndarray) and vectors.ndim == 2 else list(vectors)
+    if isinstance(rows, np.ndarray) and rows.dtype.kind in "fiuc":
+        return rows  # which are converted when they are read
     try:
-        return np.stack([np.asarray(row, dtype=np.float32) for row in column])
+        return np.asarray(rows, dtype=np.float32)
     except (TypeError, ValueError):
-        raise InputError(
-            f"the column {name!r} must hold a list of numbers a row, all of one length"
-        ) from None
+        raise InputError(problem) from None
 
 
 def _joined(columns: Columns) -> np.ndarray[Any, Any]:
@@ -184,12 +187,17 @@ def samples_in_items(source: Any, n: int) -> Scan | Samples | Pictures:
     first = _item(source, 0)
     if isinstance(first, Mapping):
         return _in_rows(source, n, first)
+    if isinstance(first, str | Path):
+        return scan_files([_item(source, i) for i in range(n)])
     whole = isinstance(source, np.ndarray) and source.ndim == 2  # vectors, which are not copied
-    is_path = isinstance(first, str | Path)
-    if not whole and (isinstance(first, Image.Image | bytes) or (not is_path and np.ndim(first) >= 2)):
+    if not whole and (isinstance(first, Image.Image | bytes) or np.ndim(first) >= 2):
         return Pictures.of_one_domain((_item(source, i) for i in range(n)), n)
     items = source if whole else [_item(source, i) for i in range(n)]
-    return scan_files(items) if is_path else _vectors_of(items)
+    from ucds.data.vectors import VectorSamples
+
+    return VectorSamples(
+        _array_of(items, "the input holds neither images, image files nor embeddings of one width")
+    )
 
 
 def _in_rows(source: Any, n: int, first: Mapping[str, Any]) -> Scan | Samples | Pictures:
@@ -213,16 +221,3 @@ def _item(source: Any, position: int) -> Any:
     if isinstance(item, tuple):
         item = item[0]
     return item.detach().cpu().numpy() if hasattr(item, "detach") else item
-
-
-def _vectors_of(items: Any) -> VectorSamples:
-    """Take an array, or a list of vectors, as samples."""
-    from ucds.data.vectors import VectorSamples
-
-    if isinstance(items, np.ndarray) and items.dtype.kind in "fiuc":
-        return VectorSamples(items)  # which converts rows when they are read
-    try:
-        array = np.asarray(items, dtype=np.float32)
-    except (TypeError, ValueError):
-        raise InputError("the input holds neither images, image files nor embeddings of one width") from None
-    return VectorSamples(array)

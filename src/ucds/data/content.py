@@ -1,4 +1,4 @@
-"""Identities of samples: ids, content keys, and what defines a collection.
+"""Identities of samples: ids, content keys, and domains.
 
 Long columns of ids and keys are held in one NumPy array each, without a Python object for each entry.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import operator
 from collections.abc import Iterator, Sequence
-from itertools import chain
 from typing import Any, SupportsIndex, TypeVar, overload
 
 import numpy as np
@@ -28,20 +27,6 @@ def content_key(data: bytes | memoryview) -> bytes:
     return hashlib.blake2b(data, digest_size=KEY_BYTES).digest()
 
 
-def fingerprint(
-    keys: Sequence[bytes], ids: Sequence[str], domain: IntArray, domain_names: Sequence[str], kind: str
-) -> str:
-    """Compute a hash of everything that defines a collection of samples."""
-    digest = hashlib.sha256()
-    for text in chain((kind, *domain_names), ids):  # ids may be computed one by one
-        data = text.encode("utf-8", "surrogatepass")
-        digest.update(len(data).to_bytes(8, "little") + data)
-    digest.update(np.ascontiguousarray(domain, dtype="<i8").data)
-    for key in keys:
-        digest.update(key)
-    return digest.hexdigest()
-
-
 def domains_by_name(of_each: Sequence[str] | None, n: int, name: str) -> tuple[IntArray, tuple[str, ...]]:
     """Number the domains of ``n`` samples, or the one of a name; return the numbers and the sorted names."""
     names, domain = np.unique(of_each or [name] * n, return_inverse=True)
@@ -57,11 +42,8 @@ def present_domains(domain: IntArray, names: Sequence[str]) -> tuple[IntArray, t
 class Column(Sequence[Entry]):
     """Ids or content keys of samples; it equals any sequence of equal entries.
 
-    Args:
-        array: ``(n,)`` entries; :func:`texts_of` and :func:`keys_of` make it from other sequences.
-
     Attributes:
-        array: these entries.
+        array: ``(n,)`` entries; :func:`texts_of` and :func:`keys_of` make it from other sequences.
     """
 
     def __init__(self, array: npt.NDArray[Any]) -> None:
@@ -116,14 +98,7 @@ def number_rows(count: int) -> Column[str]:
 
 
 def first_of_each(keys: Sequence[bytes]) -> IntArray:
-    """Find, for each sample, the position of the first sample that has the same content key.
-
-    Args:
-        keys: content keys of ``n`` samples.
-
-    Returns:
-        ``(n,)`` positions; that of the sample itself unless it is a copy.
-    """
+    """Return, for each of ``n`` content keys, the position ``(n,)`` where the same key occurs first."""
     _, first, number = np.unique(keys_of(keys).array, return_index=True, return_inverse=True)
     return first[number]
 
@@ -144,15 +119,7 @@ def first_repeated(texts: Sequence[str]) -> str | None:
 
 
 def find_places(wanted: Sequence[str], known: Sequence[str]) -> IntArray:
-    """Find texts in a sequence of different texts.
-
-    Args:
-        wanted: texts to look for.
-        known: different texts.
-
-    Returns:
-        Position of each wanted text in ``known``, -1 where it is not there.
-    """
+    """Return the position of each wanted text among known ones that all differ, -1 where it is not there."""
     if not len(known):
         return np.full(len(wanted), -1)
     asked, held = texts_of(wanted).array, texts_of(known).array

@@ -41,13 +41,7 @@ class View:
 
 @dataclass(frozen=True)
 class Dataset:
-    """Unlabelled samples with their views.
-
-    Attributes:
-        samples: samples of one or several domains.
-        view: turns raw samples into inputs of the model, with augmentation for training and without for
-            prediction.
-    """
+    """Unlabelled samples of one or several domains, with the view that makes inputs of the model of them."""
 
     samples: Samples
     view: View = field(default_factory=View)

@@ -28,13 +28,14 @@ MAX_PIXELS = 2**30 // 12  # Pillow's own bound for suspicious files: 89 million 
 COMMON_FORMATS = ("JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP")
 FORMATS = (*COMMON_FORMATS, "PPM", "JPEG2000", "AVIF", "HEIF", "DICOM")
 
-_JPEG_SUFFIXES = (".jpg", ".jpeg", ".jpe", ".jfif")
-_PLAIN_SUFFIXES = (".png", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".avif", ".jp2")
-_PPM_SUFFIXES = (".ppm", ".pgm", ".pbm", ".pnm")
-_HEIF_SUFFIXES = (".heic", ".heif", ".hif") if find_spec("pillow_heif") else ()
-_DICOM_SUFFIXES = (".dcm", ".dicom") if find_spec("pydicom") else ()
+_HEIF_SUFFIXES, _DICOM_SUFFIXES = (".heic", ".heif", ".hif"), (".dcm", ".dicom")
 IMAGE_SUFFIXES = frozenset(
-    (*_JPEG_SUFFIXES, *_PLAIN_SUFFIXES, *_PPM_SUFFIXES, *_HEIF_SUFFIXES, *_DICOM_SUFFIXES)
+    (
+        *(".jpg", ".jpeg", ".jpe", ".jfif", ".ppm", ".pgm", ".pbm", ".pnm"),
+        *(".png", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".avif", ".jp2"),
+        *(_HEIF_SUFFIXES if find_spec("pillow_heif") else ()),
+        *(_DICOM_SUFFIXES if find_spec("pydicom") else ()),
+    )
 )
 """Suffixes of the files that can be read here, in lower case."""
 
@@ -45,8 +46,8 @@ _REMEDIES = {
         *(".mrxs", ".ndpi", ".nii", ".nrrd", ".scn", ".svs"),  # medicine
     ),
     "unpack them": (".7z", ".gz", ".rar", ".tar", ".tgz", ".zip"),
-    "pip install 'ucds[heif]'": (".heic", ".heif", ".hif"),
-    "pip install 'ucds[dicom]'": (".dcm", ".dicom"),
+    "pip install 'ucds[heif]'": _HEIF_SUFFIXES,
+    "pip install 'ucds[dicom]'": _DICOM_SUFFIXES,
 }
 _DICOM_MARK = slice(128, 132)
 _ORIENTATION = 0x0112
@@ -58,12 +59,7 @@ class UnusableImageError(UserError):
 
     def __init__(self, path: str | Path, reason: str) -> None:
         super().__init__(f"{path}: {reason}")
-        self.path = str(path)
         self.reason = reason
-
-    def __reduce__(self) -> tuple[type[UnusableImageError], tuple[str, str]]:
-        """Return what rebuilds the error in another process."""
-        return type(self), (self.path, self.reason)
 
 
 def describe_unreadable(suffixes: Counter[str]) -> str | None:
@@ -103,8 +99,8 @@ def decode_image(
     Raises:
         UnusableImageError: the file is not an image, damaged or truncated, or has too many pixels.
     """
-    with _explained(path), _opened(data, formats, max_pixels) as image:
-        _check_pixels(image, path, max_pixels)
+    with _explained(path, max_pixels), _opened(data, formats, max_pixels) as image:
+        _check_pixels(image.width * image.height, max_pixels)
         # A large JPEG is decoded at a half, quarter or eighth, never below twice the final size.
         image.draft(None, (2 * size, 2 * size))
         return to_square(image, size, path)
@@ -113,7 +109,7 @@ def decode_image(
 def to_square(image: Image.Image, size: int, path: str | Path) -> ByteArray:
     """Bring an opened image to a square of 8-bit RGB; see :func:`decode_image`."""
     with _explained(path):
-        _check_pixels(image, path, MAX_PIXELS)
+        _check_pixels(image.width * image.height, MAX_PIXELS)
         if 0 in image.size:
             raise UnusableImageError(path, "no pixels")
         image.load()
@@ -154,8 +150,7 @@ def _open_dicom(data: bytes, max_pixels: int) -> Image.Image:
     from pydicom.pixels.utils import pixel_array
 
     file = pydicom.dcmread(io.BytesIO(data))
-    if file.Rows * file.Columns > max_pixels:
-        raise Image.DecompressionBombError
+    _check_pixels(file.Rows * file.Columns, max_pixels)
     pixels: Any = pixel_array(file, index=0)
     if file.PhotometricInterpretation == "PALETTE COLOR":
         pixels = apply_color_lut(pixels, file)
@@ -171,17 +166,13 @@ def _deep_colours(pixels: Any, bits: int) -> Image.Image:
     return Image.fromarray((pixels >> max(0, bits - 8)).astype(np.uint8), "RGB")
 
 
-def _check_pixels(image: Image.Image, path: str | Path, most: int) -> None:
-    if image.width * image.height > most:
-        raise UnusableImageError(path, _too_many_pixels(most))
-
-
-def _too_many_pixels(most: int) -> str:
-    return f"too many pixels (over {most / 1e6:.0f} million)"
+def _check_pixels(count: int, most: int) -> None:
+    if count > most:
+        raise Image.DecompressionBombError
 
 
 @contextmanager
-def _explained(path: str | Path) -> Iterator[None]:
+def _explained(path: str | Path, max_pixels: int = MAX_PIXELS) -> Iterator[None]:
     """Turn whatever a decoder raises into an error that names the file and the reason."""
     try:
         yield
@@ -190,7 +181,7 @@ def _explained(path: str | Path) -> Iterator[None]:
     except UnidentifiedImageError:
         raise UnusableImageError(path, "not an image of a known format") from None
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
-        raise UnusableImageError(path, _too_many_pixels(MAX_PIXELS)) from None
+        raise UnusableImageError(path, f"too many pixels (over {max_pixels / 1e6:.0f} million)") from None
     except MemoryError:
         raise UnusableImageError(path, "does not fit into memory") from None
     except Exception as error:  # damaged files raise almost anything: SyntaxError, struct.error ..

@@ -45,11 +45,8 @@ class FeatureSamples(Samples):
     kind = "features"
 
     def __init__(self, samples: Samples, store: PartStore) -> None:
-        super().__init__(samples.ids, samples.domain, samples.domain_names)
-        self.keys, self.files = samples.keys, samples.files
-        self.fingerprint = f"{samples.fingerprint}-{store.path.name}"
-        self._store = store
-        self._rows = store.rows_of(samples.keys)
+        super().__init__(samples.ids, samples.domain, samples.domain_names, f"features {store.path.name}")
+        self.keys, self._store, self._rows = samples.keys, store, store.rows_of(samples.keys)
         if (self._rows < 0).any():
             raise InputError(f"the cache {store.path} lost features while they were computed: run again")
 
@@ -120,8 +117,7 @@ class FeatureFolder(Samples):
         domains: names of the domains to take; all if ``None``.
 
     Attributes:
-        folder: the folder.
-        manifest: its description.
+        manifest: description of the folder.
         rows: features of all images of the folder.
 
     Raises:
@@ -156,15 +152,8 @@ class FeatureFolder(Samples):
         """Read the features ``(b, width)`` float32 of the images at positions ``index``."""
         return torch.from_numpy(self.rows.take(self._places[np.asarray(index, np.int64)]))
 
-    def find_pictures(self, root: Path | None = None) -> Pictures | None:
-        """Find the images that the features were computed from, by their ids.
-
-        Args:
-            root: folder of the images; the one that they were read from if ``None``.
-
-        Returns:
-            The images; ``None`` if no file has one of the ids.
-        """
+    def find_pictures(self, root: Path | None) -> Pictures | None:
+        """Return the images by their ids below a root, or where they were read; ``None`` if none is there."""
         base = Path(self.manifest.root) if root is None else root
         found = Pictures(base, self.ids, self.manifest.size)
         return found if any((base / name).is_file() for name in self.ids) else None
@@ -172,16 +161,10 @@ class FeatureFolder(Samples):
 
 @dataclass(frozen=True)
 class Pictures:
-    """Images of a folder of features, which are decoded when they are read.
-
-    Attributes:
-        root: folder of the images.
-        ids: path of each image below the root.
-        size: side of the decoded images in pixels.
-    """
+    """Images of a folder of features, squares of ``size`` pixels, which are decoded when they are read."""
 
     root: Path
-    ids: Sequence[str]
+    ids: Sequence[str]  # paths below the root
     size: int
 
     def read(self, index: IntArray) -> Tensor:

@@ -17,7 +17,6 @@ import numpy as np
 
 from ucds.data.content import Column, domains_by_name, first_repeated, present_domains, texts_of
 from ucds.data.decode import IMAGE_SUFFIXES, describe_unreadable
-from ucds.data.image_files import Stamp, read_image_bytes, stamp
 from ucds.errors import InputError, UcdsWarning
 from ucds.math.arrays import IntArray
 
@@ -56,19 +55,10 @@ class Scan:
         """Return the path of an image."""
         return self.root / self.paths[position]
 
-    def read(self, position: int) -> bytes:
-        """Read the bytes of an image."""
-        return read_image_bytes(self.file(position))
-
-    def stamp(self, position: int) -> Stamp | None:
-        """Return the length and the times of an image's file, ``None`` if it is gone."""
-        return stamp(self.file(position))
-
-    def take(self, positions: Sequence[int] | IntArray) -> Scan:
+    def take(self, positions: IntArray) -> Scan:
         """Choose images by position, in the order given, and number the domains that remain anew."""
-        chosen = np.asarray(positions, dtype=np.int64)
-        paths = self.paths.take(chosen)
-        return Scan(self.root, paths, *present_domains(self.domain[chosen], self.domain_names))
+        remaining = present_domains(self.domain[positions], self.domain_names)
+        return Scan(self.root, self.paths.take(positions), *remaining)
 
 
 def scan_domains(root: str | Path, domains: Sequence[str] | None = None) -> Scan:

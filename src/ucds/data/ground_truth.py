@@ -50,12 +50,10 @@ def read_ground_truth(samples: Listing) -> GroundTruth | None:
     ids = samples.ids
     if not any("/" in name for name in ids):  # rows of an array lie in no folder
         return None
-    folders: list[str | None] = [None] * len(ids)
+    folders = np.empty(len(ids), object)
     for d, name in enumerate(samples.domain_names):
-        positions = np.flatnonzero(samples.domain == d).tolist()
-        found = _classes_of_domain([ids[i] for i in positions], name)
-        for position, folder in zip(positions, found, strict=True):
-            folders[position] = folder
+        positions = np.flatnonzero(samples.domain == d)
+        folders[positions] = _classes_of_domain([ids[i] for i in positions], name)
     inside = [folder for folder in folders if folder is not None]
     names = tuple(sorted(set(inside)))
     if len(names) < 2:

@@ -48,13 +48,9 @@ def stamp(path: str | Path) -> Stamp | None:
 
 
 def map_ahead(pool: Executor, work: Callable[[T], R], items: Iterable[T], ahead: int) -> Iterator[R]:
-    """Yield the results of some work in the order of its items.
+    """Yield the results of some work in the order of its items, which are taken when their turn comes.
 
-    Args:
-        pool: threads that do the work.
-        work: function of one item.
-        items: items to work on; they are taken when their turn comes.
-        ahead: number of results that may wait for their use, so that memory is bounded.
+    At most ``ahead`` results wait for their use, so that memory is bounded.
     """
     waiting: deque[Future[R]] = deque()
     try:

@@ -7,11 +7,10 @@ remembered is only a short cut: where it is lost, files are read once more.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -27,11 +26,11 @@ from ucds.data.columns import Pictures
 from ucds.data.content import KEY_TYPE, Column, content_key, first_of_each
 from ucds.data.decode import DECODER_VERSION, ByteArray, UnusableImageError, decode_image, to_square
 from ucds.data.folders import Scan
-from ucds.data.image_files import Stamp, map_ahead, processors
+from ucds.data.image_files import Stamp, map_ahead, processors, read_image_bytes, stamp
 from ucds.data.parts import PartStore
 from ucds.data.samples import Samples
 from ucds.errors import DamagedFileError, InputError, NoSpaceError, UcdsWarning
-from ucds.files import read_sealed, require_space, write_sealed
+from ucds.files import digest_of, read_sealed, require_space, write_sealed
 from ucds.math.arrays import IntArray
 
 DEFAULT_LIMIT_BYTES = 8 * 2**30
@@ -69,8 +68,7 @@ class ImageSamples(Samples):
 
     Attributes:
         files: image files that can be used.
-        size: side of the decoded images in pixels.
-        skipped: files that cannot be used, each with its reason.
+        skipped: number of files that cannot be used.
 
     Raises:
         InputError: no file of a domain can be used.
@@ -82,7 +80,6 @@ class ImageSamples(Samples):
     """
 
     kind = "images"
-    files: Scan
 
     def __init__(
         self,
@@ -96,15 +93,16 @@ class ImageSamples(Samples):
         self.size, folder = size, Path(cache_dir) / "images"
         self._store = PartStore(folder, f"images {DECODER_VERSION}", (3, size, size), np.uint8)
         limit = DEFAULT_LIMIT_BYTES if limit_bytes is None else limit_bytes
-        capacity, known = limit // self._store.row_bytes, _known_file(folder, scan.root)
+        root = f"{DECODER_VERSION}|{scan.root.resolve()}".encode("utf-8", "surrogatepass")
+        capacity, known = limit // self._store.row_bytes, folder / f"{digest_of(root)[:32]}.known"
         keys, problems = self._bring_up_to_date(scan, known, capacity, progress or (lambda done, total: None))
         good = np.setdiff1d(np.arange(len(scan)), list(problems))
         _check_domains(scan, good, problems)
         files, form = scan.take(good), f"images {size} {DECODER_VERSION}"
         super().__init__(files.ids, files.domain, files.domain_names, form)
-        self.files, self.keys, self.skipped = files, Column(keys[good]), tuple(problems.values())
+        self.files, self.keys, self.skipped = files, Column(keys[good]), len(problems)
         self._rows = self._store.rows_of(self.keys)
-        _warn_of_skipped(self.skipped, len(scan))
+        _warn_of_skipped(list(problems.values()), len(scan))
         _warn_of_copies(self)
 
     def _bring_up_to_date(
@@ -114,8 +112,8 @@ class ImageSamples(Samples):
         store, keys, is_known = self._store, np.zeros(len(scan), KEY_TYPE), np.zeros(len(scan), bool)
         remembered = _read_known(known_file)
         for position, path in enumerate(scan.paths):
-            stamp, key = remembered.get(path, (None, b""))
-            if stamp is not None and stamp == scan.stamp(position):
+            before, key = remembered.get(path, (None, b""))
+            if before is not None and before == stamp(scan.file(position)):
                 keys[position], is_known[position] = key, True
         # Files never decoded so far, and files that have lost their row if there is room for it.
         unknown = np.flatnonzero(~is_known)
@@ -157,14 +155,13 @@ class ImageSamples(Samples):
     def _load(self, scan: Scan, position: int) -> _Loaded | UnusableImageError:
         """Read and decode one file, or return what is wrong with it."""
         # Taken first: a file that changes while it is read is read again next time.
-        before = scan.stamp(position)
+        path = scan.file(position)
+        before = stamp(path)
         try:
-            data = scan.read(position)
+            data = read_image_bytes(path)
             key = content_key(data)
             stored = self._store.rows_of([key])[0] >= 0
-            return _Loaded(
-                before, key, None if stored else decode_image(data, self.size, scan.file(position))
-            )
+            return _Loaded(before, key, None if stored else decode_image(data, self.size, path))
         except UnusableImageError as error:
             return error
 
@@ -192,18 +189,12 @@ class ImageSamples(Samples):
     def _decode(self, position: int) -> ByteArray:
         path = self.files.file(position)
         try:
-            data = self.files.read(position)
+            data = read_image_bytes(path)
             if content_key(data) != self.keys[position]:
                 raise InputError(f"{path} has changed since it was first read; start the run again.")
             return decode_image(data, self.size, path)
         except UnusableImageError as error:
             raise InputError(f"{path} could be read at first, but no longer: {error.reason}.") from None
-
-
-def _known_file(folder: Path, root: Path) -> Path:
-    """Return the file in which the content keys of the files below a root are remembered."""
-    what = f"{DECODER_VERSION}|{root.resolve()}".encode("utf-8", "surrogatepass")
-    return folder / f"{hashlib.sha256(what).hexdigest()[:32]}.known"
 
 
 def _read_known(path: Path) -> dict[str, tuple[Stamp, bytes]]:
@@ -212,14 +203,14 @@ def _read_known(path: Path) -> dict[str, tuple[Stamp, bytes]]:
         entries = json.loads(read_sealed(path, _SEAL))
     except (OSError, DamagedFileError):
         return {}
-    return {name: (tuple(stamp), bytes.fromhex(key)) for name, (*stamp, key) in entries.items()}
+    return {name: (tuple(mark), bytes.fromhex(key)) for name, (*mark, key) in entries.items()}
 
 
 def _save_known(path: Path, fresh: Mapping[str, tuple[Stamp, bytes]]) -> None:
     """Add to what is remembered, if it can be written; what two processes overwrite is only read again."""
     if fresh:
         known = _read_known(path) | dict(fresh)
-        entries = {name: [*stamp, key.hex()] for name, (stamp, key) in known.items()}
+        entries = {name: [*mark, key.hex()] for name, (mark, key) in known.items()}
         with suppress(NoSpaceError, OSError):
             write_sealed(path, _SEAL, json.dumps(entries).encode())
 
@@ -257,14 +248,11 @@ class MemoryImages(Samples):
 
     kind = "images"
 
-    def __init__(self, images: Iterable[object], size: int, listing: Pictures | None = None) -> None:
+    def __init__(self, found: Pictures, size: int) -> None:
         with warnings.catch_warnings(action="ignore"):  # remarks of the image library
-            squares = [_square(image, size, position) for position, image in enumerate(images)]
-        if not squares:
-            raise InputError("there are no images")
+            squares = [_square(image, size, position) for position, image in enumerate(found.pictures)]
         self._array = np.stack(squares)
-        listing = listing or Pictures.of_one_domain(squares, len(squares))
-        super().__init__(listing.ids, listing.domain, listing.domain_names, f"memory {size}")
+        super().__init__(found.ids, found.domain, found.domain_names, f"memory {size}")
 
     def read(self, index: IntArray) -> Tensor:
         """Return a copy of the images at positions ``index``: ``(b, 3, size, size)`` uint8."""

@@ -20,6 +20,7 @@ import time
 import uuid
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ValidationError
 
-from ucds.data.content import KEY_TYPE, Column, first_positions, keys_of
+from ucds.data.content import KEY_BYTES, KEY_TYPE, Column, content_key, first_positions, keys_of
 from ucds.errors import DamagedFileError, InputError, NoSpaceError, first_problem
 from ucds.files import read_sealed, write_atomically, write_sealed
 from ucds.math.arrays import IntArray
@@ -35,7 +36,6 @@ from ucds.math.arrays import IntArray
 DESCRIPTION = ".part"
 _SEAL = "ucds-part/1"
 _ROWS = ".npy"
-_READ_AT_A_TIME = 2**24
 _LINE_BYTES = 64  # of a processor's cache
 _LOCKED = (errno.EACCES, errno.EPERM, errno.EROFS)
 _PART_BYTES = 2**25
@@ -89,7 +89,7 @@ class Part:
         try:
             with rows_file(self.path).open("rb") as file:
                 file.seek(self._offset)
-                found = _digest(iter(lambda: file.read(_READ_AT_A_TIME), b""))
+                found = hashlib.file_digest(file, partial(hashlib.blake2b, digest_size=KEY_BYTES)).hexdigest()
         except OSError as error:
             raise DamagedFileError(f"{rows_file(self.path)} cannot be read ({error.strerror})") from None
         if found != self._digest:
@@ -110,7 +110,7 @@ def remove_part(path: Path) -> None:
 
 def describe_rows(keys: Sequence[bytes], rows: npt.NDArray[Any]) -> dict[str, str]:
     """Return the entries of the description of rows ``(n, ...)`` with their content keys."""
-    return {"keys": keys_of(keys).array.tobytes().hex(), "digest": _digest([_bytes_of(rows)])}
+    return {"keys": keys_of(keys).array.tobytes().hex(), "digest": content_key(_bytes_of(rows)).hex()}
 
 
 def write_part(path: Path, rows: npt.NDArray[Any], described: Described) -> None:
@@ -138,13 +138,6 @@ def read_description(path: Path, form: type[Form]) -> Form:
 
 def _bytes_of(rows: npt.NDArray[Any]) -> memoryview:
     return np.ascontiguousarray(rows).reshape(-1).view(np.uint8).data
-
-
-def _digest(pieces: Iterable[bytes | memoryview]) -> str:
-    digest = hashlib.blake2b(digest_size=16)
-    for piece in pieces:
-        digest.update(piece)
-    return digest.hexdigest()
 
 
 def _empty(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
@@ -321,7 +314,7 @@ class PartStore:
     def make_room(self, rows: int, capacity: int, keep: Column[bytes]) -> None:
         """Remove parts without any of the keys to keep, the oldest first, until so many more rows fit."""
         for part in self._parts:
-            if not self.writable or len(self) + rows <= capacity:
+            if len(self) + rows <= capacity:
                 break
             if not part.lost and not np.isin(part.keys.array, keep.array).any():
                 self._lose(part)

@@ -6,24 +6,18 @@ ids by ``ucds.data.ground_truth``, after training.
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
+from itertools import chain
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from ucds.data.content import (
-    KEY_TYPE,
-    Column,
-    content_key,
-    fingerprint,
-    keys_of,
-    present_domains,
-    texts_of,
-)
+from ucds.data.content import KEY_TYPE, Column, content_key, keys_of, present_domains, texts_of
 from ucds.data.folders import Scan
 from ucds.errors import InputError
 from ucds.math.arrays import IntArray
@@ -65,14 +59,20 @@ class Samples(ABC):
         return Column(keys)
 
     @cached_property
-    def files(self) -> Scan | None:
-        """Image files that the samples were read from; ``None`` if there are none at hand."""
-        return None
-
-    @cached_property
     def fingerprint(self) -> str:
         """Hexadecimal hash of the contents in their form, of their ids and domains."""
-        return fingerprint(self.keys, self.ids, self.domain, self.domain_names, self._form)
+        digest = hashlib.sha256()
+        for text in chain((self.form(), *self.domain_names), self.ids):  # ids may be computed one by one
+            data = text.encode("utf-8", "surrogatepass")
+            digest.update(len(data).to_bytes(8, "little") + data)
+        digest.update(np.ascontiguousarray(self.domain, dtype="<i8").data)
+        for key in self.keys:
+            digest.update(key)
+        return digest.hexdigest()
+
+    def form(self) -> str:
+        """Return the name of the form of the contents, for the fingerprint."""
+        return self._form
 
     def __len__(self) -> int:
         return len(self.domain)
@@ -100,21 +100,14 @@ class SubsetSamples(Samples):
         self.parent, self.index, self.kind = parent, index, parent.kind
 
     @cached_property
-    def files(self) -> Scan | None:
-        """Image files of the chosen samples, if the parent has files."""
-        return None if self.parent.files is None else self.parent.files.take(self.index)
-
-    @cached_property
     def keys(self) -> Column[bytes]:
         """Content keys of the chosen samples."""
         return keys_of(self.parent.keys).take(self.index)
 
-    @cached_property
-    def fingerprint(self) -> str:
-        """Hexadecimal hash of the chosen samples."""
+    def form(self) -> str:
+        """Return the name of the form of the chosen samples."""
         row = self.parent.read(self.index[:1])[0]
-        form = f"subset {tuple(row.shape)} {row.dtype}"
-        return fingerprint(self.keys, self.ids, self.domain, self.domain_names, form)
+        return f"subset {tuple(row.shape)} {row.dtype}"
 
     def read(self, index: IntArray) -> Tensor:
         """Read the samples at positions ``index`` of this subset."""
@@ -122,13 +115,9 @@ class SubsetSamples(Samples):
 
 
 def subset(samples: Samples, index: npt.ArrayLike, keep_domains: bool = False) -> SubsetSamples:
-    """Choose samples by position, in the order given, without copying any.
+    """Choose samples by ``(m,)`` positions, at least one, in the order given, without copying any.
 
-    Args:
-        samples: collection to choose from.
-        index: ``(m,)`` positions, at least one.
-        keep_domains: ``True`` keeps the domain numbering even if a domain has no sample left; otherwise the
-            domains that remain are numbered anew.
+    The domains that remain are numbered anew, unless ``keep_domains`` keeps those without samples.
 
     Raises:
         ValueError: a position lies outside the samples, or there is none.
@@ -148,19 +137,11 @@ def split_validation(samples: Samples, fraction: float, seed: int) -> tuple[Subs
     """Set a random part of each domain aside, the same for the same seed.
 
     A domain of n samples gives ``round(fraction * n)`` of them, but at least one and never its last:
-    a domain with a single sample stays wholly in training. Both parts keep the order and the
-    domain numbering of ``samples``.
-
-    Args:
-        samples: collection to split.
-        fraction: share of the samples set aside, between 0 and 1, both excluded.
-        seed: non-negative seed of the choice; equal seeds give equal parts.
-
-    Returns:
-        Samples to train on, and samples to validate with.
+    a domain with a single sample stays wholly in training. Both parts, first the one to train on, keep the
+    order and the domain numbering of ``samples``.
 
     Raises:
-        ValueError: the fraction is out of range.
+        ValueError: the fraction is not between 0 and 1, both excluded.
         InputError: every domain has one sample only, so nothing can be set aside.
     """
     if not 0 < fraction < 1:
@@ -169,9 +150,8 @@ def split_validation(samples: Samples, fraction: float, seed: int) -> tuple[Subs
     for d in range(len(samples.domain_names)):
         positions = np.flatnonzero(samples.domain == d)
         count = min(max(1, round(fraction * len(positions))), len(positions) - 1)
-        if count > 0:
-            generator = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(d,)))
-            held_out[generator.permutation(positions)[:count]] = True
+        generator = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(d,)))
+        held_out[generator.permutation(positions)[:count]] = True
     if not held_out.any():
         raise InputError("No sample can be set aside for validation: every domain has one sample only.")
     train, validation = np.flatnonzero(~held_out), np.flatnonzero(held_out)
@@ -181,17 +161,10 @@ def split_validation(samples: Samples, fraction: float, seed: int) -> tuple[Subs
 def draw_samples(
     samples: Samples, most: int, generator: np.random.Generator, first: Sequence[IntArray] = ()
 ) -> IntArray:
-    """Draw at most so many samples of each domain.
+    """Draw at most ``most`` samples of each domain, and return their positions ``(m,)``, ascending.
 
-    Args:
-        samples: collection to draw from.
-        most: number of samples of a domain at most.
-        generator: generator of the draw; not used if no domain has more samples.
-        first: groups of positions that are drawn before all others, those of the first group before those of
-            the second.
-
-    Returns:
-        ``(m,)`` positions, ascending.
+    The groups of positions in ``first`` are drawn before all others, the first group before the second. The
+    generator is not used if no domain has more samples.
     """
     rank = np.full(len(samples), len(first), np.uint8)
     for place, group in reversed(list(enumerate(first))):
@@ -199,12 +172,8 @@ def draw_samples(
     kept = []
     for d in range(len(samples.domain_names)):
         positions = np.flatnonzero(samples.domain == d)
-        if len(positions) <= most:
-            kept.append(positions)
-            continue
-        positions, missing = generator.permutation(positions), most
-        for place in range(len(first) + 1):
-            chosen = positions[np.flatnonzero(rank[positions] == place)[:missing]]
-            kept.append(chosen)
-            missing -= len(chosen)
+        if len(positions) > most:
+            drawn = generator.permutation(positions)
+            positions = drawn[np.argsort(rank[drawn], kind="stable")[:most]]
+        kept.append(positions)
     return np.sort(np.concatenate(kept))

@@ -23,12 +23,6 @@ Column = Sequence[Any] | NDArray[Any]
 Columns = Mapping[str, Column]
 
 
-def require_suffix(path: Path, suffixes: Sequence[str]) -> None:
-    """Make sure that the suffix of a file to be written names one of the formats that it can have."""
-    if path.suffix.lower() not in suffixes:
-        raise InputError(f"{path} must end in {' or '.join(suffixes)}: the suffix chooses the format")
-
-
 def plain_column(name: str) -> str:
     """Bring the name of a column to the form in which names are compared: lower case, no spaces around it."""
     return name.strip().lower()

@@ -37,8 +37,8 @@ class VectorSamples(Samples):
         ids: one id per row; "0", "1", .. when omitted.
 
     Raises:
-        InputError: the array is empty, not two-dimensional, not numeric or holds NaN or infinity;
-            ids are not unique, or there is not one domain and one id a row.
+        InputError: the array is empty, not two-dimensional, not numeric or holds NaN or infinity; or ids are
+            not unique.
     """
 
     kind = "embeddings"
@@ -59,10 +59,7 @@ class VectorSamples(Samples):
             domain_names,
             f"vectors {self.rows.shape[1]}",
         )
-        if self.domain.shape != (n,) or len(self.ids) != n:
-            raise InputError(
-                f"{n} vectors need {n} domains and {n} ids, not {self.domain.shape} and {len(self.ids)}."
-            )
+        assert self.domain.shape == (n,) == (len(self.ids),)
         if ids is not None and first_repeated(self.ids) is not None:
             raise InputError("The ids of vectors must all be different.")
 
@@ -85,12 +82,11 @@ class VectorSamples(Samples):
         return torch.from_numpy(self.rows.take(index))
 
 
-def load_vectors(path: str | Path) -> VectorSamples:
+def load_vectors(path: Path) -> VectorSamples:
     """Load an ``(n, d)`` array from ``.npy``, or one array per domain from ``.npz``.
 
     An array of ``.npy`` is memory-mapped, not loaded; its domain is the file's name.
     """
-    path = Path(path)
     if not path.is_file():
         raise InputError(f"There is no file {path}.")
     try:
@@ -104,10 +100,7 @@ def load_vectors(path: str | Path) -> VectorSamples:
 
 
 def read_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
-    """Read the arrays of an archive by their names, or map a single array under the name of its file.
-
-    Args:
-        path: file in one of NumPy's formats, ``.npy`` or ``.npz``.
+    """Read the arrays of an ``.npz`` by their names, or map that of an ``.npy`` under the name of its file.
 
     Raises:
         OSError: the file cannot be opened.

@@ -84,40 +84,41 @@ class ExportedModel(nn.Module):
         return (*found, embeddings) if self.of_images else found
 
 
-def write_graph(model: ClusteringModel, description: dict[str, Any], example: Tensor) -> bytes:
-    """Return the contents of an ONNX file of the exported model, with its description as metadata.
+def write_graph(
+    model: ClusteringModel, description: dict[str, Any], inputs: Tensor
+) -> tuple[bytes, dict[str, float]]:
+    """Write the exported model as an ONNX file, with its description as metadata, and compare the two.
 
     Args:
         model: model on the CPU, in evaluation mode.
         description: result of :func:`describe`.
-        example: batch of at least two inputs.
+        inputs: inputs ``(64, ...)`` to compare on.
+
+    Returns:
+        Contents of the file; largest absolute difference of each output, by name.
 
     Raises:
-        InputError: the encoder cannot be written as a graph.
+        InputError: the encoder cannot be written as a graph, or the graph gives other probabilities.
     """
     (name,), outputs = description["input"], list(description["outputs"])
-    described = {"ucds": json.dumps(description)}
+    exported, batches = ExportedModel(model), inputs.tensor_split(_BOUNDS)
+    with torch.no_grad():
+        expected = [exported(batch) for batch in batches]
     try:
-        return write_onnx(ExportedModel(model), example, input_name=name, outputs=outputs, metadata=described)
+        described = {"ucds": json.dumps(description)}
+        content = write_onnx(exported, inputs[:2], input_name=name, outputs=outputs, metadata=described)
     except Exception as error:  # exporters raise nearly anything over an operation that they do not know
         reason = f"the encoder {model.spec.name!r} cannot be written in ONNX: {one_line(error)}"
         raise InputError(reason) from error
-
-
-def largest_difference(model: ClusteringModel, content: bytes, inputs: Tensor) -> tuple[float, ...]:
-    """Find the largest absolute difference of each output of an exported file from the model's own.
-
-    Args:
-        model: model on the CPU, in evaluation mode.
-        content: contents of the exported file.
-        inputs: inputs ``(n, ...)`` to compare on.
-    """
-    run, exported = open_onnx(content), ExportedModel(model)
-    differences = []
-    for batch in inputs.tensor_split(_BOUNDS):
-        if len(batch):
-            with torch.no_grad():
-                expected = [output.numpy() for output in exported(batch)]
-            found = zip(run(batch), expected, strict=True)
-            differences.append([float(np.abs(given - wanted).max()) for given, wanted in found])
-    return tuple(np.max(differences, axis=0).tolist())
+    run = open_onnx(content)
+    differences = [
+        [np.abs(given - own.numpy()).max() for given, own in zip(run(batch), wanted, strict=True)]
+        for batch, wanted in zip(batches, expected, strict=True)
+    ]
+    largest = dict(zip(outputs, np.max(differences, axis=0).tolist(), strict=True))
+    if not (found := largest["probabilities"]) <= LARGEST_DIFFERENCE:
+        raise InputError(
+            f"the exported model gives probabilities that differ by {found:.2g} from the model's, "
+            f"and {LARGEST_DIFFERENCE:g} is allowed: it is not written"
+        )
+    return content, largest

@@ -26,10 +26,7 @@ _TEMPLATE = files("ucds.exports") / "template" / "card.md"
 def write_hub_folder(stored: StoredModel, folder: Path, run: Path | None) -> None:
     """Write a model with its configuration and its card, into a new folder or over an earlier export.
 
-    Args:
-        stored: model to write.
-        folder: folder to write.
-        run: run folder, whose settings and seed the card tells; ``None`` if there is none.
+    The card tells the settings and the seed of the run folder, if there is one.
 
     Raises:
         InputError: the folder holds other things.
@@ -38,7 +35,7 @@ def write_hub_folder(stored: StoredModel, folder: Path, run: Path | None) -> Non
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file: name a folder")
     names = {path.name for path in folder.iterdir()} if folder.exists() else set()
-    if names and not names <= {*_FILES, ".git", ".gitattributes"}:
+    if not names <= {*_FILES, ".git", ".gitattributes"}:
         raise InputError(f"{folder} holds other things than an exported model: choose another --out")
     card = write_card(stored, run)
     with writing(folder):
@@ -149,11 +146,7 @@ def write_card(stored: StoredModel, run: Path | None) -> str:
     """Write the card as Markdown, with its metadata in YAML at the top.
 
     The card names no path and no file of the samples. Names of domains are names of folders: look at them
-    before you publish the card.
-
-    Args:
-        stored: model that the card describes.
-        run: run folder, whose settings and seed the card tells; ``None`` if there is none.
+    before you publish the card. It tells the settings and the seed of the run folder, if there is one.
 
     Raises:
         DamagedFileError: the description of the run cannot be read.

@@ -16,6 +16,7 @@ import numpy as np
 from ucds.data.content import content_key
 from ucds.data.decode import UnusableImageError
 from ucds.data.folders import Scan
+from ucds.data.image_files import read_image_bytes
 from ucds.data.sources import Source, find_samples
 from ucds.errors import InputError
 from ucds.labels.wire import IMAGES_FIELD, NPY_TYPE, ServiceInfo
@@ -51,7 +52,7 @@ class ImageQuestions:
 
     def read(self, position: int) -> bytes:
         """Read the bytes of a file; :class:`UnusableImageError` where that cannot be done."""
-        return self.files.read(position)
+        return read_image_bytes(self.files.file(position))
 
     def own_key(self, position: int, sent: bytes) -> bytes:
         """Return the key of what was sent: an image is sent as it is."""

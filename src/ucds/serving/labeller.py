@@ -15,7 +15,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ucds.backbones.spec import state_digest
+from ucds.backbones.spec import tensors_digest
 from ucds.choices import Accelerator
 from ucds.data.dataset import View
 from ucds.errors import InputError
@@ -45,7 +45,8 @@ class ModelLabeller:
         self.name = stored.card.name
         self.n_clusters = stored.card.n_clusters
         self.privacy = None if stored.card.privacy is None else str(stored.card.privacy)
-        self.digest = state_digest(stored.model)[:32]  # the ledger keeps the answers of models apart by it
+        # The ledger keeps the answers of models apart by it.
+        self.digest = tensors_digest(stored.model.state_dict())[:32]
         self.mean_width = spec.width if stored.card.recentres else None  # of a mean to see samples from
         self._device = device or torch.device("cpu")
         self._view: View = view_for(spec)

@@ -134,7 +134,7 @@ def stored_size(spec: BackboneSpec) -> int:
 def _open_images(found: Scan | Pictures, spec: BackboneSpec, compute: Compute) -> Dataset:
     size, view = stored_size(spec), view_for(spec)
     if isinstance(found, Pictures):
-        return Dataset(MemoryImages(found.pictures, size, found), view)
+        return Dataset(MemoryImages(found, size), view)
     cache = compute.cache or default_cache_dir()
     make_private(cache)
     progress = told_to(compute.reporter, "decode images")

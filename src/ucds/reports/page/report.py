@@ -87,7 +87,7 @@ def report(
         Review(run) if trained_on and (run / VOTES_FILE).exists() else None,
     )
     what = "samples" if data.samples.kind == "embeddings" else "images"
-    skipped = len(data.samples.skipped) if isinstance(data.samples, ImageSamples) else 0
+    skipped = data.samples.skipped if isinstance(data.samples, ImageSamples) else 0
     summary = summarise(findings, record, what)
     warnings = warn(findings, record, skipped, what, trained_on)
     described, encoder = record.described, model.stored.card.backbone.name
