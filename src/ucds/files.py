@@ -100,6 +100,20 @@ def make_private(folder: Path) -> None:
         folder.mkdir(mode=0o700, exist_ok=True)
 
 
+@contextmanager
+def making(folder: Path) -> Iterator[Path]:
+    """Give a new folder to fill, which takes the place of ``folder``, absent or empty, if nothing fails."""
+    partial = folder.with_name(f".{folder.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    try:
+        partial.mkdir(parents=True)
+        yield partial
+        partial.replace(folder)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+
+
 def sweep(folder: Path, *, older_than: float = 0.0) -> None:
     """Remove the temporary files of a least age in seconds that killed processes left in a folder."""
     for path in folder.glob(f".*{_TEMPORARY}"):

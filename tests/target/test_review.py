@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from ucds.target.questions import ANSWERS_FILE, Answer, Question
 from ucds.target.remembered import number_alike
 from ucds.target.review import NAMES_FILE, Review
 from ucds.training.model_file import load_model
+from ucds.training.run_folder import FEATURES_FILE
 
 K = 6
 
@@ -156,6 +158,15 @@ def test_the_reviewed_run_has_the_clusters(review: Review, tmp_path: Path) -> No
     with pytest.raises(ucds.InputError, match="no answer was given"):
         review.finish(tmp_path / "none")
     answer_all(review)
+    largest = (review.run / FEATURES_FILE).stat().st_size
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (largest // 2, limits[1]))  # as on a disk that is full
+    try:
+        with pytest.raises(ucds.UserError, match=r"^cannot write .*reviewed: File too large; free"):
+            review.finish(tmp_path / "reviewed")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert not [path for path in tmp_path.iterdir() if "reviewed" in path.name]
     found = review.finish(tmp_path / "reviewed")
     assert found.agreement > 0.9
     assert found.path.stat().st_mode & 0o777 == 0o700

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from ucds.choices import Sorting, require_choice
 from ucds.data.folders import Scan
 from ucds.errors import InputError
-from ucds.files import read_json, require_writable, write_atomically
+from ucds.files import making, read_json, require_writable, write_atomically
 
 if TYPE_CHECKING:
     from ucds.training.model_file import StoredModel
@@ -170,8 +170,8 @@ def sort_into_folders(folder: Path, found: Predictions, how: Sorting = "copy") -
 
     The folder of a named cluster has this name; clusters of one name share a folder, and others do not.
     Images without a cluster have a folder of their own. A file in a sub-folder, ``a/b.jpg``, becomes
-    ``a__b.jpg``; of a name that would be too long the end is kept, behind a digest of the path. Everything is
-    sorted into a temporary folder first, which is removed if an image cannot be sorted.
+    ``a__b.jpg``; of a name that would be too long the end is kept, behind a digest of the path. If an image
+    cannot be sorted, there is no folder.
 
     Args:
         folder: folder to make; it must not exist, or be empty.
@@ -184,14 +184,8 @@ def sort_into_folders(folder: Path, found: Predictions, how: Sorting = "copy") -
     """
     check_unused(folder)
     files = check_sortable(found.files, how)
-    partial = folder.with_name(f".{folder.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    try:
+    with making(folder) as partial:
         _fill(partial, found, files, how)
-        partial.replace(folder)
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise
 
 
 def _fill(partial: Path, found: Predictions, files: Scan, how: Sorting) -> None:

@@ -21,7 +21,7 @@ import torch
 from ucds.config import ConsensusSettings
 from ucds.data.sources import Source
 from ucds.errors import InputError
-from ucds.files import append_line, make_private, parse_json, write_text_atomically
+from ucds.files import append_line, making, parse_json, write_text_atomically, writing
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.arrays import IntArray
 from ucds.math.doubts import Doubt
@@ -266,22 +266,20 @@ class Review:
         stored.head.prototypes = torch.nn.Parameter(torch.from_numpy(prototypes))
         stages = (*stored.card.stages, "review")
         card = replace(stored.card, name=out.name, n_clusters=n_clusters, stages=stages)
-        temporary = out.with_name(f".{out.name}.making")
-        shutil.rmtree(temporary, ignore_errors=True)
-        make_private(temporary)
-        for name in EARLY_FILES:  # of which the description and the votes are written anew below
-            if (run / name).exists():
-                shutil.copyfile(run / name, temporary / name)
         described = parse_json((run / RUN_FILE).read_bytes())
         described |= {"clusters": n_clusters, "reviewed": run.name}
-        write_text_atomically(temporary / RUN_FILE, json.dumps(described, indent=2) + "\n")
-        write_remembered(temporary, replace(self.start, own=clusters, n_clusters=n_clusters))
         proportions = torch.from_numpy(shares).mean(0, keepdim=True)
-        save_model(temporary, replace(stored, card=card, proportions=proportions))
-        if self.names:
-            named = ClusterNames(format="ucds-names/1", model=stored.fingerprint, names=self.names)
-            write_text_atomically(temporary / NAMES_FILE, named.model_dump_json(indent=1) + "\n")
-        temporary.replace(out)
+        with writing(out), making(out) as partial:
+            partial.chmod(0o700)
+            for name in EARLY_FILES:  # of which the description and the votes are written anew below
+                if (run / name).exists():
+                    shutil.copyfile(run / name, partial / name)
+            write_text_atomically(partial / RUN_FILE, json.dumps(described, indent=2) + "\n")
+            write_remembered(partial, replace(self.start, own=clusters, n_clusters=n_clusters))
+            save_model(partial, replace(stored, card=card, proportions=proportions))
+            if self.names:
+                named = ClusterNames(format="ucds-names/1", model=stored.fingerprint, names=self.names)
+                write_text_atomically(partial / NAMES_FILE, named.model_dump_json(indent=1) + "\n")
         agreement = float(((features @ prototypes).argmax(1) == clusters).mean())
         return ReviewedRun(out, self.answered, len(np.unique(clusters)), agreement)
 
