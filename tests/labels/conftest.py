@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-
-sys.path.append(str(Path(__file__).parent))  # pytest's import mode leaves helpers beside tests unfound
-
 from fake_service import Clinic, FakeService
 
 

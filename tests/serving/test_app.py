@@ -11,17 +11,7 @@ import httpx
 import numpy as np
 import pytest
 from ledger_kit import behind
-from serving_kit import (
-    NPY,
-    FakeLabeller,
-    Service,
-    npy,
-    picture,
-    refused,
-    running,
-    vector,
-    wait_until,
-)
+from serving_kit import NPY, FakeLabeller, Service, npy, picture, refused, running, vector, wait_until
 
 from ucds.data.vectors import load_vectors
 from ucds.errors import UserError
