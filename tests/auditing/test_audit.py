@@ -55,7 +55,6 @@ def test_a_model_that_memorises_is_found_out(samples: Path) -> None:
     found = run_audit(samples)
     areas = {attack.name: attack.success.auc_low for attack in found.membership if attack.success}
     assert max(areas["agreement"], areas["boundary"]) > 0.7
-    assert found.domains.success is not None
     assert found.domains.success.auc == 1  # of ten bags
     assert "finds out for" in found.summary()[0]
 
@@ -65,7 +64,6 @@ def test_a_model_of_other_data_gives_nothing_away(samples: Path) -> None:
     attacks = run_audit(samples).membership
     assert len(attacks) == 3
     for attack in attacks:
-        assert attack.success is not None
         assert attack.success.auc_low <= 0.5 <= attack.success.auc_high
 
 
@@ -77,7 +75,6 @@ def test_page_and_figures_agree_and_equal_seeds_give_equal_figures(samples: Path
     assert json.loads((samples / "report.json").read_text()) == json.loads(json.dumps(first.to_dict()))
     page = (samples / "report.html").read_text()
     for attack in first.membership:
-        assert attack.success is not None
         assert f"{attack.success.auc:.3f}" in page
     assert "<script" not in page
     assert "Guarantee: the model has none" in page

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from ucds.serving.database import ledger_url
 from ucds.serving.keys import Key
 from ucds.serving.ledger import Answers, Ledger
 from ucds.serving.log import Entry
+from ucds.serving.problems import Refusal
 from ucds.serving.signing import Signer
 from ucds.serving.verify import Verdict, verify
 
@@ -36,6 +37,17 @@ def make_key(ledger: Ledger, budget: int = 10, name: str = "anna", **terms: Any)
 def charge(ledger: Ledger, key: Key, *numbers: int, label: int = 1, model: str = MODELS[0]) -> Answers:
     contents = [content(number) for number in numbers]
     return ledger.charge(key, model, contents, dict.fromkeys(contents, label), request="r")
+
+
+def spend(place: Path, secret: str, start: int) -> int:
+    """Charge a key with 25 samples, one after another, and count those that its budget had room for."""
+    given = 0
+    with closing(Ledger(place)) as book:
+        key = book.authenticate(secret)
+        for number in range(start, start + 25):
+            with suppress(Refusal):
+                given += len(charge(book, key, number).labels)
+    return given
 
 
 def used(ledger: Ledger, name: str = "anna") -> int:
