@@ -151,18 +151,23 @@ class Clinic:
     """A client of a service that answers about images, and where it writes its labels."""
 
     service: FakeService
-    images: Callable[[int], Path]
+    write_images: Callable[..., list[Path]]
     folder: Path
 
     @property
     def out(self) -> Path:
         return self.folder / "labels.json"
 
-    def query(self, images: Path, choose: Any = None, **options: Any) -> ClusterLabels:
+    def images(self, count: int) -> Path:
+        """Write so many different small images into a folder, in two sub-folders."""
+        names = (f"{'ab'[number % 2]}/{number:03d}.png" for number in range(count))
+        self.write_images(self.folder / "images", names, size=(8, 8))
+        return self.folder / "images"
+
+    def query(self, images: Path, **options: Any) -> ClusterLabels:
         """Ask about a folder."""
-        waits = {"first_wait": 0.01, "patience": 5.0}
-        with LabelClient(self.service.url, KEY, **waits | options) as client:
-            return query_labels(client, open_questions(images), self.out, choose=choose)
+        with LabelClient(self.service.url, KEY, first_wait=0.01, patience=5.0) as client:
+            return query_labels(client, open_questions(images), self.out, **options)
 
 
 def problem(status: int, headers: dict[str, str] | None = None, **more: Any) -> Reply:

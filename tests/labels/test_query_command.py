@@ -55,13 +55,9 @@ def vectors(tmp_path: Path) -> Path:
 
 
 def test_a_missing_or_wrong_key_is_told_in_one_line(
-    run: Run,
-    service: FakeService,
-    make_images: Callable[[int], Path],
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    run: Run, clinic: Clinic, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    command = ("query", make_images(2), "--url", service.url, "--out", "o")
+    command = ("query", clinic.images(2), "--url", clinic.service.url, "--out", "o")
     assert run(*command, "--key", "wrong") == 2
     told = capsys.readouterr().err
     assert told.startswith("error: ")
@@ -91,9 +87,9 @@ def test_a_few_queries_are_spread_and_the_same_again(
 
 
 def test_images_are_chosen_by_the_owners_own_backbone_and_copies_come_free(
-    run: Run, service: FakeService, make_images: Callable[[int], Path]
+    run: Run, service: FakeService, clinic: Clinic
 ) -> None:
-    images = make_images(12)
+    images = clinic.images(12)
     for path in sorted(images.rglob("*.png")):
         (path.parent / f"copy-{path.name}").write_bytes(path.read_bytes())
     backbone = ("--backbone", "ucds/oriented_edges", "--weights", "none", "--accelerator", "cpu")
