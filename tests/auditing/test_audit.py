@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -13,13 +14,11 @@ import pytest
 import torch
 from audit_kit import WIDTH, HalfSpace, draw, save_nearest
 from serving_kit import running
-from typer.testing import CliRunner
 
 from ucds.auditing import subject
 from ucds.auditing.attacks import Price, price_curve, price_of
 from ucds.auditing.audit import QUICK, Effort, audit
 from ucds.auditing.report import Findings
-from ucds.cli.options import app
 from ucds.errors import InputError, RefusedError
 from ucds.labels.client import LabelClient
 from ucds.serving.labeller import ModelLabeller
@@ -117,15 +116,16 @@ def test_a_service_is_audited_over_http_within_its_budget(samples: Path) -> None
     assert (remote.membership, remote.queries) == (local.membership, local.queries)
 
 
-def test_the_command_prints_what_was_found(samples: Path) -> None:
+def test_the_command_prints_what_was_found(
+    samples: Path, run: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
     save_nearest(samples / "run", draw(3, 99))
-    words = ["audit", str(samples / "run"), "--quick", "--accelerator", "cpu"]
-    for name in ("members", "others"):
-        words += [f"--{name}", str(samples / f"{name}.npz")]
-    done = CliRunner().invoke(app, [*words, "--out", str(samples / "report.html")])
-    assert done.exit_code == 0, done.output
-    assert "Membership: the strongest attack is" in done.stderr
-    assert "Copying: " in done.stderr
+    data = ("--members", samples / "members.npz", "--others", samples / "others.npz")
+    written = ("--out", samples / "report.html")
+    assert run("audit", samples / "run", *data, *written, "--quick", "--accelerator", "cpu") == 0
+    told = capsys.readouterr().err
+    assert "Membership: the strongest attack is" in told
+    assert "Copying: " in told
 
 
 def test_the_price_curve_rises_to_the_price() -> None:

@@ -19,7 +19,7 @@ import httpx
 import pytest
 from label_service import client_of, files_with_a_body, make_certificate, nginx, replaced
 from label_service import service as started
-from postgres import postgresql
+from ledger_kit import postgresql
 from serving_kit import (
     NPY,
     FakeMeanLabeller,

@@ -7,8 +7,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from ledger_kit import Provider
-from postgres import postgresql
+from ledger_kit import Provider, postgresql
 from serving_kit import SMALL, FakeImageLabeller, FakeLabeller, Service, running
 
 from ucds.serving.ledger import Ledger

@@ -14,7 +14,6 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import httpx
 import numpy as np
@@ -227,8 +226,8 @@ def picture(label: int, form: str = "PNG", side: int = 40, serial: int = 0) -> b
 
 
 def connect(service: Service) -> socket.socket:
-    parts = urlsplit(service.url)
-    return socket.create_connection((str(parts.hostname), parts.port or 80), timeout=10)
+    url = httpx.URL(service.url)
+    return socket.create_connection((url.host, url.port), timeout=10)
 
 
 def head(

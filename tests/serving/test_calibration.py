@@ -12,18 +12,7 @@ import httpx
 import numpy as np
 import pytest
 from label_service import source_model
-from serving_kit import (
-    NPY,
-    WIDTH,
-    FakeMeanLabeller,
-    K,
-    Service,
-    npy,
-    refused,
-    running,
-    vector,
-    wait_until,
-)
+from serving_kit import NPY, WIDTH, FakeMeanLabeller, K, Service, npy, refused, running, vector, wait_until
 
 from ucds.backbones import identity_backbone
 from ucds.data.dataset import Dataset

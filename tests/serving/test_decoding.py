@@ -171,8 +171,6 @@ async def test_processes_hold_no_secrets_and_end_with_their_decoder(monkeypatch:
     assert children() == before
 
 
-needs_landlock = pytest.mark.skipif(not can_confine(), reason="this kernel has no Landlock")
-
 ATTEMPTS = """
 import os, socket, sys
 from pathlib import Path
@@ -202,7 +200,7 @@ print("module", wave.__name__)
 """
 
 
-@needs_landlock
+@pytest.mark.skipif(not can_confine(), reason="this kernel has no Landlock")
 def test_a_confined_process_reads_modules_and_open_files_and_nothing_else(tmp_path: Path) -> None:
     secret = tmp_path / "signing-key.pem"
     secret.write_text("secret")
