@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from audit_kit import WIDTH, HalfSpace, draw, save_nearest
+from cli_kit import run_successfully
 from serving_kit import running
 
 from ucds.auditing import subject
@@ -116,14 +116,11 @@ def test_a_service_is_audited_over_http_within_its_budget(samples: Path) -> None
     assert (remote.membership, remote.queries) == (local.membership, local.queries)
 
 
-def test_the_command_prints_what_was_found(
-    samples: Path, run: Callable[..., int], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_prints_what_was_found(samples: Path) -> None:
     save_nearest(samples / "run", draw(3, 99))
     data = ("--members", samples / "members.npz", "--others", samples / "others.npz")
-    written = ("--out", samples / "report.html")
-    assert run("audit", samples / "run", *data, *written, "--quick", "--accelerator", "cpu") == 0
-    told = capsys.readouterr().err
+    given = ("--out", samples / "report.html", "--quick", "--accelerator", "cpu")
+    told = run_successfully("audit", samples / "run", *data, *given).err
     assert "Membership: the strongest attack is" in told
     assert "Copying: " in told
 
