@@ -96,12 +96,11 @@ def test_what_cannot_be_audited_is_refused(samples: Path) -> None:
 
 def test_a_service_is_audited_over_http_within_its_budget(samples: Path) -> None:
     save_nearest(samples / "run", members_of(samples))
-    (samples / "ledger").mkdir()
     effort = Effort(samples=30, variants=2, boundary=2, shadows=4)
     few_bytes = Limits(max_request_bytes=2000)  # fewer than a batch of the audit has
     labeller = ModelLabeller.load(samples / "run", accelerator="cpu")
     with (
-        closing(Ledger(samples / "ledger", create=True)) as book,
+        closing(Ledger(samples, create=True)) as book,
         running(labeller, book, few_bytes) as service,
         LabelClient(service.url, book.add_key("rich", 100_000)) as rich,
         LabelClient(service.url, book.add_key("poor", 70)) as poor,

@@ -302,15 +302,14 @@ def test_the_ledger_grows_as_the_documentation_says(tmp_path: Path) -> None:
     dice = random.Random(0)
 
     def size(requests: int, samples: int) -> int:
-        folder = tmp_path / f"{requests} {samples}"
-        folder.mkdir()
-        book = Ledger(folder, create=True)
+        path = tmp_path / f"{requests}-{samples}.sqlite"
+        book = Ledger(path, create=True)
         key = make_key(book, 10**6)
         for _ in range(requests):
             labels = {dice.randbytes(16): 7 for _ in range(samples)}
             book.charge(key, MODELS[0], list(labels), labels, request="f" * 32)
         book.close()
-        return (folder / "ledger.sqlite").stat().st_size
+        return path.stat().st_size
 
     few, many, long = size(20, 1), size(120, 1), size(20, 101)
     each_sample = (long - few) / (20 * 100)
