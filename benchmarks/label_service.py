@@ -12,16 +12,16 @@ import subprocess
 import sys
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import httpx
 import numpy as np
 import torch
 from PIL import Image
 
-from ucds.backbones import build_backbone
-from ucds.models import ClusteringModel
+from ucds.backbones import Backbone, build_backbone
+from ucds.models import ClusteringModel, ProjectionHead
 from ucds.serving.ledger import Ledger
 from ucds.training.model_file import ModelCard, StoredModel, save_model
 
@@ -29,16 +29,30 @@ DEPLOY = Path(__file__).resolve().parents[1] / "deploy"
 N_CLUSTERS, SIDE = 31, 300
 
 
+def source_model(
+    backbone: Backbone, n_clusters: int, head: ProjectionHead | None = None, **card: Any
+) -> StoredModel:
+    """A model whose head has random weights if none is given; its card says what is named."""
+    torch.manual_seed(0)
+    usual: dict[str, Any] = {"role": "source", "name": "bench", "bottleneck_width": 256, "domains": ("a",)}
+    made = {"backbone": backbone.spec, "weights": backbone.weights, "stages": ("source",)}
+    described = ModelCard(n_clusters=n_clusters, **usual | made | card)
+    model = ClusteringModel(
+        backbone,
+        n_clusters,
+        bottleneck_width=described.bottleneck_width,
+        unit_features=described.unit_features,
+        head=head,
+    )
+    return StoredModel.of(described, model.eval(), torch.full((1, n_clusters), 1 / n_clusters))
+
+
 def make_run(folder: Path, backbone: str, keys: int = 1, *, recentres: bool = False) -> list[str]:
     """A run with a random model and a ledger, whose keys are returned."""
     torch.manual_seed(0)
     built = build_backbone(backbone, weights="none")
-    model = ClusteringModel(built, N_CLUSTERS, unit_features=recentres)
-    names = ("a",), ("source",)
-    card = ModelCard("source", "bench", N_CLUSTERS, 256, built.spec, built.weights, *names)
-    card = replace(card, unit_features=recentres, recentres=recentres)
     folder.mkdir()
-    save_model(folder, StoredModel.of(card, model, torch.full((1, N_CLUSTERS), 1 / N_CLUSTERS)))
+    save_model(folder, source_model(built, N_CLUSTERS, recentres=recentres, unit_features=recentres))
     with contextlib.closing(Ledger(folder, create=True)) as ledger:
         return [ledger.add_key(f"key{number}", 10**9) for number in range(keys)]
 
@@ -140,7 +154,7 @@ def make_images(count: int) -> list[bytes]:
         coarse = Image.fromarray(generator.integers(0, 256, (12, 12, 3), np.uint8))
         pixels = np.asarray(coarse.resize((SIDE, SIDE), Image.Resampling.BICUBIC)).astype(int)
         pixels = (pixels + generator.integers(-12, 13, pixels.shape)).clip(0, 255)
-        images.append(_saved(Image.fromarray(pixels.astype(np.uint8)), "JPEG", quality=85))
+        images.append(saved(Image.fromarray(pixels.astype(np.uint8)), "JPEG", quality=85))
     return images
 
 
@@ -151,12 +165,12 @@ def fresh(images: Sequence[bytes], serials: Iterator[int]) -> list[bytes]:
 
 def slow_jpeg2000(side: int = 5780) -> bytes:
     """A JPEG 2000 of under a kilobyte, flat, with four channels."""
-    return _saved(Image.new("RGBA", (side, side)), "JPEG2000")
+    return saved(Image.new("RGBA", (side, side)), "JPEG2000")
 
 
 def many_scans(scans: int = 10_000, side: int = 4000) -> bytes:
     """A progressive JPEG whose last scan is repeated; every one passes over the whole image."""
-    data = _saved(Image.new("RGB", (side, side), "gray"), "JPEG", progressive=True)
+    data = saved(Image.new("RGB", (side, side), "gray"), "JPEG", progressive=True)
     start = data.rindex(b"\xff\xda")
     return data[:start] + data[start:-2] * scans + b"\xff\xd9"
 
@@ -191,10 +205,11 @@ def large_tile(side: int = 30_000) -> bytes:
 
 def large_webp(side: int = 5780) -> bytes:
     """A flat WebP file of about a kilobyte and as many pixels as are permitted."""
-    return _saved(Image.new("RGBA", (side, side)), "WEBP", lossless=True)
+    return saved(Image.new("RGBA", (side, side)), "WEBP", lossless=True)
 
 
-def _saved(image: Image.Image, form: str, **options: object) -> bytes:
+def saved(image: Image.Image, form: str, **options: object) -> bytes:
+    """The file of an image in a format."""
     buffer = io.BytesIO()
     image.save(buffer, form, **options)
     return buffer.getvalue()

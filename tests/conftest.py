@@ -21,8 +21,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))  # for `label_service`
-
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
 Blobs = Callable[..., dict[str, np.ndarray[Any, np.dtype[np.float32]]]]

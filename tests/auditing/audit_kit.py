@@ -6,10 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from label_service import source_model
 
 from ucds.backbones import identity_backbone
-from ucds.models import ClusteringModel, ProjectionHead
-from ucds.training.model_file import ModelCard, StoredModel, save_model
+from ucds.models import ProjectionHead
+from ucds.training.model_file import save_model
 
 WIDTH = 16
 
@@ -44,20 +45,6 @@ def save_nearest(run: Path, prototypes: np.ndarray) -> None:
     head = ProjectionHead(
         torch.eye(WIDTH), torch.zeros(WIDTH), torch.ones(WIDTH), torch.from_numpy(unit.T.astype(np.float32))
     )
-    backbone = identity_backbone(WIDTH)
-    model = ClusteringModel(backbone, len(unit), bottleneck_width=WIDTH, unit_features=True, head=head)
-    card = ModelCard(
-        role="source",
-        name="nearest",
-        n_clusters=len(unit),
-        bottleneck_width=WIDTH,
-        backbone=backbone.spec,
-        weights=backbone.weights,
-        domains=("a",),
-        stages=("made",),
-        tune="head",
-        unit_features=True,
-    )
+    shape = {"bottleneck_width": WIDTH, "unit_features": True}
     run.mkdir()
-    proportions = torch.full((1, len(unit)), 1 / len(unit))
-    save_model(run, StoredModel.of(card, model.eval(), proportions))
+    save_model(run, source_model(identity_backbone(WIDTH), len(unit), head, name="nearest", **shape))

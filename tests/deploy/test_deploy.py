@@ -8,7 +8,6 @@ import shutil
 import socket
 import ssl
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -18,12 +17,9 @@ from pathlib import Path
 
 import httpx
 import pytest
-
-sys.path.append(str(Path(__file__).parents[1] / "serving"))  # for its helpers
-
 from label_service import client_of, files_with_a_body, make_certificate, nginx, replaced
 from label_service import service as started
-from postgres import postgresql
+from ledger_kit import postgresql
 from serving_kit import (
     NPY,
     FakeMeanLabeller,

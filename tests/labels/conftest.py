@@ -1,15 +1,11 @@
-"""A fake label service, and small image files to ask it about."""
+"""A fake label service, and a client that asks it about small image files."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-
-sys.path.append(str(Path(__file__).parent))  # pytest's import mode leaves helpers beside tests unfound
-
 from fake_service import Clinic, FakeService
 
 
@@ -22,17 +18,5 @@ def service() -> Iterator[FakeService]:
 
 
 @pytest.fixture
-def make_images(tmp_path: Path, write_images: Callable[..., list[Path]]) -> Callable[[int], Path]:
-    """Write so many different small images into a folder, in two sub-folders."""
-
-    def make(count: int) -> Path:
-        names = (f"{'ab'[number % 2]}/{number:03d}.png" for number in range(count))
-        write_images(tmp_path / "images", names, size=(8, 8))
-        return tmp_path / "images"
-
-    return make
-
-
-@pytest.fixture
-def clinic(service: FakeService, make_images: Callable[[int], Path], tmp_path: Path) -> Clinic:
-    return Clinic(service, make_images, tmp_path)
+def clinic(service: FakeService, write_images: Callable[..., list[Path]], tmp_path: Path) -> Clinic:
+    return Clinic(service, write_images, tmp_path)

@@ -44,7 +44,7 @@ def label_of(content: bytes, n_clusters: int = 7) -> int:
     return hashlib.sha256(content).digest()[0] % n_clusters
 
 
-class FakeService:
+class FakeService(ThreadingHTTPServer):
     """Answers as version 1 of the wire says.
 
     Attributes:
@@ -56,7 +56,12 @@ class FakeService:
         forbidden: contents that nobody has a reason to ask about any more.
     """
 
+    daemon_threads = True
+
     def __init__(self, accepts: str = "images", width: int | None = None) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.signer = Signer(Ed25519PrivateKey.from_private_bytes(bytes(32)))
+        self.limit = 10_000
         self.info: dict[str, Any] = {
             "model": "alpha",
             "model_digest": "a" * 32,
@@ -67,14 +72,9 @@ class FakeService:
             "max_image_bytes": 100_000,
             "max_image_pixels": 1_000_000,
             "max_request_bytes": 400_000,
-            "budget": {"limit": 10_000, "used": 0, "remaining": 10_000},
-            "privacy": None,
-            "fewest_to_calibrate": None,
-            "calibration": None,
+            "budget": {"limit": self.limit, "used": 0, "remaining": self.limit},
+            "signer": self.signer.public,
         }
-        self.limit = 10_000
-        self.signer = Signer(Ed25519PrivateKey.from_private_bytes(bytes(32)))
-        self.info["signer"] = self.signer.public
         self.delay = 0.0
         self.charged: set[bytes] = set()
         self.asked: Counter[bytes] = Counter()
@@ -87,22 +87,24 @@ class FakeService:
         self.bodies: list[bytes] = []
         self.change: Callable[[dict[str, Any]], object] = lambda answer: None
         self._lock = threading.Lock()
-        self._server = _Server(("127.0.0.1", 0), _handler(self))
-        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
+        threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True).start()
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
+        return f"http://127.0.0.1:{self.server_address[1]}"
 
     def use_tls(self, certificate: Path) -> None:
         """Speak TLS from now on, with a certificate whose key lies in the same file."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificate)
-        self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
+        self.socket = context.wrap_socket(self.socket, server_side=True)
 
     def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        self.shutdown()
+        self.server_close()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of clients that were killed."""
 
     def answer(self, contents: list[bytes]) -> Reply | None:
         with self._lock:
@@ -149,18 +151,23 @@ class Clinic:
     """A client of a service that answers about images, and where it writes its labels."""
 
     service: FakeService
-    images: Callable[[int], Path]
+    write_images: Callable[..., list[Path]]
     folder: Path
 
     @property
     def out(self) -> Path:
         return self.folder / "labels.json"
 
-    def query(self, images: Path, choose: Any = None, **options: Any) -> ClusterLabels:
+    def images(self, count: int) -> Path:
+        """Write so many different small images into a folder, in two sub-folders."""
+        names = (f"{'ab'[number % 2]}/{number:03d}.png" for number in range(count))
+        self.write_images(self.folder / "images", names, size=(8, 8))
+        return self.folder / "images"
+
+    def query(self, images: Path, **options: Any) -> ClusterLabels:
         """Ask about a folder."""
-        waits = {"first_wait": 0.01, "patience": 5.0}
-        with LabelClient(self.service.url, KEY, **waits | options) as client:
-            return query_labels(client, open_questions(images), self.out, choose=choose)
+        with LabelClient(self.service.url, KEY, first_wait=0.01, patience=5.0) as client:
+            return query_labels(client, open_questions(images), self.out, **options)
 
 
 def problem(status: int, headers: dict[str, str] | None = None, **more: Any) -> Reply:
@@ -170,43 +177,34 @@ def problem(status: int, headers: dict[str, str] | None = None, **more: Any) -> 
     return status, sent, json.dumps(content).encode()
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: FakeService
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of clients that were killed."""
+    def do_GET(self) -> None:
+        self._reply(self._refusal() or (200, {}, json.dumps(self.server.info).encode()))
 
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.bodies.append(body)
+        self._reply(self._refusal() or self.server.answer(_contents(self.headers["Content-Type"], body)))
 
-def _handler(service: FakeService) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+    def _refusal(self) -> Reply | None:
+        return None if self.headers["Authorization"] == f"Bearer {KEY}" else problem(401)
 
-        def do_GET(self) -> None:
-            self._reply(self._refusal() or (200, {}, json.dumps(service.info).encode()))
+    def _reply(self, reply: Reply | None) -> None:
+        if reply is None:
+            self.close_connection = True
+            return
+        status, headers, body = reply
+        self.send_response(status)
+        for name, value in (headers | {"Content-Length": str(len(body))}).items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
 
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            service.bodies.append(body)
-            self._reply(self._refusal() or service.answer(_contents(self.headers["Content-Type"], body)))
-
-        def _refusal(self) -> Reply | None:
-            return None if self.headers["Authorization"] == f"Bearer {KEY}" else problem(401)
-
-        def _reply(self, reply: Reply | None) -> None:
-            if reply is None:
-                self.close_connection = True
-                return
-            status, headers, body = reply
-            self.send_response(status)
-            for name, value in (headers | {"Content-Length": str(len(body))}).items():
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *args: Any) -> None:
-            pass
-
-    return Handler
+    def log_message(self, *args: Any) -> None:
+        pass
 
 
 def _contents(kind: str, body: bytes) -> list[bytes]:

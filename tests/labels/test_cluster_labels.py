@@ -19,12 +19,13 @@ from ucds.labels.cluster_labels import ClusterLabels, marks_of
 KEYS = [bytes([i]) * 16 for i in range(3)]
 
 
-def labels(values: Any = (0, 2, 1), ids: Any = ("a", "b", "c"), n_clusters: int = 3) -> ClusterLabels:
-    return ClusterLabels(ids, np.asarray(values), n_clusters, "somebody")
+def labels(
+    values: Any = (0, 2, 1), ids: Any = ("a", "b", "c"), n_clusters: int = 3, contents: Any = None
+) -> ClusterLabels:
+    return ClusterLabels(ids, np.asarray(values), n_clusters, "somebody", contents)
 
 
-def marked() -> ClusterLabels:
-    return ClusterLabels(("a", "b", "c"), np.array([0, 2, 1]), 3, "somebody", marks_of(KEYS))
+MARKED = labels(contents=marks_of(KEYS))
 
 
 def content(**changes: Any) -> dict[str, Any]:
@@ -173,7 +174,7 @@ def test_a_file_with_anything_else_is_refused(
 
 def test_any_changed_bit_is_found_or_harmless(tmp_path: Path) -> None:
     path = tmp_path / "labels.json"
-    held = ClusterLabels(("ö.png", "b", "c"), np.array([0, 2, 1]), 3, "somebody", marks_of(KEYS))
+    held = labels(ids=("ö.png", "b", "c"), contents=marks_of(KEYS))
     held.save(path)
     whole, generator = path.read_bytes(), random.Random(0)
     for place in range(len(whole)):
@@ -193,24 +194,23 @@ def test_a_file_of_version_1_is_read_whatever_wrote_it(tmp_path: Path, mark: byt
 
 
 def test_labels_of_other_contents_are_left_out() -> None:
-    assert marked().align(("a", "b", "c"), KEYS).labels.tolist() == [0, 2, 1]
-    assert marked().align(("a", "b", "c")).labels.tolist() == [0, 2, 1]
+    assert MARKED.align(("a", "b", "c"), KEYS).labels.tolist() == [0, 2, 1]
+    assert MARKED.align(("a", "b", "c")).labels.tolist() == [0, 2, 1]
     assert labels().align(("a", "b", "c"), [b"x" * 16] * 3).labels.tolist() == [0, 2, 1]
     with pytest.warns(UcdsWarning, match="1 of 3 samples have changed since they were labelled"):
-        kept = marked().align(("c", "b", "a"), [KEYS[2], b"x" * 16, KEYS[0]])
+        kept = MARKED.align(("c", "b", "a"), [KEYS[2], b"x" * 16, KEYS[0]])
     assert (kept.ids, kept.labels.tolist()) == (("c", "a"), [1, 0])
     assert kept.contents == marks_of([KEYS[2], KEYS[0]])
     with pytest.raises(InputError, match="the labels belong to other data: of 3 samples"):
-        marked().align(("a", "b", "c"), KEYS[::-1][:1] + KEYS[:2])
+        MARKED.align(("a", "b", "c"), KEYS[::-1][:1] + KEYS[:2])
 
 
 def test_some_labels_keep_all_that_is_known_of_them() -> None:
-    held = marked()
-    some = held.take(np.array([True, False, True]))
+    some = MARKED.take(np.array([True, False, True]))
     assert (some.ids, some.labels.tolist()) == (("a", "c"), [0, 1])
     assert some.contents == marks_of([KEYS[0], KEYS[2]])
     assert (some.n_clusters, some.provider) == (3, "somebody")
-    assert held.take(np.ones(3, bool)) is held
+    assert MARKED.take(np.ones(3, bool)) is MARKED
 
 
 def test_labels_that_say_nothing_are_refused_or_warned_of() -> None:

@@ -15,7 +15,6 @@ from ucds.errors import DamagedFileError, InputError, RefusedError, UcdsWarning
 from ucds.labels.client import LabelClient
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.labels.journal import Journal, KeptReceipt, journal_path, read_receipts
-from ucds.labels.query import query_labels
 from ucds.labels.questions import VectorQuestions, open_questions
 from ucds.labels.wire import answers_digest, is_authentic
 
@@ -130,9 +129,7 @@ def test_equal_images_are_asked_about_once_and_progress_counts_to_the_end(
 ) -> None:
     images, seen = clinic.images(20), list[tuple[int, int]]()
     shutil.copytree(images / "a", images / "c")
-    with LabelClient(service.url, KEY) as client:
-        questions = open_questions(images)
-        labels = query_labels(client, questions, clinic.out, progress=lambda *now: seen.append(now))
+    labels = clinic.query(images, progress=lambda *now: seen.append(now))
     assert dict(zip(labels.ids, labels.labels.tolist(), strict=True)) == _expected(images)
     assert sum(service.asked.values()) == 20
     assert seen == sorted(set(seen))

@@ -8,11 +8,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+from cli_kit import SHORT_TARGET, run_command, run_successfully
 from fake_service import KEY, Clinic, FakeService, label_of
 
 import ucds
@@ -21,21 +22,14 @@ from ucds.data.folders import scan_folder
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.labels.journal import journal_path
 
-Run = Callable[..., int]
-WORDS = (
-    "--no-report --accelerator cpu --method pcd --set clustering_epochs=1 --set refinement_epochs=1 "
-    "--set bottleneck_width=8 --set batch_size=16 --set evaluations_per_stage=2"
-)
-QUICK = WORDS.split(" ")
+QUICK = (*SHORT_TARGET, "--accelerator", "cpu", "--set=bottleneck_width=8", "--set=batch_size=16")
 BALANCE = {"limit": 100, "used": 60, "remaining": 40}
 
 
-@pytest.fixture
-def run(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
-    """Run a command in this process, in an empty folder and with the key, and return its exit status."""
+@pytest.fixture(autouse=True)
+def _empty_folder_and_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("UCDS_KEY", KEY)
     monkeypatch.chdir(tmp_path)
-    return run
 
 
 @pytest.fixture
@@ -54,120 +48,103 @@ def vectors(tmp_path: Path) -> Path:
     return tmp_path / "x.npy"
 
 
-def test_a_missing_or_wrong_key_is_told_in_one_line(
-    run: Run,
-    service: FakeService,
-    make_images: Callable[[int], Path],
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    command = ("query", make_images(2), "--url", service.url, "--out", "o")
-    assert run(*command, "--key", "wrong") == 2
-    told = capsys.readouterr().err
+def test_a_missing_or_wrong_key_is_told_in_one_line(clinic: Clinic, monkeypatch: pytest.MonkeyPatch) -> None:
+    command = ("query", clinic.images(2), "--url", clinic.service.url, "--out", "o")
+    status, _, told = run_command(*command, "--key", "wrong")
+    assert status == 2
     assert told.startswith("error: ")
     assert told.count("\n") == 1
     assert "401" in told
     monkeypatch.delenv("UCDS_KEY")
-    assert run(*command) == 2
-    assert "environment variable UCDS_KEY, or --key" in capsys.readouterr().err
+    status, _, told = run_command(*command)
+    assert status == 2
+    assert "environment variable UCDS_KEY, or --key" in told
     assert not Path("o").exists()
 
 
-def test_a_few_queries_are_spread_and_the_same_again(
-    run: Run, embeddings: FakeService, vectors: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_few_queries_are_spread_and_the_same_again(embeddings: FakeService, vectors: Path) -> None:
     command = ("query", vectors, "--url", embeddings.url, "--max-queries", 5, "--accelerator", "cpu")
-    assert run(*command, "--out", "a.json") == 0
-    assert run(*command, "--out", "b.json") == 0
+    for name in ("a.json", "b.json"):
+        done = run_successfully(*command, "--out", name)
+        assert f"5 labels of 7 clusters written to {name}" in done.err
+        assert KEY not in done.err + done.out
     labels = ClusterLabels.load(Path("a.json"))
     assert {int(name) % 5 for name in labels.ids} == set(range(5))  # one of each group
     assert ClusterLabels.load(Path("b.json")).ids == labels.ids
     assert sum(embeddings.asked.values()) == 10
-    told = capsys.readouterr()
-    assert "5 labels of 7 clusters written to b.json" in told.err
-    assert KEY not in told.err + told.out
-    assert run("train-target", vectors, "--labels", "a.json", "--out", "run", *QUICK) == 0
-    assert "warning: 5 of 60 samples have a label of the provider" in capsys.readouterr().err
+    trained = run_successfully("train-target", vectors, "--labels", "a.json", "--out", "run", *QUICK)
+    assert "warning: 5 of 60 samples have a label of the provider" in trained.err
 
 
-def test_images_are_chosen_by_the_owners_own_backbone_and_copies_come_free(
-    run: Run, service: FakeService, make_images: Callable[[int], Path]
-) -> None:
-    images = make_images(12)
+def test_images_are_chosen_by_the_owners_own_backbone_and_copies_come_free(clinic: Clinic) -> None:
+    images, service = clinic.images(12), clinic.service
     for path in sorted(images.rglob("*.png")):
         (path.parent / f"copy-{path.name}").write_bytes(path.read_bytes())
     backbone = ("--backbone", "ucds/oriented_edges", "--weights", "none", "--accelerator", "cpu")
-    assert run("query", images, "--url", service.url, "--out", "l", "--max-queries", 4, *backbone) == 0
+    run_successfully("query", images, "--url", service.url, "--out", "l", "--max-queries", 4, *backbone)
     labels = ClusterLabels.load(Path("l"))
     assert len(labels.ids) == 8
     assert sum(service.asked.values()) == 4
 
 
-def test_a_used_up_budget_can_be_gone_on_with(
-    run: Run, embeddings: FakeService, vectors: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_used_up_budget_can_be_gone_on_with(embeddings: FakeService, vectors: Path) -> None:
     embeddings.limit = 29  # no whole number of requests
     command = ("query", vectors, "--url", embeddings.url, "--out", "l", "--accelerator", "cpu")
     for _ in range(2):
-        assert run(*command) == 2
-        said = capsys.readouterr().err
+        status, _, said = run_command(*command)
+        assert status == 2
         assert "used up: 29 labels for 60 samples are kept" in said
         assert "go on with what there is by --max-queries 29" in said
     assert len(embeddings.charged) == 29
     embeddings.forbidden = set(embeddings.charged)
-    assert run(*command, "--max-queries", 29) == 0
+    run_successfully(*command, "--max-queries", 29)
     assert len(ClusterLabels.load(Path("l")).ids) == 29
     Path("l").unlink()
     embeddings.limit, embeddings.info["budget"] = 60, BALANCE  # it covers the 31 that are not known
-    assert run(*command) == 0
+    run_successfully(*command)
     rows = np.load(vectors)
     assert ClusterLabels.load(Path("l")).labels.tolist() == [label_of(row.tobytes()) for row in rows]
     assert len(embeddings.charged) == 60
     assert embeddings.violations == 0
 
 
-def test_the_function_and_the_command_write_the_same_labels(
-    run: Run, embeddings: FakeService, vectors: Path
-) -> None:
+def test_the_function_and_the_command_write_the_same_labels(embeddings: FakeService, vectors: Path) -> None:
     with ucds.LabelClient(embeddings.url, KEY) as client:
         given = {"max_queries": 7, "seed": 2, "compute": ucds.Compute("cpu")}
         labels = ucds.query(str(vectors), "own.json", client, **given)
     command = ("query", vectors, "--url", embeddings.url, "--out", "typed.json", "--accelerator", "cpu")
-    assert run(*command, "--max-queries", 7, "--seed", 2) == 0
+    run_successfully(*command, "--max-queries", 7, "--seed", 2)
     assert Path("own.json").read_bytes() == Path("typed.json").read_bytes()
     assert len(labels.ids) == 7
 
 
-def test_a_query_beyond_the_budget_needs_overdraw(
-    run: Run, embeddings: FakeService, vectors: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_query_beyond_the_budget_needs_overdraw(embeddings: FakeService, vectors: Path) -> None:
     embeddings.info["budget"] = BALANCE
     command = ("query", vectors, "--url", embeddings.url, "--out", "l.json")
-    assert run(*command) == 2
-    said = capsys.readouterr().err
+    status, _, said = run_command(*command)
+    assert status == 2
     assert "40 of 100 labels are left of the budget of this key" in said
     assert "error: 40 labels are left of the budget of this key, and 60 samples have no label yet" in said
     assert "ask about fewer by --max-queries 40, or use up what is left by --overdraw" in said
     assert embeddings.requests == 0
-    assert run(*command, "--max-queries", 40) == 0
+    run_successfully(*command, "--max-queries", 40)
     Path("l.json").unlink()
-    assert run(*command, "--overdraw") == 0
+    run_successfully(*command, "--overdraw")
 
 
-def test_labels_are_for_the_data_that_was_labelled(
-    run: Run, embeddings: FakeService, vectors: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_labels_are_for_the_data_that_was_labelled(embeddings: FakeService, vectors: Path) -> None:
     """The rows of every array are called "0", "1" and so on."""
-    assert run("query", vectors, "--url", embeddings.url, "--out", "l.json") == 0
+    run_successfully("query", vectors, "--url", embeddings.url, "--out", "l.json")
     values = np.load(vectors)
     train = ("--labels", "l.json", *QUICK)
     np.save("other.npy", values[::-1] + 1)
-    assert run("train-target", "other.npy", "--out", "other", *train) == 2
-    assert "the labels belong to other data: of 60 samples with these names, none" in capsys.readouterr().err
+    status, _, said = run_command("train-target", "other.npy", "--out", "other", *train)
+    assert status == 2
+    assert "the labels belong to other data: of 60 samples with these names, none" in said
     values[:3] += 1
     np.save("changed.npy", values)
-    assert run("train-target", "changed.npy", "--out", "changed", *train) == 0
-    assert "3 of 60 samples have changed since they were labelled" in capsys.readouterr().err
+    said = run_successfully("train-target", "changed.npy", "--out", "changed", *train).err
+    assert "3 of 60 samples have changed since they were labelled" in said
 
 
 IMAGES, BATCH, PARALLEL = 120, 2, 4
@@ -210,7 +187,6 @@ def test_a_client_that_is_asked_to_stop_keeps_what_is_under_way(service: FakeSer
         time.sleep(0.001)
     client.send_signal(signal.SIGINT)
     assert client.wait() == 130
-    assert client.stderr is not None
     assert b"stopped, with all labels kept" in client.stderr.read()
     assert len(_received(journal_path(clinic.out))) == len(service.charged) < IMAGES
 

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))  # for `serving_kit`, whichever way pytest imports
-
-from ledger_kit import Provider
-from postgres import postgresql
+from ledger_kit import Provider, postgresql
 from serving_kit import SMALL, FakeImageLabeller, FakeLabeller, Service, running
 
 from ucds.serving.ledger import Ledger

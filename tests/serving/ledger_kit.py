@@ -1,14 +1,21 @@
-"""A ledger with what is kept of it elsewhere, and ways to change its tables behind its back."""
+"""A ledger with what is kept of it elsewhere, ways to change its tables behind its back, and PostgreSQL."""
 
 from __future__ import annotations
 
 import json
+import os
+import pwd
+import shutil
+import subprocess
+import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+from serving_kit import free_port
 from sqlalchemy import Connection, create_engine
 
 from ucds.labels.journal import Journal, KeptReceipt
@@ -19,6 +26,7 @@ from ucds.serving.database import ledger_url
 from ucds.serving.keys import Key
 from ucds.serving.ledger import Answers, Ledger
 from ucds.serving.log import Entry
+from ucds.serving.problems import Refusal
 from ucds.serving.signing import Signer
 from ucds.serving.verify import Verdict, verify
 
@@ -36,6 +44,17 @@ def make_key(ledger: Ledger, budget: int = 10, name: str = "anna", **terms: Any)
 def charge(ledger: Ledger, key: Key, *numbers: int, label: int = 1, model: str = MODELS[0]) -> Answers:
     contents = [content(number) for number in numbers]
     return ledger.charge(key, model, contents, dict.fromkeys(contents, label), request="r")
+
+
+def spend(place: Path, secret: str, start: int) -> int:
+    """Charge a key with 25 samples, one after another, and count those that its budget had room for."""
+    given = 0
+    with closing(Ledger(place)) as book:
+        key = book.authenticate(secret)
+        for number in range(start, start + 25):
+            with suppress(Refusal):
+                given += len(charge(book, key, number).labels)
+    return given
 
 
 def used(ledger: Ledger, name: str = "anna") -> int:
@@ -121,3 +140,35 @@ def set_back(connection: Connection, number: int) -> None:
     """Remove all entries after one, and their answers."""
     connection.execute(log.log.delete().where(log.log.c.number > number))
     connection.execute(log.answers.delete().where(log.answers.c.entry > number))
+
+
+@contextmanager
+def postgresql() -> Iterator[str]:
+    """Start a private server with an empty database: its address; all of it is removed afterwards."""
+    pytest.importorskip("psycopg", reason="PostgreSQL's driver is not installed")
+    places = sorted(map(str, Path("/usr/lib/postgresql").glob("*/bin")), reverse=True)
+    found = shutil.which("initdb", path=os.pathsep.join([*places, os.environ["PATH"]]))
+    if found is None:
+        pytest.skip("no PostgreSQL server is installed here")
+    programs, folder = Path(found).resolve().parent, Path(tempfile.mkdtemp(prefix="pg"))
+    who: dict[str, Any] = {}
+    if os.geteuid() == 0:  # PostgreSQL refuses to run as root: then somebody else must
+        nobody = pwd.getpwnam("nobody")
+        os.chown(folder, nobody.pw_uid, nobody.pw_gid)
+        who = {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
+
+    def run(program: str, *options: str | Path) -> None:
+        command = [programs / program, "-D", folder / "data", *options]
+        subprocess.run(command, stdout=subprocess.DEVNULL, cwd="/", timeout=60, check=True, **who)
+
+    try:
+        run("initdb", "-U", "ucds", "--auth=trust", "--no-sync")
+        port = free_port()
+        options = f"-c listen_addresses=127.0.0.1 -c port={port} -c unix_socket_directories={folder}"
+        run("pg_ctl", "-w", "-l", folder / "log", "-o", options, "start")
+        try:
+            yield f"postgresql://ucds@127.0.0.1:{port}/postgres"
+        finally:
+            run("pg_ctl", "-m", "immediate", "stop")
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

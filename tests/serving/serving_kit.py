@@ -14,25 +14,23 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import httpx
 import numpy as np
-import torch
+from label_service import saved, source_model
 from PIL import Image
 
-from ucds.backbones import Backbone, identity_backbone
+from ucds.backbones import identity_backbone
 from ucds.errors import ServiceUnavailableError
 from ucds.labels.client import LabelClient
 from ucds.labels.questions import body_of_rows
 from ucds.labels.wire import PROBLEM_TYPE, Problem
-from ucds.models import ClusteringModel
 from ucds.serving.ledger import Ledger
 from ucds.serving.limits import Limits
 from ucds.serving.serve import listen
 from ucds.serving.service import Service as LabelService
 from ucds.serving.signing import Signer
-from ucds.training.model_file import ModelCard, StoredModel, save_model
+from ucds.training.model_file import save_model
 
 WIDTH = 4
 K = 12
@@ -57,15 +55,14 @@ class FakeLabeller:
     row_shape: tuple[int, ...] = (WIDTH,)
     dtype: Any = np.float32
 
-    def __init__(self, seconds: float = 0.0) -> None:
-        self.seconds, self.batches = seconds, 0
+    def __init__(self) -> None:
+        self.batches = 0
         self.gate = threading.Event()
         self.gate.set()
 
     def label(self, rows: np.ndarray) -> np.ndarray:
         assert rows.shape == (self.batch_size, *self.row_shape)
         self.gate.wait(20)
-        time.sleep(self.seconds)
         self.batches += 1
         return self.look_at(rows)
 
@@ -79,7 +76,6 @@ class FakeMeanLabeller(FakeLabeller):
     mean_width = WIDTH
 
     def label(self, rows: np.ndarray, means: np.ndarray | None = None) -> np.ndarray:
-        assert means is not None
         assert means.shape == (self.batch_size, WIDTH)
         return super().label(rows)
 
@@ -108,13 +104,12 @@ class Service:
 
     def with_a_new_key(self, budget: int = 100) -> Service:
         """The same service, asked with a key that nobody else has."""
-        assert self.ledger is not None
         return replace(self, key=self.ledger.add_key(f"key{len(self.ledger.list_keys())}", budget))
 
-    def client(self, key: str | None = None, **options: Any) -> httpx.Client:
+    def client(self, key: str | None = None) -> httpx.Client:
         shown = key or self.key
         headers = {"Authorization": f"Bearer {shown}"} if shown else {}
-        return httpx.Client(base_url=self.url, headers=headers, timeout=120, verify=False, **options)
+        return httpx.Client(base_url=self.url, headers=headers, timeout=120)
 
     def ask(self, *samples: Any, key: str | None = None, path: str = "/v1/labels") -> httpx.Response:
         """The answer to a request with image files, or with rows of embeddings."""
@@ -227,14 +222,12 @@ def vector(label: int, serial: float = 0.0) -> list[float]:
 def picture(label: int, form: str = "PNG", side: int = 40, serial: int = 0) -> bytes:
     pixels = np.full((side, side, 3), 20 * label, np.uint8)
     pixels[0, 0] = serial % 256, serial // 256 % 256, serial // 65536
-    buffer = io.BytesIO()
-    Image.fromarray(pixels).save(buffer, form, **({"lossless": True} if form == "WEBP" else {}))
-    return buffer.getvalue()
+    return saved(Image.fromarray(pixels), form, **({"lossless": True} if form == "WEBP" else {}))
 
 
 def connect(service: Service) -> socket.socket:
-    parts = urlsplit(service.url)
-    return socket.create_connection((str(parts.hostname), parts.port or 80), timeout=10)
+    url = httpx.URL(service.url)
+    return socket.create_connection((url.host, url.port), timeout=10)
 
 
 def head(
@@ -260,21 +253,10 @@ def answer_to(service: Service, *pieces: bytes) -> bytes:
     return received
 
 
-def random_model(
-    backbone: Backbone | None = None, name: str = "small", role: Any = "source", *, recentres: bool = False
-) -> StoredModel:
-    torch.manual_seed(0)
-    backbone = backbone or identity_backbone(WIDTH)
-    model = ClusteringModel(backbone, K, unit_features=recentres).eval()
-    names = ("a",), ("source",)
-    card = ModelCard(role, name, K, 256, backbone.spec, backbone.weights, *names, recentres=recentres)
-    return StoredModel.of(card, model, torch.full((1, K), 1 / K))
-
-
-def make_run(folder: Path, role: Any = "source") -> Path:
+def make_run(folder: Path, role: str = "source") -> Path:
     """A finished run with a random model."""
     folder.mkdir()
-    save_model(folder, random_model(name=folder.name, role=role))
+    save_model(folder, source_model(identity_backbone(WIDTH), K, name=folder.name, role=role))
     return folder
 
 

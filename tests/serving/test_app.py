@@ -11,17 +11,7 @@ import httpx
 import numpy as np
 import pytest
 from ledger_kit import behind
-from serving_kit import (
-    NPY,
-    FakeLabeller,
-    Service,
-    npy,
-    picture,
-    refused,
-    running,
-    vector,
-    wait_until,
-)
+from serving_kit import NPY, FakeLabeller, Service, npy, picture, refused, running, vector, wait_until
 
 from ucds.data.vectors import load_vectors
 from ucds.errors import UserError
@@ -82,7 +72,6 @@ def test_over_the_budget_the_whole_request_is_refused(vectors: Service) -> None:
 
 
 def test_over_the_rate_a_key_is_told_when_to_come_again(vectors: Service) -> None:
-    assert vectors.ledger is not None
     key = vectors.ledger.add_key("slow", 1000, rate=0.5)  # saves up 5 samples
     assert vectors.ask(*(vector(1, i) for i in range(8)), key=key).status_code == 200
     answer = vectors.ask(vector(1, 0), key=key)

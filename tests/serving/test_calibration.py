@@ -11,19 +11,10 @@ from pathlib import Path
 import httpx
 import numpy as np
 import pytest
-from serving_kit import (
-    NPY,
-    WIDTH,
-    FakeMeanLabeller,
-    Service,
-    npy,
-    random_model,
-    refused,
-    running,
-    vector,
-    wait_until,
-)
+from label_service import source_model
+from serving_kit import NPY, WIDTH, FakeMeanLabeller, K, Service, npy, refused, running, vector, wait_until
 
+from ucds.backbones import identity_backbone
 from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
 from ucds.errors import InputError, RefusedError
@@ -38,7 +29,7 @@ from ucds.serving.verify import verify
 from ucds.training.loaded import FEWEST_TO_CENTRE, Model
 from ucds.training.options import Compute
 
-RECENTRING = random_model(recentres=True)
+RECENTRING = source_model(identity_backbone(WIDTH), K, recentres=True, unit_features=True)
 
 
 def samples(count: int = 100, seed: int = 0) -> np.ndarray:
@@ -101,7 +92,7 @@ def test_a_calibration_is_fixed_once_and_stays_after_a_restart(service: Service,
 
 
 def test_where_all_samples_are_seen_alike_nothing_can_be_calibrated(ledger: Ledger) -> None:
-    with running(ModelLabeller(random_model()), ledger, budget=300) as service:
+    with running(ModelLabeller(source_model(identity_backbone(WIDTH), K)), ledger, budget=300) as service:
         assert service.info()["fewest_to_calibrate"] is None
         assert calibrate(service, samples()).status_code == 404
 

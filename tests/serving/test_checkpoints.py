@@ -67,7 +67,6 @@ def test_opening_reads_no_more_than_what_follows_the_last_snapshot(provider: Pro
 @pytest.mark.parametrize("change", ["unsigned", "signature", "field", "signer"])
 def test_a_checkpoint_that_is_not_signed_is_refused(provider: Provider, tmp_path: Path, change: str) -> None:
     told = provider.ledger.take_snapshot(provider.signer)
-    assert told is not None
     fields = told.model_dump(exclude={"signer", "signature", "format"})
     other = Signer.open(tmp_path / "other.pem").sign(Statement, **fields)
     forged = {
@@ -88,7 +87,6 @@ def test_a_file_that_holds_something_else_is_left_alone(provider: Provider, tmp_
             provider.snapshots()
         assert provider.marks.read_text() == text
     told = provider.ledger.take_snapshot(provider.signer)
-    assert told is not None
     line = told.model_dump_json()
     provider.marks.write_text(f"{line}\n{line[:40]}")  # cut short by a crash
     assert read_checkpoints(provider.marks) == [told]

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import os
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import wraps
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from label_service import large_webp, slow_bmp
+from label_service import large_webp, saved, slow_bmp
 from PIL import Image
 from serving_kit import children
 
@@ -30,6 +28,12 @@ from ucds.serving.sandbox import can_confine
 
 ANNA, BERT = 1, 2
 SIDE = 16
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
 
 
 @pytest.fixture(scope="module")
@@ -40,9 +44,7 @@ def slow() -> bytes:
 
 def picture(serial: int = 0, form: str = "PNG") -> bytes:
     pixels = np.random.default_rng(serial).integers(0, 256, (40, 50, 3), dtype=np.uint8)
-    buffer = io.BytesIO()
-    Image.fromarray(pixels).save(buffer, form)
-    return buffer.getvalue()
+    return saved(Image.fromarray(pixels), form)
 
 
 @asynccontextmanager
@@ -61,15 +63,6 @@ async def one(decoder: ImageDecoder, data: bytes, key: int = ANNA) -> Any:
     return found
 
 
-def on_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    @wraps(test)
-    def within(*arguments: Any, **fixtures: Any) -> None:
-        asyncio.run(asyncio.wait_for(test(*arguments, **fixtures), 120))
-
-    return within
-
-
-@on_a_loop
 async def test_every_file_gets_the_pixels_or_the_reason_that_it_would_get_alone() -> None:
     good = [picture(i, form) for i, form in enumerate(("PNG", "JPEG", "GIF", "WEBP") * 5)]
     bad = [b"no image", picture()[:60], b"x" * 100]
@@ -84,7 +77,6 @@ async def test_every_file_gets_the_pixels_or_the_reason_that_it_would_get_alone(
             assert reason == here.value.reason
 
 
-@on_a_loop
 async def test_a_file_that_takes_too_long_is_given_up_and_paid_for_once(
     slow: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -101,19 +93,16 @@ async def test_a_file_that_takes_too_long_is_given_up_and_paid_for_once(
         assert waste.debt(ANNA) == debt
 
 
-@on_a_loop
 async def test_a_file_that_takes_too_much_memory_is_refused_and_the_process_goes_on() -> None:
-    large = io.BytesIO()
-    Image.new("RGB", (3000, 3000)).save(large, "PNG", compress_level=1)
+    large = saved(Image.new("RGB", (3000, 3000)), "PNG", compress_level=1)
     async with decoding(decode_memory_bytes=32 * 2**20) as decoder:
         before = children()
-        assert await one(decoder, large.getvalue()) == "does not fit into memory"
+        assert await one(decoder, large) == "does not fit into memory"
         assert isinstance(await one(decoder, large_webp(3000)), str)  # this library has other words
         assert isinstance(await one(decoder, picture()), np.ndarray)
         assert children() >= before
 
 
-@on_a_loop
 async def test_other_formats_and_more_pixels_than_permitted_are_refused() -> None:
     async with decoding(max_image_pixels=2000) as decoder:
         assert await one(decoder, picture(form="PPM")) == "not an image of a known format"
@@ -122,7 +111,6 @@ async def test_other_formats_and_more_pixels_than_permitted_are_refused() -> Non
         assert "too many pixels" in await one(decoder, picture())
 
 
-@on_a_loop
 async def test_a_process_that_dies_costs_one_image_at_work_and_none_when_idle(slow: bytes) -> None:
     before = children()
     async with decoding() as decoder:
@@ -138,7 +126,6 @@ async def test_a_process_that_dies_costs_one_image_at_work_and_none_when_idle(sl
         assert isinstance(await one(decoder, picture()), np.ndarray)
 
 
-@on_a_loop
 async def test_a_cancelled_request_ends_its_decoding_at_once(slow: bytes) -> None:
     others = children()
     async with decoding() as decoder:
@@ -151,7 +138,6 @@ async def test_a_cancelled_request_ends_its_decoding_at_once(slow: bytes) -> Non
         assert busy not in children()
 
 
-@on_a_loop
 async def test_slow_images_of_one_key_leave_a_process_to_the_others(slow: bytes) -> None:
     async with decoding() as decoder:
         files = {bytes([i]): slow + bytes([i]) for i in range(3)}
@@ -162,7 +148,6 @@ async def test_slow_images_of_one_key_leave_a_process_to_the_others(slow: bytes)
         stuck.cancel()
 
 
-@on_a_loop
 async def test_a_key_with_debts_gets_processes_that_give_way() -> None:
     waste, others, here = Waste(10, clock=lambda: 0.0), children(), os.getpriority(os.PRIO_PROCESS, 0)
     async with decoding(waste) as decoder:
@@ -177,7 +162,6 @@ async def test_a_key_with_debts_gets_processes_that_give_way() -> None:
         assert children() - usual == {own}
 
 
-@on_a_loop
 async def test_processes_hold_no_secrets_and_end_with_their_decoder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UCDS_LEDGER", "postgresql://me:secret@host/ledger")
     before = children()
@@ -187,8 +171,6 @@ async def test_processes_hold_no_secrets_and_end_with_their_decoder(monkeypatch:
         assert "me:secret" not in Path(f"/proc/{number}/environ").read_text()
     assert children() == before
 
-
-needs_landlock = pytest.mark.skipif(not can_confine(), reason="this kernel has no Landlock")
 
 ATTEMPTS = """
 import os, socket, sys
@@ -219,7 +201,7 @@ print("module", wave.__name__)
 """
 
 
-@needs_landlock
+@pytest.mark.skipif(not can_confine(), reason="this kernel has no Landlock")
 def test_a_confined_process_reads_modules_and_open_files_and_nothing_else(tmp_path: Path) -> None:
     secret = tmp_path / "signing-key.pem"
     secret.write_text("secret")

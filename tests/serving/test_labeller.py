@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from serving_kit import WIDTH, FakeLabeller, random_model
+from label_service import source_model
+from serving_kit import WIDTH, FakeLabeller, K
 from torch import nn
 
 from ucds.backbones import module_backbone
@@ -24,7 +25,7 @@ def labeller() -> ModelLabeller:
     last = nn.Sequential(nn.Conv2d(32, 64, 3, 2), nn.AdaptiveAvgPool2d(1), nn.Flatten())
     module = nn.Sequential(first, last)
     backbone = module_backbone(module, 64, input_size=28, mean=(0.5,) * 3, std=(0.2,) * 3)
-    return ModelLabeller(random_model(backbone), batch_size=8)
+    return ModelLabeller(source_model(backbone, K), batch_size=8)
 
 
 def images(count: int) -> np.ndarray:

@@ -6,36 +6,23 @@ import json
 from pathlib import Path
 
 import pytest
+from cli_kit import run_command, run_successfully
 from ledger_kit import Provider, behind, charge, make_key
-from typer.testing import CliRunner, Result
+from typer.testing import CliRunner
 
 from ucds.cli.options import app
-from ucds.errors import InputError, UserError
+from ucds.errors import UserError
 from ucds.serving.ledger import Ledger
 from ucds.serving.signing import Signer
 
 
-def run(*arguments: str | Path) -> Result:
-    import ucds.cli  # noqa: F401  (it adds the commands)
-
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
-
-
-def succeed(*arguments: str | Path) -> str:
-    done = run(*arguments)
-    assert done.exit_code == 0, done.output
-    return done.stdout.strip()
-
-
-def fail(*arguments: str | Path) -> str:
-    refused = run(*arguments).exception
-    assert isinstance(refused, InputError)
-    return str(refused)
+def succeed(*arguments: object) -> str:
+    return run_successfully(*arguments).out.strip()
 
 
 def test_the_life_of_a_key_by_commands(tmp_path: Path) -> None:
     place = ("--ledger", tmp_path)
-    assert "there is no ledger" in fail("keys", "list", *place)
+    assert "there is no ledger" in run_command("keys", "list", *place).err
     first = succeed("keys", "add", "anna", "--budget", "7", "--expires", "90d", "--rate", "2", *place)
     succeed("keys", "set", "anna", "--budget", "9", "--rate", "none", "--expires", "never", *place)
     succeed("keys", "set", "anna", "--from", "10.0.0.0/8", "--from", "192.168.1.0/24", *place)
@@ -55,7 +42,7 @@ def test_the_life_of_a_key_by_commands(tmp_path: Path) -> None:
     assert row[: head.index("left") + 4].endswith("     9")
     succeed("keys", "revoke", "anna", *place)
     assert "revoked 20" in succeed("keys", "list", *place)
-    assert "0 answers" in run("ledger", "forget", "anna", *place).stderr
+    assert "0 answers" in run_command("ledger", "forget", "anna", *place).err
     assert "forgotten, revoked 20" in succeed("keys", "list", *place)
     assert succeed("ledger", "verify", *place).startswith("8:")
 
@@ -95,7 +82,7 @@ def test_what_cannot_be_is_refused_in_one_line(tmp_path: Path, command: str) -> 
 
     def refuse(*words: str) -> None:
         filled = [word.format(junk=tmp_path / "junk", folder=tmp_path) for word in words]
-        error = run(*command.split(), *filled).exception
+        error = CliRunner().invoke(app, [*command.split(), *filled]).exception
         assert isinstance(error, UserError), words
         assert "\n" not in str(error)
 
@@ -115,27 +102,26 @@ def test_a_ledger_is_checked_archived_restored_and_accepted(provider: Provider, 
     evidence = ("--receipts", provider.receipts, "--checkpoints", marks)
     provider.snapshots().close()
     charge(provider.ledger, key, 9)
-    done = run("ledger", "verify", *place, *evidence)
-    assert done.exit_code == 0, done.output
-    assert "4 receipts and checkpoints agree" in done.stderr
-    assert "names the last 2 entries" in done.stderr
+    told = run_successfully("ledger", "verify", *place, *evidence).err
+    assert "4 receipts and checkpoints agree" in told
+    assert "names the last 2 entries" in told
     old = tmp_path / "old.jsonl"
     succeed("ledger", "archive", "--out", old, *place)
-    assert "archived and were not read" in run("ledger", "verify", *place).stderr
+    assert "archived and were not read" in run_command("ledger", "verify", *place).err
     succeed("ledger", "verify", *place, *evidence, "--archive", old)
     provider.snapshots().close()
     provider.restore(8)
     succeed("ledger", "verify", *place)
-    done = run("ledger", "verify", *place, "--checkpoints", marks)
-    assert done.exit_code == 2
-    assert "fault: the checkpoint of" in done.stderr
+    done = run_command("ledger", "verify", *place, "--checkpoints", marks)
+    assert done.status == 2
+    assert "fault: the checkpoint of" in done.err
     succeed("ledger", "accept-loss", "--checkpoints", marks, *place)
-    assert "accepted" in run("ledger", "verify", *place, "--checkpoints", marks).stderr
+    assert "accepted" in run_command("ledger", "verify", *place, "--checkpoints", marks).err
     public = Signer.open(tmp_path / "new.pem").public
     succeed("ledger", "accept-loss", "--signing-key", tmp_path / "new.pem", *place)
     Ledger(tmp_path).set_signer(public)
     with behind(tmp_path) as connection:
         connection.exec_driver_sql("UPDATE log SET operator = 'mallory' WHERE number = 8")
-    faulty = run("ledger", "verify", *place)
-    assert faulty.exit_code == 2
-    assert "fault: entry 8 was changed, or one before it" in faulty.stderr
+    faulty = run_command("ledger", "verify", *place)
+    assert faulty.status == 2
+    assert "fault: entry 8 was changed, or one before it" in faulty.err

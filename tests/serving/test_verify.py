@@ -257,11 +257,10 @@ def test_an_entry_that_is_hashed_well_and_breaks_a_rule(full: Path, name: str) -
     book.close()
 
 
-def test_a_snapshot_of_another_state_or_signer_is_refused(full: Path) -> None:
+def test_a_snapshot_of_another_state_or_signer_is_refused(full: Path, tampering: Tampering) -> None:
     ours, other = (Signer.open(full / f"{name}.pem") for name in ("key", "other"))
     with closing(Ledger(full)) as book, book.reading() as (_, present):
         state = State.model_validate_json(present.model_dump_json())
-    tampering = Tampering(full)
     for by, changes, words in (
         (ours, {"keys": {}}, "a state that the log does not have"),
         (other, {}, "wrong signature"),
@@ -325,7 +324,6 @@ def test_statements_are_compared_word_for_word(full: Path) -> None:
     signer, other = Signer.open(full / "key.pem"), Signer.open(full / "other.pem")
     book = Ledger(full)
     told = book.take_snapshot(signer)
-    assert told is not None
     path = full / "marks"
 
     def faults(by: Signer, **changes: Any) -> str:
