@@ -34,16 +34,11 @@ def source_model(
 ) -> StoredModel:
     """A model whose head has random weights if none is given; its card says what is named."""
     torch.manual_seed(0)
-    usual: dict[str, Any] = {"role": "source", "name": "bench", "bottleneck_width": 256, "domains": ("a",)}
-    made = {"backbone": backbone.spec, "weights": backbone.weights, "stages": ("source",)}
-    described = ModelCard(n_clusters=n_clusters, **usual | made | card)
-    model = ClusteringModel(
-        backbone,
-        n_clusters,
-        bottleneck_width=described.bottleneck_width,
-        unit_features=described.unit_features,
-        head=head,
-    )
+    named: dict[str, Any] = {"role": "source", "name": "bench", "bottleneck_width": 256, **card}
+    made = {"backbone": backbone.spec, "weights": backbone.weights, "domains": ("a",), "stages": ("source",)}
+    described = ModelCard(n_clusters=n_clusters, **named | made)
+    form = {name: getattr(described, name) for name in ("bottleneck_width", "unit_features")}
+    model = ClusteringModel(backbone, n_clusters, **form, head=head)
     return StoredModel.of(described, model.eval(), torch.full((1, n_clusters), 1 / n_clusters))
 
 
