@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import Self
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
@@ -30,6 +30,7 @@ _REMEDY = "take it from a backup; or delete it, and train again with --resume"
 _LOWER = "lower the learning rate, or look for extreme values in the data"
 
 
+@with_config(ConfigDict(extra="forbid"))
 @dataclass(frozen=True)
 class ModelCard:
     """Description of a model, stored in its file as JSON.
@@ -48,8 +49,6 @@ class ModelCard:
         recentres: whether the model labels a set of samples better from the set's own mean.
         privacy: guarantee of differential privacy; ``None`` without one.
     """
-
-    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
     role: Role
     name: str
