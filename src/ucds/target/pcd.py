@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from ucds.backbones import Backbone
 from ucds.config import PCDSettings
@@ -38,7 +39,7 @@ class TaughtTransport(PrototypeTransport):
             that have none.
     """
 
-    KEPT = ("proportions", "targets")
+    targets: Tensor
 
     def __init__(
         self,
@@ -51,7 +52,8 @@ class TaughtTransport(PrototypeTransport):
         super().__init__(1, labels.n_clusters, settings, device)
         hard = torch.tensor(labels.labels, device=device)
         smooth = smooth_labels(hard, labels.n_clusters, settings.label_smoothing)
-        self.targets = place_targets(smooth, torch.tensor(rows, device=device), n_samples)
+        targets = place_targets(smooth, torch.tensor(rows, device=device), n_samples)
+        self.register_buffer("targets", targets)
 
 
 def cluster_target(

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ucds.config import PCDSettings
 from ucds.errors import InputError
-from ucds.math.pcd import (
-    stack_domains,
-    transport_loss,
-    uniform_proportions,
-    update_proportions,
-)
+from ucds.math.pcd import stack_domains, transport_loss, uniform_proportions, update_proportions
 from ucds.math.transport import cosine_cost, solve_transport
 
 
-class PrototypeTransport:
+class PrototypeTransport(nn.Module):
     """Aligns the samples of every domain with the shared prototypes (Eq. 1 and 2).
 
-    It is the state that the loop of a stage carries from step to step, apart from the model.
+    It is the state that the loop of a stage carries from step to step, apart from the model. A checkpoint
+    holds its buffers.
 
     Args:
         n_domains: number of domains, D.
@@ -31,14 +26,14 @@ class PrototypeTransport:
         device: device of the batches.
 
     Attributes:
-        KEPT: names of the attributes that a checkpoint holds, all of them tensors.
         proportions: ``(D, K)`` sizes of the clusters in each domain, the paper's B; uniform at first.
     """
 
-    KEPT: ClassVar[tuple[str, ...]] = ("proportions",)
+    proportions: Tensor
 
     def __init__(self, n_domains: int, n_clusters: int, settings: PCDSettings, device: torch.device) -> None:
-        self.proportions = uniform_proportions(n_domains, n_clusters, device)
+        super().__init__()
+        self.register_buffer("proportions", uniform_proportions(n_domains, n_clusters, device))
         self._worst_error = torch.zeros((), device=device)
         self._settings = settings
 
@@ -102,12 +97,3 @@ class PrototypeTransport:
             f"a transport plan missed its marginals by {worst:.2g} (transport_tolerance is "
             f"{self._settings.transport_tolerance:g}): raise transport_max_iterations or epsilon"
         )
-
-    def tensors(self) -> dict[str, Tensor]:
-        """Return the state by name, for checkpoints."""
-        return {name: getattr(self, name) for name in self.KEPT}
-
-    def load(self, tensors: dict[str, Tensor]) -> None:
-        """Restore a state that :meth:`tensors` returned."""
-        for name in self.KEPT:
-            setattr(self, name, tensors[name].to(getattr(self, name)))

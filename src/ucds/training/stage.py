@@ -211,7 +211,7 @@ class Stage:
 
     def _save(self) -> None:
         self._progress.optimiser = self._steps.optimiser.state_dict()
-        self._progress.state = self._state.tensors()
+        self._progress.state = self._state.state_dict()
         self._session.save(self.name, self.model.state_dict(), self._progress)
 
     def _resume(self) -> None:
@@ -223,7 +223,7 @@ class Stage:
             return
         self._progress = checkpoint.progress
         self._steps.optimiser.load_state_dict(self._progress.optimiser)
-        self._state.load(self._progress.state)
+        self._state.load_state_dict(self._progress.state)
 
 
 def steps_of_epoch(samples: Samples, sampler: DomainBalancedSampler, most: int) -> int:
