@@ -118,11 +118,6 @@ def save_model(run: Path, stored: StoredModel) -> None:
     write_atomically(run / MODEL_FILE, lambda file: file.write(data))
 
 
-def check_model(run: Path) -> ModelCard:
-    """Return the description of a run folder's model, once its file is known to be whole."""
-    return _read(run / MODEL_FILE)[0]
-
-
 def load_model(run: Path, *, role: Role | None = None, backbone: Backbone | None = None) -> StoredModel:
     """Read the model of a finished run.
 

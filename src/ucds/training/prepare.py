@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from torch import Tensor
-
 from ucds.backbones import Backbone, identity_backbone
 from ucds.choices import Tune
 from ucds.config import MethodSettings, ModelSettings, Settings
@@ -53,11 +51,6 @@ class Training:
         if self.tune == "full":
             return self.trained
         return self.trained.on(self.backbone)
-
-    @property
-    def proportions(self) -> Tensor:
-        """Sizes of the clusters in each training domain, ``(D, K)``, after the last stage."""
-        return self.stages[-1].proportions
 
 
 def draw_dataset(
