@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from ucds.backbones import Backbone
 from ucds.config import PCDSettings
 from ucds.data.dataset import Dataset
-from ucds.data.samples import Samples, split_validation, subset
+from ucds.data.samples import Samples, split_validation
 from ucds.math.pcd import cosine_momentum, mutual_information_loss
 from ucds.models import ClusteringModel
 from ucds.training.checkpoint import StageResult
@@ -70,12 +68,10 @@ def fit_source_by_pcd(
     Arguments are those of :func:`ucds.source.fit.fit_source`.
     """
     training = prepare(session, backbone, data, n_clusters, side="source")
-    samples, fraction = training.data.samples, session.settings.validation_fraction
-    train, judges = training.data, np.arange(len(samples))
-    if fraction > 0:
-        part, kept = split_validation(samples, fraction, session.runtime.seed)
-        train, judges = Dataset(part, train.view), kept.index
-    judging = Dataset(subset(samples, judges, keep_domains=True), train.view)
-    judges = judges[draw_dataset(session, judging, use="choose the model")[1]]
-    learn_source(session, training.trained, train, subset(samples, judges, keep_domains=True))
+    train = judging = training.data
+    if (fraction := session.settings.validation_fraction) > 0:
+        part, kept = split_validation(train.samples, fraction, session.runtime.seed)
+        train, judging = Dataset(part, train.view), Dataset(kept, train.view)
+    judging, _ = draw_dataset(session, judging, use="choose the model")
+    learn_source(session, training.trained, train, judging.samples)
     return conclude(session, training)

@@ -61,13 +61,9 @@ def draw_dataset(
 ) -> tuple[Dataset, IntArray]:
     """Draw samples where a domain has more than ``most_samples``.
 
-    What is done with the drawn ones takes bounded time and memory, whatever the size of the data.
-
-    Args:
-        session: the run.
-        data: samples and views.
-        first: groups of positions that are drawn before all others, the first group before the second.
-        use: words that tell the user what becomes of the drawn samples, and of the others.
+    What is done with the drawn ones takes bounded time and memory, whatever the size of the data. Groups of
+    positions in ``first`` are drawn before all others, the first group before the second. The words ``use``
+    tell the user what becomes of the drawn samples, and of the others.
 
     Returns:
         The data drawn, and its positions ``(m,)`` in ``data``, ascending.
@@ -102,14 +98,7 @@ def prepare(
     """Build a model with new bottleneck and prototypes for a run on ``data``.
 
     With ``tune = "head"`` the backbone stays frozen: its features are computed once, and the stages are
-    trained on them.
-
-    Args:
-        session: the run.
-        backbone: pre-trained encoder, without bottleneck.
-        data: samples and views that the backbone takes.
-        n_clusters: number of clusters, K.
-        side: name of the side; two sides with the same seed start from different random weights.
+    trained on them. Two sides with the same seed start from different random weights.
 
     Raises:
         InputError: there are fewer different samples than clusters.

@@ -56,18 +56,10 @@ def train_run(
     train: Callable[[Session[MethodSettings]], Training],
     identity: Mapping[str, Any],
 ) -> TrainedRun:
-    """Train in a run folder and write the model into it.
+    """Train in the run folder ``out``, and write the model into it.
 
-    Args:
-        out: run folder.
-        role: side that trains.
-        clusters: number of clusters as it was asked for: a number, or text that asks for a choice.
-        inputs: samples and encoder.
-        settings: settings of the method.
-        options: seed, processes and the like.
-        compute: device, precision, cache and reporter.
-        train: function that trains in the session that it is given.
-        identity: further description of the run by name; a resumed run must have the same.
+    The number of clusters is given as it was asked for: a number, or text that asks for a choice. The
+    function ``train`` trains in the session that it is given. A resumed run must have the same ``identity``.
 
     Raises:
         InputError: the folder cannot be used, or the machine lacks the devices.
