@@ -81,8 +81,7 @@ def open_for_training(
             where = f"{found.folder} holds features"
             raise InputError(f"--tune full trains the encoder, and {where}: give the images")
         return Inputs(Dataset(found), _load_encoder(found.folder, found.manifest))
-    width = _width(found)
-    return Inputs(Dataset(found), identity_backbone(width))
+    return Inputs(Dataset(found), identity_backbone(_width(found)))
 
 
 def open_for_prediction(source: Source, backbone: Backbone, side: Role, compute: Compute) -> Dataset:

@@ -64,6 +64,9 @@ class ModelCard:
     privacy: PrivacyClaim | None = None
 
 
+_CARD = TypeAdapter(ModelCard)
+
+
 @dataclass(frozen=True)
 class StoredModel:
     """A finished model with its description.
@@ -177,9 +180,15 @@ def _read(path: Path) -> tuple[ModelCard, dict[str, Tensor]]:
         raise DamagedFileError(f"{path} is not readable ({error.strerror or error})") from None
     except SafetensorError as error:
         raise DamagedFileError(f"{path} is damaged ({error}): {_REMEDY}") from None
-    card = _read_card(metadata, path)
-    digest = _digest(metadata["card"], tensors)
-    if metadata.get("digest") != digest:
+    if metadata.get("format") != FORMAT:
+        raise DamagedFileError(
+            f"{path} is not a ucds model (format {metadata.get('format')!r}, expected {FORMAT!r})"
+        )
+    try:
+        card = _CARD.validate_json(metadata.get("card", ""))
+    except ValidationError as error:
+        raise DamagedFileError(f"{path} does not describe its model: {first_problem(error)}") from None
+    if metadata.get("digest") != _digest(metadata["card"], tensors):
         raise DamagedFileError(f"{path} is damaged (its digest does not match): {_REMEDY}")
     if (name := _not_finite(tensors)) is not None:
         raise DamagedFileError(f"{path} cannot be used: its {name} holds NaN or infinity; train it again")
@@ -193,17 +202,3 @@ def _digest(card: str, tensors: Mapping[str, Tensor]) -> str:
 def _not_finite(tensors: Mapping[str, Tensor]) -> str | None:
     """Name the first tensor that holds NaN or infinity; ``None`` if all are finite."""
     return next((name for name, tensor in tensors.items() if not tensor.isfinite().all()), None)
-
-
-def _read_card(metadata: Mapping[str, str], path: Path) -> ModelCard:
-    if metadata.get("format") != FORMAT:
-        raise DamagedFileError(
-            f"{path} is not a ucds model (format {metadata.get('format')!r}, expected {FORMAT!r})"
-        )
-    try:
-        return _CARD.validate_json(metadata.get("card", ""))
-    except ValidationError as error:
-        raise DamagedFileError(f"{path} does not describe its model: {first_problem(error)}") from None
-
-
-_CARD = TypeAdapter(ModelCard)

@@ -145,7 +145,6 @@ class RunFolder:
         """Let other processes use the folder."""
         if self._lock is not None:
             self._lock.close()
-            self._lock = None
 
     def has_checkpoint(self) -> bool:
         """Return whether the folder holds a checkpoint, damaged or not."""
