@@ -129,8 +129,7 @@ def fit_source_privately(
 def read_groups(path: Path) -> dict[str, str]:
     """Read the person of each image from a CSV file with the columns ``id`` and ``group``.
 
-    Args:
-        path: file; an id is the path of an image below the folder of the domains.
+    An id is the path of an image below the folder of the domains.
 
     Raises:
         InputError: the file cannot be read, a column is missing, or an id has two groups.

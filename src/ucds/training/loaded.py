@@ -184,7 +184,8 @@ def load(
 
     Raises:
         InputError: there is no finished run in the folder, or the role is wrong.
-        DamagedFileError: the model file cannot be read.
+        DamagedFileError: the model file is not as it was written, does not fit its own description, or holds
+            NaN or infinity.
     """
     stored = load_model(Path(run), role=role, backbone=backbone)
     return Model(stored, compute or Compute())

@@ -122,18 +122,7 @@ def save_model(run: Path, stored: StoredModel) -> None:
 
 
 def load_model(run: Path, *, role: Role | None = None, backbone: Backbone | None = None) -> StoredModel:
-    """Read the model of a finished run.
-
-    Args:
-        run: run folder.
-        role: side of the model; a model of the other side is refused. ``None`` takes both.
-        backbone: encoder, if the model was trained with a module of the caller's own.
-
-    Raises:
-        InputError: there is no finished run in the folder, or the role is wrong.
-        DamagedFileError: the file is not as it was written, does not fit its own description, or holds NaN or
-            infinity.
-    """
+    """Read the model of a finished run, as :func:`ucds.training.loaded.load` does, with the same errors."""
     path = require_model(run)
     card, tensors = _read(path)
     if role is not None and card.role != role:

@@ -54,11 +54,8 @@ class PrototypeTransport(nn.Module):
     def loss(self, features: Tensor, prototypes: Tensor, counts: Sequence[int], weights: Tensor) -> Tensor:
         """Compute the transport cost of a pooled batch, averaged over domains (Eq. 1).
 
-        Args:
-            features: ``(n, d_f)`` features, grouped by domain.
-            prototypes: ``(d_f, K)`` prototypes.
-            counts: number of samples of each domain.
-            weights: ``(D, m)`` weights from :func:`ucds.math.pcd.sample_weights`.
+        Features are ``(n, d_f)``, grouped by domain, prototypes ``(d_f, K)``; counts and weights are those of
+        :meth:`update_proportions`.
 
         Returns:
             A scalar; zero, without solving anything, when the setting ``transport_weight`` is zero.

@@ -41,15 +41,9 @@ class Batch:
 
 
 class Steps:
-    """Draws batches and updates a module; every random choice is a function of (seed, name, step).
+    """Draws batches and updates a module in place; every random choice is a function of (seed, name, step).
 
-    Args:
-        session: the run.
-        name: name of the stage or baseline, in logs and messages.
-        module: network to train in place.
-        optimiser: optimiser of the network's parameters.
-        data: samples and views to train on.
-        total: total number of steps.
+    The name is that of the stage or baseline, in logs and messages; ``total`` is the number of all steps.
 
     Attributes:
         runtime: device and processes of the run.
