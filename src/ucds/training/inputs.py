@@ -77,7 +77,8 @@ def open_for_training(
             where = f"{found.folder} holds features"
             raise InputError(f"--tune full trains the encoder, and {where}: give the images")
         return Inputs(Dataset(found), _load_encoder(found.folder, found.manifest))
-    return Inputs(Dataset(found), identity_backbone(_width(found)))
+    width = _width(found)
+    return Inputs(Dataset(found), identity_backbone(width))
 
 
 def open_for_prediction(source: Source, backbone: Backbone, side: Role, compute: Compute) -> Dataset:
