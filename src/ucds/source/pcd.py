@@ -29,26 +29,16 @@ def learn_source(
         validation: further source samples, on which the model is chosen.
     """
     settings = session.settings
-    transport = PrototypeTransport(
-        len(data.samples.domain_names), model.n_clusters, settings, session.runtime.device
-    )
-    stage = Stage(
-        session,
-        "learn-source",
-        model,
-        data,
-        transport,
-        epochs=settings.source_epochs,
-        evaluation=validation,
-    )
-    counts, weights = stage.counts, stage.weights
-    for step in stage.steps():  # line 2: a mini-batch, split evenly over the domains
+    epochs = settings.source_epochs
+    stage = Stage(session, "learn-source", model, data, epochs=epochs, evaluation=validation)
+    transport = PrototypeTransport(stage.counts, model.n_clusters, settings, session.runtime.device)
+    for step in stage.steps(transport):  # line 2: a mini-batch, split evenly over the domains
         features, logits = stage.forward(step.inputs)
         # Line 3, Eq. 2.
         momentum = cosine_momentum(settings.source_proportion_momentum, step.progress)
-        transport.update_proportions(logits, counts, weights, momentum)
+        transport.update_proportions(logits, momentum)
         # Line 4, Eq. 1: the plan is held fixed, the gradient flows through the cost.
-        transport_term = transport.loss(features, model.prototypes, counts, weights)
+        transport_term = transport.loss(features, model.prototypes)
         mixing_term = stage.mixing_loss(step, logits)
         # Line 5, Eq. 4.
         stage.update(

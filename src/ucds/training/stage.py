@@ -23,7 +23,7 @@ from ucds.data.batches import DomainBalancedSampler
 from ucds.data.dataset import Dataset
 from ucds.data.samples import Samples
 from ucds.errors import InputError, Interrupted, UcdsWarning
-from ucds.math.pcd import mix, sample_weights, soft_cross_entropy
+from ucds.math.pcd import mix, soft_cross_entropy
 from ucds.models import ClusteringModel, ModelOutput
 from ucds.training.checkpoint import StageProgress, StageResult
 from ucds.training.health import assess, select
@@ -54,14 +54,12 @@ class Stage(Steps):
         name: name of the stage, in logs and checkpoints.
         model: model to train in place; it ends with the weights of the selected evaluation.
         data: samples to train on.
-        state: state that the loop carries from step to step; a resumed run restores it in place.
         epochs: number of passes over as many samples as ``data`` holds, but ``most_samples`` of a domain at
             most.
         evaluation: samples to predict and to select the model with; the training samples if ``None``.
 
     Attributes:
         counts: number of rows of each domain in a pooled batch.
-        weights: ``(D, m)`` weights of these rows, see :func:`ucds.math.pcd.sample_weights`.
 
     Raises:
         InputError: there are too few samples, or batches cannot be formed or shared.
@@ -73,7 +71,6 @@ class Stage(Steps):
         name: str,
         model: ClusteringModel,
         data: Dataset,
-        state: PrototypeTransport,
         *,
         epochs: int,
         evaluation: Samples | None = None,
@@ -84,22 +81,22 @@ class Stage(Steps):
         self.model = model
         self.settings = session.settings
         self._evaluated = data if evaluation is None else Dataset(evaluation, data.view)
-        self._state = state
         self.counts = self._sampler.counts
-        self.weights = sample_weights(self.counts, self.runtime.device)
         n = self.settings.evaluations_per_stage
         self._moments = {-(-total * i // n) for i in range(1, n + 1)}
         self._progress = StageProgress()
 
-    def steps(self) -> Iterator[Step]:
+    def steps(self, state: PrototypeTransport) -> Iterator[Step]:
         """Yield the stage's steps, from the one a checkpoint ends at; none when the stage is finished.
 
-        Between two steps it evaluates, logs and saves.
+        Between two steps it evaluates, logs and saves. The loop carries the state from step to step; a
+        resumed run restores it in place.
 
         Raises:
             Interrupted: the run was asked to stop; its work is saved.
             InputError: the loss is no longer finite.
         """
+        self._state = state
         self._resume()
         if self._session.result_of(self._name) is not None:
             return
