@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
@@ -22,7 +21,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from ucds.choices import Accelerator, Method, Precision, Role, Tune, read_clusters
 from ucds.data.sources import find_samples
 from ucds.errors import InputError
-from ucds.training.options import Compute, EncoderOptions
+from ucds.training.options import Compute, EncoderOptions, default_cache_dir
 from ucds.training.progress import Quiet, terminal_reporter
 
 if TYPE_CHECKING:
@@ -201,8 +200,8 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
 
     def _compute(self) -> Compute:
         reporter = terminal_reporter() if self.verbose else Quiet()
-        found = Compute(self.accelerator, self.precision, reporter=reporter)
-        return found if self.cache is None else replace(found, cache=Path(self.cache))
+        cache = default_cache_dir() if self.cache is None else Path(self.cache)
+        return Compute(self.accelerator, self.precision, cache, reporter)
 
 
 def _seed_of(random_state: Any) -> int:

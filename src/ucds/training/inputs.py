@@ -97,10 +97,9 @@ def open_for_prediction(source: Source, backbone: Backbone, side: Role, compute:
         return _open_images(found, spec, compute)
     if spec.input_size is not None and isinstance(found, FeatureFolder):
         _require_encoder(found, backbone)
-        return Dataset(found)
-    if spec.input_size is not None:
+    elif spec.input_size is not None:
         raise InputError(f"this model takes images, not the embeddings in {what}")
-    if spec.name == IDENTITY and spec.width != (width := _width(found)):
+    elif spec.name == IDENTITY and spec.width != (width := _width(found)):
         raise InputError(f"{what} has vectors of width {width}; the model takes {spec.width}")
     return Dataset(found)
 

@@ -97,8 +97,7 @@ class StoredModel:
     @property
     def fingerprint(self) -> str:
         """Twelve hexadecimal digits that change with any prototype: numbers of clusters mean the same."""
-        prototypes = self.head.prototypes.detach().cpu().contiguous().numpy()
-        return digest_of(prototypes.tobytes())[:12]
+        return digest_of(self.head.prototypes.detach().cpu().numpy().tobytes())[:12]
 
 
 def save_model(run: Path, stored: StoredModel) -> None:
