@@ -32,12 +32,7 @@ _SPEC = TypeAdapter(BackboneSpec)
 
 @dataclass(frozen=True)
 class Inputs:
-    """Inputs of a training run.
-
-    Attributes:
-        data: samples and their views.
-        backbone: encoder that takes them.
-    """
+    """Inputs of a training run: samples with their views, and the encoder that takes them."""
 
     data: Dataset
     backbone: Backbone

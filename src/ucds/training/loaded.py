@@ -155,9 +155,7 @@ class Model:
 def recentre(model: ClusteringModel, data: Dataset) -> ClusteringModel:
     """Return a copy of a model's head that sees samples from their own mean.
 
-    Args:
-        model: layers above the backbone.
-        data: features of the backbone, all of one domain.
+    The samples are features of the backbone, all of one domain.
     """
     total = torch.zeros(model.spec.width, dtype=torch.float64)
     step = max(1, _BLOCK_BYTES // (8 * model.spec.width))

@@ -33,9 +33,7 @@ class Session(Generic[SettingsT]):
     The log has one JSON object a line. A run that was killed wrote lines after its last checkpoint, and the
     resumed one writes them again: so the checkpoint holds the length of the log, which is cut back to it.
 
-    Args:
-        runtime: device and folder of the run; the folder, if any, holds the checkpoint and the log.
-        settings: settings of the method.
+    The folder of the runtime, if there is one, holds the checkpoint and the log.
 
     Attributes:
         checkpoint: checkpoint that the run was resumed from; ``None`` from the end of the next stage on.

@@ -49,14 +49,9 @@ class Step(Batch):
 class Stage(Steps):
     """One stage over one set of samples.
 
-    Args:
-        session: the run.
-        name: name of the stage, in logs and checkpoints.
-        model: model to train in place; it ends with the weights of the selected evaluation.
-        data: samples to train on.
-        epochs: number of passes over as many samples as ``data`` holds, but ``most_samples`` of a domain at
-            most.
-        evaluation: samples to predict and to select the model with; the training samples if ``None``.
+    It trains the model in place, which ends with the weights of the selected evaluation. An epoch takes as
+    many samples as ``data`` holds, but ``most_samples`` of a domain at most. The samples of ``evaluation``
+    are those to predict and to select the model with; the training samples if ``None``.
 
     Attributes:
         counts: number of rows of each domain in a pooled batch.
@@ -138,11 +133,8 @@ class Stage(Steps):
     def mixing_loss(self, step: Step, logits: Tensor) -> Tensor:
         """Compute the CutMix loss of a batch: predictions of mixed samples equal the mixed predictions.
 
-        Pairs are drawn from all domains together, so that the clusters do not separate domains.
-
-        Args:
-            step: step whose batch is mixed.
-            logits: ``(n, K)`` logits of the pooled batch; their softmax gives the targets, without gradient.
+        Pairs are drawn from all domains together, so that the clusters do not separate domains. The softmax
+        of the logits ``(n, K)`` of the pooled batch gives the targets, without gradient.
 
         Returns:
             A scalar; zero, without a second forward pass, when the setting ``mixing_weight`` is zero.
