@@ -203,12 +203,8 @@ def write_onnx(
     more operations and is asked where the first one fails. Both raise nearly any error over an operation
     that they do not know, and a graph has to be compared with its network.
 
-    Args:
-        module: network in evaluation mode, on the CPU.
-        example: batch of at least two inputs ``(n, ...)``.
-        input_name: name of the input.
-        outputs: names of the outputs.
-        metadata: texts that the file holds besides, by name; none if ``None``.
+    The network is in evaluation mode on the CPU, and the example a batch of at least two inputs ``(n, ...)``.
+    The file holds the texts of ``metadata`` besides, by name.
     """
     import onnx  # it takes a second, which a command with a known graph need not wait for
 
