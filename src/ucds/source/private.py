@@ -117,9 +117,7 @@ def fit_source_privately(
         assignments: FloatArray = torch.from_numpy(logits).softmax(1).numpy()
         # The variances of the samples are not paid for.
         variances = np.ones(found.axes.shape[1], dtype=np.float32)
-        return FeatureClusters(
-            found.axes, found.mean, found.prototypes, found.proportions, assignments, variances
-        )
+        return FeatureClusters(**vars(found), assignments=assignments, variances=variances)
 
     found = remember(session, STAGE, cluster)
     training, _ = build_model(session, STAGE, backbone, features, found, n_clusters)

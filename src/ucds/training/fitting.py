@@ -16,6 +16,7 @@ from ucds.config import ConsensusSettings
 from ucds.data.dataset import Dataset
 from ucds.errors import InputError, UcdsWarning
 from ucds.math.arrays import FloatArray
+from ucds.math.domain_transport import SharedPrototypes
 from ucds.math.prototypes import solve_prototypes
 from ucds.math.spaces import unit_rows
 from ucds.models import ClusteringModel, ProjectionHead
@@ -34,23 +35,15 @@ _LEFT_OUT = 5  # every fifth sample is left out of a fit, to see what becomes of
 
 
 @dataclass(frozen=True)
-class FeatureClusters:
-    """Clusters found in the frozen features of some samples.
+class FeatureClusters(SharedPrototypes):
+    """Clusters found in the frozen features of some samples, and what a model takes to predict them.
 
     Attributes:
-        axes: ``(d, w)`` directions as columns, onto which the model projects unit features.
-        mean: ``(d,)`` vector that is subtracted from unit features before the projection.
-        prototypes: ``(w, K)`` prototypes of the clusters, unit columns.
-        proportions: ``(D, K)`` sizes of the clusters in each domain.
         assignments: ``(n, K)`` share of each cluster in each sample, rows sum to 1.
         variances: ``(w,)`` variances that the bottleneck holds; those of the projected samples if ``None``.
         seconds: time that the search for the clusters took, which :func:`remember` measures.
     """
 
-    axes: FloatArray
-    mean: FloatArray
-    prototypes: FloatArray
-    proportions: FloatArray
     assignments: FloatArray
     variances: FloatArray | None = None
     seconds: float = 0.0
