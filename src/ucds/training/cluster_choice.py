@@ -59,12 +59,11 @@ def settle_clusters(
     def choose() -> ClusterNumber:
         rng = numpy_generator(runtime.seed, "cluster-number")
         vectors = [features.read(own).numpy() for own in rows]
-        return choose_cluster_number(vectors, asked.low, high, rng, runtime.watch)
-
-    found = runtime.once(choose)
-    if runtime.rank == 0:
+        found = choose_cluster_number(vectors, asked.low, high, rng, runtime.watch)
         _report(session, found, n_clusters)
-    return found.number
+        return found
+
+    return runtime.once(choose).number
 
 
 def read_choice(run: Path) -> ClusterNumber | None:
