@@ -35,10 +35,7 @@ AUTO = "auto"
 def require_choice(name: str, given: object, choices: Any) -> None:
     """Make sure that a word is one of those that a user chooses between; Python takes any.
 
-    Args:
-        name: name of the argument, for the message.
-        given: word to look at.
-        choices: one of the ``Literal`` types of this module.
+    The choices are one of the ``Literal`` types of this module; the name is the argument's, for the message.
 
     Raises:
         InputError: it is another word.
@@ -63,9 +60,7 @@ class ClusterRange:
 def read_clusters(given: int | str, least: int = 1) -> int | ClusterRange:
     """Read a number of clusters, ``"auto"``, or a range such as ``"3..40"``.
 
-    Args:
-        given: number or text.
-        least: smallest number that is taken; 1 for the estimators, as scikit-learn has it.
+    A number below ``least`` is refused; the estimators take 1, as scikit-learn has it.
 
     Raises:
         InputError: it is something else, a smaller number, or a range that is empty or begins below 2.

@@ -51,12 +51,9 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def require_space(folder: Path, needed: int, remedy: str) -> None:
-    """Make sure, before long work, that a disk has room for it.
+    """Make sure, before long work, that the disk of a folder has room for so many bytes.
 
-    Args:
-        folder: folder to be filled; it need not exist yet.
-        needed: bytes that the work will write.
-        remedy: further advice, to follow the words "free some space".
+    The folder need not exist yet. The remedy is further advice, to follow the words "free some space".
 
     Raises:
         NoSpaceError: less is free.
@@ -185,12 +182,9 @@ def read_sealed(path: Path, seal: str) -> bytes:
 
 
 def read_json(path: str | Path, form: type[Form], what: str) -> Form:
-    """Read a JSON file whose form is known.
+    """Read a JSON file whose form is known; ``what`` is its kind in messages, such as "label file".
 
-    Args:
-        path: file to read; a byte order mark at its beginning is left out.
-        form: class of the content.
-        what: kind of the file in messages, such as "label file".
+    A byte order mark at its beginning is left out.
 
     Raises:
         InputError: the file cannot be read.
@@ -248,11 +242,8 @@ def parse_json(text: str | bytes) -> Any:
 def append_line(path: Path, line: str) -> None:
     """Add a line to a file, which is made if it does not exist; the line is on disk when this returns.
 
-    Writers follow one another. An end without a line feed, which a crash left, is removed first.
-
-    Args:
-        path: file to write.
-        line: line without its line feed.
+    The line is given without its line feed. Writers follow one another. An end without a line feed, which a
+    crash left, is removed first.
 
     Raises:
         NoSpaceError: the disk is full, or the file is not writable.

@@ -62,10 +62,8 @@ class Encoder(nn.Module):
         generator: torch.Generator | None,
     ) -> None:
         super().__init__()
-        # PyTorch's own generator draws first weights, which are replaced by those of the generator given.
-        # Afterwards it is as before.
-        with torch.random.fork_rng(devices=[]):
-            linear = nn.Linear(backbone.spec.width, bottleneck_width)
+        # Made without weights: PyTorch's own generator would draw them, only for them to be replaced.
+        linear = nn.Linear(backbone.spec.width, bottleneck_width, device="meta").to_empty(device="cpu")
         norm = nn.BatchNorm1d(bottleneck_width)
         nn.init.zeros_(linear.bias)
         if head is None:

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from ucds.config import PCDSettings
-from ucds.math.pcd import sample_weights
 from ucds.math.transport import solve_transport
 from ucds.training import objective
 from ucds.training.objective import PrototypeTransport
@@ -32,8 +31,8 @@ def test_the_settings_reach_the_solver_which_is_not_called_without_weight(
     features, prototypes = batch(6)
 
     def loss(**settings: Any) -> Tensor:
-        transport = PrototypeTransport(1, 4, PCDSettings(**settings), torch.device("cpu"))
-        return transport.loss(features, prototypes, (6,), sample_weights((6,)))
+        transport = PrototypeTransport((6,), 4, PCDSettings(**settings), torch.device("cpu"))
+        return transport.loss(features, prototypes)
 
     assert loss(transport_weight=0).item() == 0
     solve.assert_not_called()

@@ -36,9 +36,8 @@ SETTINGS = PCDSettings(bottleneck_width=5, batch_size=10)
 
 def learn(session: Session[MethodSettings]) -> Training:
     training = prepare(session, INPUTS.backbone, INPUTS.data, 3, side="source")
-    state = PrototypeTransport(1, 3, SETTINGS, session.runtime.device)
-    stage = Stage(session, "learn", training.trained, training.data, state, epochs=2)
-    for step in stage.steps():
+    stage = Stage(session, "learn", training.trained, training.data, epochs=2)
+    for step in stage.steps(PrototypeTransport(stage.counts, 3, SETTINGS, session.runtime.device)):
         stage.update(fit=stage.forward(step.inputs).logits.square().mean())
     return conclude(session, training)
 

@@ -48,12 +48,11 @@ def opened(
 
 
 def started(session: Session[PCDSettings], model: ClusteringModel, **options: Any) -> Stage:
-    state = PrototypeTransport(1, K, SETTINGS, torch.device("cpu"))
-    return Stage(session, "stage", model, DATA, state, **{"epochs": 4} | options)
+    return Stage(session, "stage", model, DATA, **{"epochs": 4} | options)
 
 
 def train(stage: Stage, each: Callable[[Step], None] = lambda step: None) -> StageResult:
-    for step in stage.steps():
+    for step in stage.steps(PrototypeTransport(stage.counts, K, SETTINGS, torch.device("cpu"))):
         each(step)
         stage.update(information=mutual_information_loss(stage.forward(step.inputs).logits))
     return stage.result()
@@ -94,7 +93,7 @@ def test_a_finished_stage_yields_no_steps_and_an_unfinished_one_has_no_result() 
         started(session, network()).result()
     result = train(started(session, network()))
     again = started(session, network())
-    assert list(again.steps()) == []
+    assert list(again.steps(Mock())) == []
     assert again.result() is result
 
 
@@ -141,7 +140,8 @@ def test_checkpoints_come_with_evaluations_and_after_the_time_given(tmp_path: Pa
         session = opened(tmp_path / str(seconds), checkpoint_seconds=seconds)
         moments: set[int] = set()
         path = tmp_path / str(seconds) / "checkpoint.pt"
-        for step in (stage := started(session, network())).steps():
+        stage, state = started(session, network()), PrototypeTransport((8,), K, SETTINGS, torch.device("cpu"))
+        for step in stage.steps(state):
             if path.exists():
                 moments.add(path.stat().st_mtime_ns)
             stage.update(information=mutual_information_loss(stage.forward(step.inputs).logits))

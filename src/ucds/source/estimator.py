@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from functools import partial
+from typing import Any, Self
 
 from numpy.typing import ArrayLike
 
 from ucds.labels.cluster_labels import ClusterLabels, marks_of
 from ucds.training.estimator import ClusteringEstimator, FolderOrArray
-
-if TYPE_CHECKING:
-    from ucds.backbones import Backbone
-    from ucds.config import MethodSettings
-    from ucds.data.dataset import Dataset
-    from ucds.training.prepare import Training
-    from ucds.training.session import Session
 
 
 class SourceClustering(ClusteringEstimator):
@@ -78,10 +72,7 @@ class SourceClustering(ClusteringEstimator):
         """
         from ucds.source.fit import fit_source
 
-        def train(session: Session[MethodSettings], backbone: Backbone, data: Dataset) -> Training:
-            return fit_source(session, backbone, data, self.n_clusters)
-
-        return self._fit(X, train, sample_domain)
+        return self._fit(X, partial(fit_source, n_clusters=self.n_clusters), sample_domain)
 
     def label(self, X: FolderOrArray, *, provider: str = "source") -> ClusterLabels:  # noqa: N803
         """Label a client's samples: one integer a sample, and nothing else.

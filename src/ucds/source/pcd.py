@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from ucds.backbones import Backbone
 from ucds.config import PCDSettings
 from ucds.data.dataset import Dataset
-from ucds.data.samples import Samples, split_validation, subset
+from ucds.data.samples import Samples, split_validation
 from ucds.math.pcd import cosine_momentum, mutual_information_loss
 from ucds.models import ClusteringModel
 from ucds.training.checkpoint import StageResult
@@ -31,26 +29,16 @@ def learn_source(
         validation: further source samples, on which the model is chosen.
     """
     settings = session.settings
-    transport = PrototypeTransport(
-        len(data.samples.domain_names), model.n_clusters, settings, session.runtime.device
-    )
-    stage = Stage(
-        session,
-        "learn-source",
-        model,
-        data,
-        transport,
-        epochs=settings.source_epochs,
-        evaluation=validation,
-    )
-    counts, weights = stage.counts, stage.weights
-    for step in stage.steps():  # line 2: a mini-batch, split evenly over the domains
+    epochs = settings.source_epochs
+    stage = Stage(session, "learn-source", model, data, epochs=epochs, evaluation=validation)
+    transport = PrototypeTransport(stage.counts, model.n_clusters, settings, session.runtime.device)
+    for step in stage.steps(transport):  # line 2: a mini-batch, split evenly over the domains
         features, logits = stage.forward(step.inputs)
         # Line 3, Eq. 2.
         momentum = cosine_momentum(settings.source_proportion_momentum, step.progress)
-        transport.update_proportions(logits, counts, weights, momentum)
+        transport.update_proportions(logits, momentum)
         # Line 4, Eq. 1: the plan is held fixed, the gradient flows through the cost.
-        transport_term = transport.loss(features, model.prototypes, counts, weights)
+        transport_term = transport.loss(features, model.prototypes)
         mixing_term = stage.mixing_loss(step, logits)
         # Line 5, Eq. 4.
         stage.update(
@@ -70,12 +58,10 @@ def fit_source_by_pcd(
     Arguments are those of :func:`ucds.source.fit.fit_source`.
     """
     training = prepare(session, backbone, data, n_clusters, side="source")
-    samples, fraction = training.data.samples, session.settings.validation_fraction
-    train, judges = training.data, np.arange(len(samples))
-    if fraction > 0:
-        part, kept = split_validation(samples, fraction, session.runtime.seed)
-        train, judges = Dataset(part, train.view), kept.index
-    judging = Dataset(subset(samples, judges, keep_domains=True), train.view)
-    judges = judges[draw_dataset(session, judging, use="choose the model")[1]]
-    learn_source(session, training.trained, train, subset(samples, judges, keep_domains=True))
+    train = judging = training.data
+    if (fraction := session.settings.validation_fraction) > 0:
+        part, kept = split_validation(train.samples, fraction, session.runtime.seed)
+        train, judging = Dataset(part, train.view), Dataset(kept, train.view)
+    judging, _ = draw_dataset(session, judging, use="choose the model")
+    learn_source(session, training.trained, train, judging.samples)
     return conclude(session, training)

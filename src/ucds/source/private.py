@@ -117,9 +117,7 @@ def fit_source_privately(
         assignments: FloatArray = torch.from_numpy(logits).softmax(1).numpy()
         # The variances of the samples are not paid for.
         variances = np.ones(found.axes.shape[1], dtype=np.float32)
-        return FeatureClusters(
-            found.axes, found.mean, found.prototypes, found.proportions, assignments, variances
-        )
+        return FeatureClusters(**vars(found), assignments=assignments, variances=variances)
 
     found = remember(session, STAGE, cluster)
     training, _ = build_model(session, STAGE, backbone, features, found, n_clusters)
@@ -129,8 +127,7 @@ def fit_source_privately(
 def read_groups(path: Path) -> dict[str, str]:
     """Read the person of each image from a CSV file with the columns ``id`` and ``group``.
 
-    Args:
-        path: file; an id is the path of an image below the folder of the domains.
+    An id is the path of an image below the folder of the domains.
 
     Raises:
         InputError: the file cannot be read, a column is missing, or an id has two groups.

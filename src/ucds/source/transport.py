@@ -80,6 +80,4 @@ def _cluster(session: Session[ConsensusSettings], features: Dataset, n_clusters:
     # Plans come domain by domain, samples in any order.
     assignments = np.empty_like(clusters.assignments)
     assignments[np.argsort(domain, kind="stable")] = clusters.assignments
-    return FeatureClusters(
-        clusters.axes, clusters.mean, clusters.prototypes, clusters.proportions, assignments
-    )
+    return FeatureClusters(**vars(clusters) | {"assignments": assignments})

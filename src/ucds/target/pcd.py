@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
+from torch import Tensor
 
 from ucds.backbones import Backbone
 from ucds.config import PCDSettings
@@ -38,20 +41,22 @@ class TaughtTransport(PrototypeTransport):
             that have none.
     """
 
-    KEPT = ("proportions", "targets")
+    targets: Tensor
 
     def __init__(
         self,
         labels: ClusterLabels,
         rows: IntArray,
         n_samples: int,
+        counts: Sequence[int],
         settings: PCDSettings,
         device: torch.device,
     ) -> None:
-        super().__init__(1, labels.n_clusters, settings, device)
+        super().__init__(counts, labels.n_clusters, settings, device)
         hard = torch.tensor(labels.labels, device=device)
         smooth = smooth_labels(hard, labels.n_clusters, settings.label_smoothing)
-        self.targets = place_targets(smooth, torch.tensor(rows, device=device), n_samples)
+        targets = place_targets(smooth, torch.tensor(rows, device=device), n_samples)
+        self.register_buffer("targets", targets)
 
 
 def cluster_target(
@@ -80,18 +85,17 @@ def cluster_target(
         )
     rows = labels.rows_in(data.samples.ids)
     settings = session.settings
-    taught = TaughtTransport(labels, rows, len(data.samples), settings, session.runtime.device)
-    stage = Stage(session, "cluster-target", model, data, taught, epochs=settings.clustering_epochs)
-    counts, weights = stage.counts, stage.weights
-    for step in stage.steps():  # line 2: a mini-batch of target data
+    stage = Stage(session, "cluster-target", model, data, epochs=settings.clustering_epochs)
+    taught = TaughtTransport(labels, rows, len(data.samples), stage.counts, settings, session.runtime.device)
+    for step in stage.steps(taught):  # line 2: a mini-batch of target data
         # Line 3: the temporal ensemble, over the whole target set ten times a stage.
         if step.predictions is not None:
             taught.targets = temporal_ensemble(taught.targets, step.predictions, settings.ensemble_momentum)
         features, logits = stage.forward(step.inputs)
         # Eq. 2 and 1, as in stage 1, on the one target domain.
         momentum = cosine_momentum(settings.target_proportion_momentum, step.progress)
-        taught.update_proportions(logits, counts, weights, momentum)
-        transport_term = taught.loss(features, model.prototypes, counts, weights)
+        taught.update_proportions(logits, momentum)
+        transport_term = taught.loss(features, model.prototypes)
         mixing_term = stage.mixing_loss(step, logits)
         distillation_term = distillation_loss(logits, taught.targets[step.index])
         # Line 4: distillation and the clustering loss of stage 1.
@@ -119,24 +123,16 @@ def refine_target(
         evaluation: samples to predict and to select the model with; all if ``None``.
     """
     settings = session.settings
-    transport = PrototypeTransport(1, model.n_clusters, settings, session.runtime.device)
-    stage = Stage(
-        session,
-        "refine-target",
-        model,
-        data,
-        transport,
-        epochs=settings.refinement_epochs,
-        evaluation=evaluation,
-    )
-    counts, weights = stage.counts, stage.weights
-    for step in stage.steps():  # line 2: a mini-batch of target data
+    epochs = settings.refinement_epochs
+    stage = Stage(session, "refine-target", model, data, epochs=epochs, evaluation=evaluation)
+    transport = PrototypeTransport(stage.counts, model.n_clusters, settings, session.runtime.device)
+    for step in stage.steps(transport):  # line 2: a mini-batch of target data
         features, logits = stage.forward(step.inputs)
         # Line 3, Eq. 2.
         momentum = cosine_momentum(settings.target_proportion_momentum, step.progress)
-        transport.update_proportions(logits, counts, weights, momentum)
+        transport.update_proportions(logits, momentum)
         # Line 4, Eq. 1.
-        transport_term = transport.loss(features, model.prototypes, counts, weights)
+        transport_term = transport.loss(features, model.prototypes)
         # Line 5.
         stage.update(
             transport=settings.transport_weight * transport_term,

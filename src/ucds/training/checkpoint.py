@@ -10,15 +10,15 @@ import io
 import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 from torch import Tensor
 
 from ucds.errors import DamagedFileError, UcdsWarning, one_line
 from ucds.files import read_sealed, write_sealed
-from ucds.training.health import CHECKED, Evaluation
+from ucds.training.health import Evaluation
 from ucds.training.run_folder import CHECKPOINT_FILE, EARLIER_FILE
 
 Tensors = dict[str, Tensor]
@@ -37,8 +37,6 @@ class StageResult:
         assignments: ``(n, K)`` share of each cluster in each sample, rows sum to 1, if the stage clusters
             features without training; ``None`` for other stages.
     """
-
-    __pydantic_config__: ClassVar[ConfigDict] = CHECKED
 
     name: str
     evaluations: list[Evaluation]
@@ -62,8 +60,6 @@ class StageProgress:
         state: tensors that the stage's loop carries from step to step, by name.
     """
 
-    __pydantic_config__: ClassVar[ConfigDict] = CHECKED
-
     step: int = 0
     seconds: float = 0.0
     evaluations: list[Evaluation] = field(default_factory=list)
@@ -73,6 +69,10 @@ class StageProgress:
     state: Tensors = field(default_factory=dict)
 
 
+# All that it holds is checked in the same way when it is read.
+@with_config(
+    ConfigDict(strict=True, extra="forbid", arbitrary_types_allowed=True, revalidate_instances="always")
+)
 @dataclass(frozen=True)
 class Checkpoint:
     """Complete state of a run that is to be resumed.
@@ -84,8 +84,6 @@ class Checkpoint:
         results: results of the finished stages, in order.
         log: length of the run's log in bytes.
     """
-
-    __pydantic_config__: ClassVar[ConfigDict] = CHECKED
 
     stage: str
     model: Tensors

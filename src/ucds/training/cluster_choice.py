@@ -33,13 +33,8 @@ def settle_clusters(
 
     Every method that a number is chosen for gets the same one: the choice is made before any training, and
     labels of a provider play no part in it. The run folder, if there is one, gets ``clusters.json``, the
-    evidence; a resumed run takes the number from there.
-
-    Args:
-        session: the run.
-        backbone: pre-trained encoder.
-        data: samples and views that the backbone takes.
-        n_clusters: number of clusters, K; or ``"auto"`` or a range, see :func:`ucds.choices.read_clusters`.
+    evidence; a resumed run takes the number from there. See :func:`ucds.choices.read_clusters` for what may
+    be asked for.
 
     Raises:
         InputError: the number or range cannot be read, or the samples are too few for it.
@@ -64,12 +59,11 @@ def settle_clusters(
     def choose() -> ClusterNumber:
         rng = numpy_generator(runtime.seed, "cluster-number")
         vectors = [features.read(own).numpy() for own in rows]
-        return choose_cluster_number(vectors, asked.low, high, rng, runtime.watch)
-
-    found = runtime.once(choose)
-    if runtime.rank == 0:
+        found = choose_cluster_number(vectors, asked.low, high, rng, runtime.watch)
         _report(session, found, n_clusters)
-    return found.number
+        return found
+
+    return runtime.once(choose).number
 
 
 def read_choice(run: Path) -> ClusterNumber | None:

@@ -13,7 +13,7 @@ import logging
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from importlib.metadata import version
@@ -155,28 +155,24 @@ def find_graph(
     facts = describe_encoder(backbone) | {name: version(name) for name in _PACKAGES}
     path = folder / f"graph-{digest_of(json.dumps(facts, sort_keys=True).encode())[:32]}.onnx"
     refusal = path.with_suffix(".txt")
-    try:
+    with suppress(FileNotFoundError, DamagedFileError):
         return read_sealed(path, _SEAL)
-    except (FileNotFoundError, DamagedFileError):
-        reason = refusal.read_text(encoding="utf-8") if refusal.exists() else None
-    content = b""
-    if reason is None:
+    if refusal.exists():
+        content, reason = None, refusal.read_text(encoding="utf-8")
+    else:
         content, reason = _make_graph(backbone, example(_COMPARED))
-        try:
-            if reason is None:
-                write_sealed(path, _SEAL, content)
-            else:
+        with suppress(NoSpaceError):  # it is made again the next time
+            if content is None:
                 write_text_atomically(refusal, reason)
-        except NoSpaceError:
-            pass  # it is made again the next time
-    if reason is not None:
+            else:
+                write_sealed(path, _SEAL, content)
+    if content is None:
         say(f"PyTorch computes the features, in more time than ONNX Runtime would take: {reason}")
-        return None
     return content
 
 
-def _make_graph(backbone: Backbone, inputs: Tensor) -> tuple[bytes, str | None]:
-    """Write an encoder as a graph; return it, and the reason why it cannot be used, if there is one."""
+def _make_graph(backbone: Backbone, inputs: Tensor) -> tuple[bytes | None, str]:
+    """Write an encoder as a graph; return it, or ``None`` and the reason why it cannot be used."""
     expected = FrozenEncoder(backbone, torch.device("cpu"))(inputs)
     example = inputs[:2] if len(inputs) > 1 else inputs.repeat(2, *[1] * (inputs.ndim - 1))
     try:
@@ -184,13 +180,13 @@ def _make_graph(backbone: Backbone, inputs: Tensor) -> tuple[bytes, str | None]:
             content = write_onnx(backbone.module, example)
             found = open_onnx(content)(inputs)[0]
     except Exception as error:  # exporters raise nearly anything over an operation that they do not know
-        return b"", f"the encoder {backbone.spec.name!r} cannot run there ({one_line(error)})"
+        return None, f"the encoder {backbone.spec.name!r} cannot run there ({one_line(error)})"
     norms = np.maximum(np.linalg.norm(expected, axis=1), np.finfo(np.float32).tiny)
     apart = float((np.linalg.norm(found - expected, axis=1) / norms).max())
     if not apart <= LARGEST_DIFFERENCE:
         name, allowed = backbone.spec.name, f"{LARGEST_DIFFERENCE:g} is allowed"
-        return b"", f"features of the encoder {name!r} differ there by {apart:.2g} of their norm ({allowed})"
-    return content, None
+        return None, f"features of the encoder {name!r} differ there by {apart:.2g} of their norm ({allowed})"
+    return content, ""
 
 
 def write_onnx(
@@ -207,12 +203,8 @@ def write_onnx(
     more operations and is asked where the first one fails. Both raise nearly any error over an operation
     that they do not know, and a graph has to be compared with its network.
 
-    Args:
-        module: network in evaluation mode, on the CPU.
-        example: batch of at least two inputs ``(n, ...)``.
-        input_name: name of the input.
-        outputs: names of the outputs.
-        metadata: texts that the file holds besides, by name; none if ``None``.
+    The network is in evaluation mode on the CPU, and the example a batch of at least two inputs ``(n, ...)``.
+    The file holds the texts of ``metadata`` besides, by name.
     """
     import onnx  # it takes a second, which a command with a known graph need not wait for
 

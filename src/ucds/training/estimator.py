@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
@@ -22,7 +21,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from ucds.choices import Accelerator, Method, Precision, Role, Tune, read_clusters
 from ucds.data.sources import find_samples
 from ucds.errors import InputError
-from ucds.training.options import Compute, EncoderOptions
+from ucds.training.options import Compute, EncoderOptions, default_cache_dir
 from ucds.training.progress import Quiet, terminal_reporter
 
 if TYPE_CHECKING:
@@ -180,10 +179,8 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
                 raise InputError("sample_domain is for arrays: the domains of a folder are its sub-folders")
             if own is not None:
                 raise InputError("a backbone of your own takes arrays: name one to open a folder of images")
-            found, encoder = (
-                find_samples(X, by_domain=self._role == "source"),
-                EncoderOptions(name, self.weights),
-            )
+            found = find_samples(X, by_domain=self._role == "source")
+            encoder = EncoderOptions(name, self.weights)
         else:
             vectors = validate_data(self, X, dtype=np.float32, ensure_min_samples=2)
             found = _with_domains(vectors, sample_domain)
@@ -203,8 +200,8 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
 
     def _compute(self) -> Compute:
         reporter = terminal_reporter() if self.verbose else Quiet()
-        found = Compute(self.accelerator, self.precision, reporter=reporter)
-        return found if self.cache is None else replace(found, cache=Path(self.cache))
+        cache = default_cache_dir() if self.cache is None else Path(self.cache)
+        return Compute(self.accelerator, self.precision, cache, reporter)
 
 
 def _seed_of(random_state: Any) -> int:
@@ -213,14 +210,9 @@ def _seed_of(random_state: Any) -> int:
         if not 0 <= int(random_state) < 2**32:
             raise InputError(f"random_state must lie in [0, 2^32), not {random_state}")
         return int(random_state)
-    try:
-        if isinstance(random_state, bool):
-            raise ValueError
+    if random_state is None or isinstance(random_state, np.random.RandomState):
         return int(check_random_state(random_state).randint(2**31 - 1))
-    except (ValueError, TypeError):
-        raise InputError(
-            f"random_state must be None, an integer or a numpy RandomState, not {random_state!r}"
-        ) from None
+    raise InputError(f"random_state must be None, an integer or a numpy RandomState, not {random_state!r}")
 
 
 def _with_domains(vectors: NDArray[np.float32], sample_domain: ArrayLike | None) -> Samples:

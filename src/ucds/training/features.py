@@ -39,15 +39,9 @@ def frozen_features(
 ) -> Dataset:
     """Replace samples by their features under a frozen backbone, computed on the test view.
 
-    Args:
-        backbone: encoder without bottleneck, which is moved to the runtime's device if it computes.
-        data: samples and views that the backbone takes.
-        runtime: device, processes and cache; each of several processes computes a share. The cache gets the
-            features and the graph that computes them; without one PyTorch computes, and features stay in
-            memory.
-        batch_size: number of samples computed at a time.
-        keep: whether the features are worth being stored. Those of a module of the caller's own stay in
-            memory in any case, because no name identifies what it computes.
+    Each of several processes computes a share. The cache gets the features and the graph that computes them;
+    without one PyTorch computes, and features stay in memory. So do features that are not to be kept, and
+    those of a module of the caller's own, because no name identifies what it computes.
 
     Returns:
         The same samples, domains and ids with vectors ``(n, width)`` fp32 as inputs; ``data`` itself if it

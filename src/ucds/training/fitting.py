@@ -16,6 +16,7 @@ from ucds.config import ConsensusSettings
 from ucds.data.dataset import Dataset
 from ucds.errors import InputError, UcdsWarning
 from ucds.math.arrays import FloatArray
+from ucds.math.domain_transport import SharedPrototypes
 from ucds.math.prototypes import solve_prototypes
 from ucds.math.spaces import unit_rows
 from ucds.models import ClusteringModel, ProjectionHead
@@ -34,23 +35,15 @@ _LEFT_OUT = 5  # every fifth sample is left out of a fit, to see what becomes of
 
 
 @dataclass(frozen=True)
-class FeatureClusters:
-    """Clusters found in the frozen features of some samples.
+class FeatureClusters(SharedPrototypes):
+    """Clusters found in the frozen features of some samples, and what a model takes to predict them.
 
     Attributes:
-        axes: ``(d, w)`` directions as columns, onto which the model projects unit features.
-        mean: ``(d,)`` vector that is subtracted from unit features before the projection.
-        prototypes: ``(w, K)`` prototypes of the clusters, unit columns.
-        proportions: ``(D, K)`` sizes of the clusters in each domain.
         assignments: ``(n, K)`` share of each cluster in each sample, rows sum to 1.
         variances: ``(w,)`` variances that the bottleneck holds; those of the projected samples if ``None``.
         seconds: time that the search for the clusters took, which :func:`remember` measures.
     """
 
-    axes: FloatArray
-    mean: FloatArray
-    prototypes: FloatArray
-    proportions: FloatArray
     assignments: FloatArray
     variances: FloatArray | None = None
     seconds: float = 0.0
@@ -78,13 +71,8 @@ def remember(
     The first process clusters: it has all cores then, and draws private noise once. The others receive its
     clusters, and a resumed run finds them in its checkpoint.
 
-    Args:
-        session: the run.
-        stage: name of the stage.
-        cluster: function that finds the clusters.
-
     Returns:
-        The clusters; ``None`` if the model was built from them before.
+        The clusters; ``None`` if the model of the stage was built from them before.
 
     Raises:
         UserError: ``cluster`` raised it, in the first process.
@@ -113,18 +101,11 @@ def build_model(
     found: FeatureClusters | None,
     n_clusters: int,
 ) -> tuple[Training, Tensor]:
-    """Build the model whose head predicts clusters of frozen features.
-
-    Args:
-        session: the run.
-        stage: name of the stage.
-        backbone: pre-trained encoder.
-        features: features of the samples under the encoder.
-        found: clusters of these features; with ``None`` the model is that of the checkpoint.
-        n_clusters: number of clusters, K.
+    """Build the model whose head predicts clusters that :func:`remember` found in frozen features.
 
     Returns:
-        The model, and the assignments ``(n, K)`` of the samples.
+        The model, that of the checkpoint if ``found`` is ``None``; and the assignments ``(n, K)`` of the
+        samples.
     """
     head = None if found is None else _head_of(found, features)
     width, generator = session.settings.bottleneck_width, torch.Generator()
@@ -173,12 +154,8 @@ def fit_prototypes(
 ) -> None:
     """Fit the prototypes of ``model`` in place to the assignments of the samples, as a stage of the run.
 
-    Args:
-        session: the run.
-        name: name of the stage.
-        model: model that predicts about these assignments already.
-        features: ``(N, d_f)`` bottleneck features of samples of one domain.
-        targets: ``(N, K)`` share of each cluster in each sample, rows sum to 1.
+    The model predicts about these assignments already. The ``features`` are the ``(N, d_f)`` bottleneck
+    features of samples of one domain, the ``targets`` the ``(N, K)`` share of each cluster in each of them.
     """
     if session.result_of(name) is not None:
         session.restore(model)
@@ -203,14 +180,9 @@ def tell_what_drawing_costs(
 ) -> None:
     """Say how far the model's answers agree with the clustering, for samples that were drawn and for others.
 
-    Args:
-        session: the run, in which fewer samples were clustered than there are.
-        model: finished model.
-        features: ``(N, d_f)`` bottleneck features of the samples that were clustered.
-        targets: ``(N, K)`` share of each cluster in each of these samples.
-        fitted: whether the prototypes are those that :func:`ucds.math.prototypes.solve_prototypes` finds.
-            They are then fitted once more without every fifth sample, which shows what becomes of samples
-            that were not drawn.
+    Features and targets are those of :func:`fit_prototypes`, of the samples that were clustered. Prototypes
+    that were ``fitted`` are fitted once more without every fifth sample, which shows what becomes of samples
+    that were not drawn.
     """
     if session.runtime.rank != 0:
         return

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
-from pydantic import ConfigDict
 from torch import Tensor
 
 from ucds.math.pcd import at_least_single
-
-CHECKED = ConfigDict(strict=True, extra="forbid", arbitrary_types_allowed=True, revalidate_instances="always")
-"""Way in which the entries of a checkpoint are checked when it is read."""
 
 COLLAPSED_SHARE = 0.5
 """Share of the clusters; a model that uses fewer is called collapsed."""
@@ -37,8 +32,6 @@ class Evaluation:
         active_clusters: number of clusters to which at least one sample belongs.
         n_clusters: number of clusters of the model, K.
     """
-
-    __pydantic_config__: ClassVar[ConfigDict] = CHECKED
 
     step: int
     labels: Tensor

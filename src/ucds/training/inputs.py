@@ -32,12 +32,7 @@ _SPEC = TypeAdapter(BackboneSpec)
 
 @dataclass(frozen=True)
 class Inputs:
-    """Inputs of a training run.
-
-    Attributes:
-        data: samples and their views.
-        backbone: encoder that takes them.
-    """
+    """Inputs of a training run: samples with their views, and the encoder that takes them."""
 
     data: Dataset
     backbone: Backbone
@@ -58,13 +53,9 @@ def open_for_training(
     compute: Compute,
     tune: Tune | None = None,
 ) -> Inputs:
-    """Open samples, and the encoder to train on them.
+    """Open samples that :func:`ucds.data.sources.find_samples` has found, and the encoder to train on them.
 
-    Args:
-        found: samples that :func:`ucds.data.sources.find_samples` has found.
-        encoder: encoder for images.
-        compute: cache of decoded images, and receiver of progress messages.
-        tune: part of the model that is to be trained; any if ``None``.
+    The part ``tune`` of the model is to be trained; any if ``None``.
 
     Raises:
         InputError: the samples or the encoder cannot be used, or the encoder of features is to be trained.
@@ -86,13 +77,9 @@ def open_for_training(
 
 
 def open_for_prediction(source: Source, backbone: Backbone, side: Role, compute: Compute) -> Dataset:
-    """Open samples for a model that is already trained.
+    """Open samples for a trained model with some encoder; see :func:`ucds.data.sources.find_samples`.
 
-    Args:
-        source: samples, see :func:`ucds.data.sources.find_samples`.
-        backbone: encoder of the model.
-        side: ``"source"`` if a folder holds one folder a domain.
-        compute: cache of decoded images, and receiver of progress messages.
+    A folder for the side "source" holds one folder a domain.
 
     Raises:
         InputError: the samples cannot be used, or their kind or width is not what the model takes.
@@ -105,10 +92,9 @@ def open_for_prediction(source: Source, backbone: Backbone, side: Role, compute:
         return _open_images(found, spec, compute)
     if spec.input_size is not None and isinstance(found, FeatureFolder):
         _require_encoder(found, backbone)
-        return Dataset(found)
-    if spec.input_size is not None:
+    elif spec.input_size is not None:
         raise InputError(f"this model takes images, not the embeddings in {what}")
-    if spec.name == IDENTITY and spec.width != (width := _width(found)):
+    elif spec.name == IDENTITY and spec.width != (width := _width(found)):
         raise InputError(f"{what} has vectors of width {width}; the model takes {spec.width}")
     return Dataset(found)
 

@@ -155,9 +155,7 @@ class Model:
 def recentre(model: ClusteringModel, data: Dataset) -> ClusteringModel:
     """Return a copy of a model's head that sees samples from their own mean.
 
-    Args:
-        model: layers above the backbone.
-        data: features of the backbone, all of one domain.
+    The samples are features of the backbone, all of one domain.
     """
     total = torch.zeros(model.spec.width, dtype=torch.float64)
     step = max(1, _BLOCK_BYTES // (8 * model.spec.width))
@@ -184,7 +182,8 @@ def load(
 
     Raises:
         InputError: there is no finished run in the folder, or the role is wrong.
-        DamagedFileError: the model file cannot be read.
+        DamagedFileError: the model file is not as it was written, does not fit its own description, or holds
+            NaN or infinity.
     """
     stored = load_model(Path(run), role=role, backbone=backbone)
     return Model(stored, compute or Compute())

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import Self
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
@@ -30,6 +30,7 @@ _REMEDY = "take it from a backup; or delete it, and train again with --resume"
 _LOWER = "lower the learning rate, or look for extreme values in the data"
 
 
+@with_config(ConfigDict(extra="forbid"))
 @dataclass(frozen=True)
 class ModelCard:
     """Description of a model, stored in its file as JSON.
@@ -49,8 +50,6 @@ class ModelCard:
         privacy: guarantee of differential privacy; ``None`` without one.
     """
 
-    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
-
     role: Role
     name: str
     n_clusters: int
@@ -63,6 +62,9 @@ class ModelCard:
     unit_features: bool = False
     recentres: bool = False
     privacy: PrivacyClaim | None = None
+
+
+_CARD = TypeAdapter(ModelCard)
 
 
 @dataclass(frozen=True)
@@ -95,8 +97,7 @@ class StoredModel:
     @property
     def fingerprint(self) -> str:
         """Twelve hexadecimal digits that change with any prototype: numbers of clusters mean the same."""
-        prototypes = self.head.prototypes.detach().cpu().contiguous().numpy()
-        return digest_of(prototypes.tobytes())[:12]
+        return digest_of(self.head.prototypes.detach().cpu().numpy().tobytes())[:12]
 
 
 def save_model(run: Path, stored: StoredModel) -> None:
@@ -119,24 +120,8 @@ def save_model(run: Path, stored: StoredModel) -> None:
     write_atomically(run / MODEL_FILE, lambda file: file.write(data))
 
 
-def check_model(run: Path) -> ModelCard:
-    """Return the description of a run folder's model, once its file is known to be whole."""
-    return _read(run / MODEL_FILE)[0]
-
-
 def load_model(run: Path, *, role: Role | None = None, backbone: Backbone | None = None) -> StoredModel:
-    """Read the model of a finished run.
-
-    Args:
-        run: run folder.
-        role: side of the model; a model of the other side is refused. ``None`` takes both.
-        backbone: encoder, if the model was trained with a module of the caller's own.
-
-    Raises:
-        InputError: there is no finished run in the folder, or the role is wrong.
-        DamagedFileError: the file is not as it was written, does not fit its own description, or holds NaN or
-            infinity.
-    """
+    """Read the model of a finished run, as :func:`ucds.training.loaded.load` does, with the same errors."""
     path = require_model(run)
     card, tensors = _read(path)
     if role is not None and card.role != role:
@@ -183,9 +168,15 @@ def _read(path: Path) -> tuple[ModelCard, dict[str, Tensor]]:
         raise DamagedFileError(f"{path} is not readable ({error.strerror or error})") from None
     except SafetensorError as error:
         raise DamagedFileError(f"{path} is damaged ({error}): {_REMEDY}") from None
-    card = _read_card(metadata, path)
-    digest = _digest(metadata["card"], tensors)
-    if metadata.get("digest") != digest:
+    if metadata.get("format") != FORMAT:
+        raise DamagedFileError(
+            f"{path} is not a ucds model (format {metadata.get('format')!r}, expected {FORMAT!r})"
+        )
+    try:
+        card = _CARD.validate_json(metadata.get("card", ""))
+    except ValidationError as error:
+        raise DamagedFileError(f"{path} does not describe its model: {first_problem(error)}") from None
+    if metadata.get("digest") != _digest(metadata["card"], tensors):
         raise DamagedFileError(f"{path} is damaged (its digest does not match): {_REMEDY}")
     if (name := _not_finite(tensors)) is not None:
         raise DamagedFileError(f"{path} cannot be used: its {name} holds NaN or infinity; train it again")
@@ -199,17 +190,3 @@ def _digest(card: str, tensors: Mapping[str, Tensor]) -> str:
 def _not_finite(tensors: Mapping[str, Tensor]) -> str | None:
     """Name the first tensor that holds NaN or infinity; ``None`` if all are finite."""
     return next((name for name, tensor in tensors.items() if not tensor.isfinite().all()), None)
-
-
-def _read_card(metadata: Mapping[str, str], path: Path) -> ModelCard:
-    if metadata.get("format") != FORMAT:
-        raise DamagedFileError(
-            f"{path} is not a ucds model (format {metadata.get('format')!r}, expected {FORMAT!r})"
-        )
-    try:
-        return _CARD.validate_json(metadata.get("card", ""))
-    except ValidationError as error:
-        raise DamagedFileError(f"{path} does not describe its model: {first_problem(error)}") from None
-
-
-_CARD = TypeAdapter(ModelCard)

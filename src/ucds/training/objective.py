@@ -3,62 +3,56 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ucds.config import PCDSettings
 from ucds.errors import InputError
-from ucds.math.pcd import stack_domains, transport_loss, update_proportions
+from ucds.math.pcd import sample_weights, stack_domains, transport_loss, update_proportions
 from ucds.math.transport import cosine_cost, solve_transport
 
 
-class PrototypeTransport:
+class PrototypeTransport(nn.Module):
     """Aligns the samples of every domain with the shared prototypes (Eq. 1 and 2).
 
-    It is the state that the loop of a stage carries from step to step, apart from the model.
+    It is the state that the loop of a stage carries from step to step, apart from the model. A checkpoint
+    holds its buffers.
 
     Args:
-        n_domains: number of domains, D.
+        counts: number of samples of each of D domains in a pooled batch.
         n_clusters: number of clusters, K.
         settings: settings of the method, with epsilon and the precision of the plan.
         device: device of the batches.
 
     Attributes:
-        KEPT: names of the attributes that a checkpoint holds, all of them tensors.
         proportions: ``(D, K)`` sizes of the clusters in each domain, the paper's B; uniform at first.
     """
 
-    KEPT: ClassVar[tuple[str, ...]] = ("proportions",)
+    proportions: Tensor
 
-    def __init__(self, n_domains: int, n_clusters: int, settings: PCDSettings, device: torch.device) -> None:
-        self.proportions = torch.full((n_domains, n_clusters), 1.0 / n_clusters, device=device)
+    def __init__(
+        self, counts: Sequence[int], n_clusters: int, settings: PCDSettings, device: torch.device
+    ) -> None:
+        super().__init__()
+        uniform = torch.full((len(counts), n_clusters), 1.0 / n_clusters, device=device)
+        self.register_buffer("proportions", uniform)
+        self._counts, self._weights = counts, sample_weights(counts, device)
         self._worst_error = torch.zeros((), device=device)
         self._settings = settings
 
-    def update_proportions(
-        self, logits: Tensor, counts: Sequence[int], weights: Tensor, momentum: float
-    ) -> None:
-        """Update the proportions with a pooled batch (Eq. 2).
+    def update_proportions(self, logits: Tensor, momentum: float) -> None:
+        """Update the proportions with the logits ``(n, K)`` of a pooled batch, grouped by domain (Eq. 2).
 
-        Args:
-            logits: ``(n, K)`` logits, grouped by domain.
-            counts: number of samples of each domain.
-            weights: ``(D, m)`` weights from :func:`ucds.math.pcd.sample_weights`.
-            momentum: weight of the old proportions, beta.
+        The momentum is the weight of the old proportions, beta.
         """
-        stacked = stack_domains(logits, counts)
-        self.proportions = update_proportions(self.proportions, stacked, weights, momentum)
+        stacked = stack_domains(logits, self._counts)
+        self.proportions = update_proportions(self.proportions, stacked, self._weights, momentum)
 
-    def loss(self, features: Tensor, prototypes: Tensor, counts: Sequence[int], weights: Tensor) -> Tensor:
+    def loss(self, features: Tensor, prototypes: Tensor) -> Tensor:
         """Compute the transport cost of a pooled batch, averaged over domains (Eq. 1).
 
-        Args:
-            features: ``(n, d_f)`` features, grouped by domain.
-            prototypes: ``(d_f, K)`` prototypes.
-            counts: number of samples of each domain.
-            weights: ``(D, m)`` weights from :func:`ucds.math.pcd.sample_weights`.
+        Features are ``(n, d_f)``, grouped by domain, and prototypes ``(d_f, K)``.
 
         Returns:
             A scalar; zero, without solving anything, when the setting ``transport_weight`` is zero.
@@ -68,13 +62,13 @@ class PrototypeTransport:
         """
         if self._settings.transport_weight == 0:
             return features.new_zeros(())
-        cost = stack_domains(cosine_cost(features, prototypes), counts)
+        cost = stack_domains(cosine_cost(features, prototypes), self._counts)
         # The potentials of the last batch are no good start: they belong to other samples, and with them
         # the solver needs more iterations, not fewer.
         try:
             solution = solve_transport(
                 cost,
-                weights,
+                self._weights,
                 self.proportions,
                 epsilon=self._settings.epsilon,
                 tolerance=self._settings.transport_tolerance,
@@ -97,12 +91,3 @@ class PrototypeTransport:
             f"a transport plan missed its marginals by {worst:.2g} (transport_tolerance is "
             f"{self._settings.transport_tolerance:g}): raise transport_max_iterations or epsilon"
         )
-
-    def tensors(self) -> dict[str, Tensor]:
-        """Return the state by name, for checkpoints."""
-        return {name: getattr(self, name) for name in self.KEPT}
-
-    def load(self, tensors: dict[str, Tensor]) -> None:
-        """Restore a state that :meth:`tensors` returned."""
-        for name in self.KEPT:
-            setattr(self, name, tensors[name].to(getattr(self, name)))

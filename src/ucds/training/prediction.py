@@ -59,11 +59,7 @@ def threads_for(model: ClusteringModel) -> Iterator[None]:
 def predict(model: ClusteringModel, data: Dataset, runtime: Runtime, batch_size: int = 64) -> Tensor:
     """Compute the cluster probabilities of every sample, with the work shared between processes.
 
-    Args:
-        model: model, on the runtime's device.
-        data: samples to predict, and the view whose test side the model takes.
-        runtime: device and processes.
-        batch_size: number of samples computed at a time.
+    The model is on the runtime's device, and sees the samples from the test side of the view.
 
     Returns:
         ``(n, K)`` fp32 on the runtime's device, in the order of the samples, the same in every process.

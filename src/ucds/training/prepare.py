@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from torch import Tensor
-
 from ucds.backbones import Backbone, identity_backbone
 from ucds.choices import Tune
 from ucds.config import MethodSettings, ModelSettings, Settings
@@ -54,11 +52,6 @@ class Training:
             return self.trained
         return self.trained.on(self.backbone)
 
-    @property
-    def proportions(self) -> Tensor:
-        """Sizes of the clusters in each training domain, ``(D, K)``, after the last stage."""
-        return self.stages[-1].proportions
-
 
 def draw_dataset(
     session: Session[MethodSettings],
@@ -68,13 +61,9 @@ def draw_dataset(
 ) -> tuple[Dataset, IntArray]:
     """Draw samples where a domain has more than ``most_samples``.
 
-    What is done with the drawn ones takes bounded time and memory, whatever the size of the data.
-
-    Args:
-        session: the run.
-        data: samples and views.
-        first: groups of positions that are drawn before all others, the first group before the second.
-        use: words that tell the user what becomes of the drawn samples, and of the others.
+    What is done with the drawn ones takes bounded time and memory, whatever the size of the data. Groups of
+    positions in ``first`` are drawn before all others, the first group before the second. The words ``use``
+    tell the user what becomes of the drawn samples, and of the others.
 
     Returns:
         The data drawn, and its positions ``(m,)`` in ``data``, ascending.
@@ -109,14 +98,7 @@ def prepare(
     """Build a model with new bottleneck and prototypes for a run on ``data``.
 
     With ``tune = "head"`` the backbone stays frozen: its features are computed once, and the stages are
-    trained on them.
-
-    Args:
-        session: the run.
-        backbone: pre-trained encoder, without bottleneck.
-        data: samples and views that the backbone takes.
-        n_clusters: number of clusters, K.
-        side: name of the side; two sides with the same seed start from different random weights.
+    trained on them. Two sides with the same seed start from different random weights.
 
     Raises:
         InputError: there are fewer different samples than clusters.

@@ -18,7 +18,7 @@ from ucds.config import MethodSettings, for_side, method_of
 from ucds.errors import Interrupted, UserError
 from ucds.files import require_space
 from ucds.training.inputs import Inputs
-from ucds.training.model_file import ModelCard, StoredModel, check_model, save_model
+from ucds.training.model_file import ModelCard, StoredModel, load_model, save_model
 from ucds.training.options import Compute, RunOptions
 from ucds.training.prepare import Training
 from ucds.training.run_folder import MODEL_FILE, RunFolder
@@ -56,18 +56,10 @@ def train_run(
     train: Callable[[Session[MethodSettings]], Training],
     identity: Mapping[str, Any],
 ) -> TrainedRun:
-    """Train in a run folder and write the model into it.
+    """Train in the run folder ``out``, and write the model into it.
 
-    Args:
-        out: run folder.
-        role: side that trains.
-        clusters: number of clusters as it was asked for: a number, or text that asks for a choice.
-        inputs: samples and encoder.
-        settings: settings of the method.
-        options: seed, processes and the like.
-        compute: device, precision, cache and reporter.
-        train: function that trains in the session that it is given.
-        identity: further description of the run by name; a resumed run must have the same.
+    The number of clusters is given as it was asked for: a number, or text that asks for a choice. The
+    function ``train`` trains in the session that it is given. A resumed run must have the same ``identity``.
 
     Raises:
         InputError: the folder cannot be used, or the machine lacks the devices.
@@ -91,9 +83,10 @@ def train_run(
     }
     if options.resume and (out / MODEL_FILE).exists():
         RunFolder(out).refuse_other_run(described)
-        return TrainedRun(out, role, check_model(out).n_clusters, 0.0, resumed_finished=True)
-    needed = _bytes_of_run(inputs, settings)
-    require_space(out, needed, "or choose another --out")
+        return TrainedRun(out, role, load_model(out).card.n_clusters, 0.0, resumed_finished=True)
+    weights = sum(weight.numel() * weight.element_size() for weight in inputs.backbone.state().values())
+    # The model, and of one that is trained as a whole three checkpoints with three copies of the weights.
+    require_space(out, weights * (10 if settings.tune == "full" else 1), "or choose another --out")
     with open_run(out, described, settings, options, compute) as session:
         found = train(session)
         if session.runtime.rank == 0:
@@ -102,12 +95,6 @@ def train_run(
             RunFolder(out).drop_checkpoint()  # only now that the result is safe
     seconds = sum(stage.seconds for stage in found.stages)
     return TrainedRun(out, role, found.trained.n_clusters, seconds)
-
-
-def _bytes_of_run(inputs: Inputs, settings: MethodSettings) -> int:
-    """Estimate what a run writes: its model, and three checkpoints with three copies of what is trained."""
-    weights = sum(weight.numel() * weight.element_size() for weight in inputs.backbone.state().values())
-    return weights * (10 if settings.tune == "full" else 1)
 
 
 @contextmanager
@@ -131,27 +118,19 @@ def open_run(
         runtime.once(lambda: folder.open(dict(described), resume=options.resume))
         with closing(Session(runtime, settings)) as session:
             try:
-                with _stopping_on_signals(runtime), _needing_others(runtime):
+                with _stopping_on_signals(runtime):
                     yield session
             except Interrupted:
                 raise  # a number of clusters that was chosen is kept for --resume
-            except Exception:
+            except Exception as error:
                 # A folder without a checkpoint has nothing to go on with, and would be refused as not empty.
                 # A fault is reported by its traceback, which lies elsewhere; the log has nothing but losses.
                 session.close()
                 folder.abandon()
+                if runtime.has_lost_others(error):
+                    detail = "a process of the run has ended; look at its messages, and go on with --resume"
+                    raise UserError(detail) from error
                 raise
-
-
-@contextmanager
-def _needing_others(runtime: Runtime) -> Iterator[None]:
-    try:
-        yield
-    except RuntimeError as error:
-        if not runtime.has_lost_others(error):
-            raise
-        detail = "a process of the run has ended; look at its messages, and go on with --resume"
-        raise UserError(detail) from error
 
 
 @contextmanager
@@ -189,7 +168,7 @@ def describe_trained(found: Training, role: Role, name: str) -> StoredModel:
         recentres=found.recentres,
         privacy=found.privacy,
     )
-    proportions = found.proportions.cpu()
+    proportions = found.stages[-1].proportions.cpu()
     if found.tune == "full":
         return StoredModel.of(card, found.trained, proportions)
     return StoredModel(card, found.trained, found.backbone, proportions)

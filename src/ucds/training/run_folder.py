@@ -56,11 +56,9 @@ class RunFolder:
         self._fresh = False
 
     def open(self, identity: dict[str, Any], *, resume: bool) -> None:
-        """Take possession of the folder for a run.
+        """Take possession of the folder for a run, which may be there already if it is to be resumed.
 
-        Args:
-            identity: description of the run: all that a resumed run must have the same, and versions.
-            resume: whether the folder may hold this run already.
+        Its identity is all that a resumed run must have the same, and versions.
 
         Raises:
             InputError: the folder holds another run, or this one and ``resume`` is not set; or another
@@ -89,9 +87,7 @@ class RunFolder:
     def require_usable(self, inputs: Path | None, *, resume: bool) -> None:
         """Make sure, before any work, that the folder is free or holds a run that may be resumed.
 
-        Args:
-            inputs: folder or file of the samples; ``None`` if they are in memory.
-            resume: whether the folder may hold a run.
+        The inputs are the folder or file of the samples; ``None`` if they are in memory.
 
         Raises:
             InputError: it holds something else, or a run and ``resume`` is not set; or it lies inside the
@@ -145,7 +141,6 @@ class RunFolder:
         """Let other processes use the folder."""
         if self._lock is not None:
             self._lock.close()
-            self._lock = None
 
     def has_checkpoint(self) -> bool:
         """Return whether the folder holds a checkpoint, damaged or not."""

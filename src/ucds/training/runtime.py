@@ -80,17 +80,14 @@ class Runtime:
         from lightning_fabric.strategies.ddp import DDPStrategy
 
         logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
-        accelerator, precision = self.compute.accelerator, self.compute.precision
-        if self._alone:
-            return Fabric(accelerator=accelerator, devices=1, precision=precision)
         # Batch statistics are those of all processes already, and broadcasting them would overwrite buffers
         # between the two forward passes of a step.
         return Fabric(
-            accelerator=accelerator,
+            accelerator=self.compute.accelerator,
             devices=self._started.on_machine,
             num_nodes=self._started.machines,
-            precision=precision,
-            strategy=DDPStrategy(broadcast_buffers=False),
+            precision=self.compute.precision,
+            strategy="auto" if self._alone else DDPStrategy(broadcast_buffers=False),
         )
 
     @property
@@ -180,10 +177,12 @@ class Runtime:
             raise result
         return cast("T", result)
 
-    def has_lost_others(self, error: RuntimeError) -> bool:
+    def has_lost_others(self, error: Exception) -> bool:
         """Return whether an error says that another process of the run has ended."""
+        if self.processes == 1 or not isinstance(error, RuntimeError):
+            return False
         # NCCL raises an error class of its own; gloo's errors are told by the place that they name.
-        return self.processes > 1 and (isinstance(error, DistError) or "gloo" in str(error).lower())
+        return isinstance(error, DistError) or "gloo" in str(error).lower()
 
     def wait_for_all(self) -> None:
         """Wait until every process has called this."""

@@ -14,12 +14,10 @@ import torch
 
 
 def derive(seed: int, *names: str | int) -> np.random.SeedSequence:
-    """Derive the seed sequence of one purpose.
+    """Derive the seed sequence of one purpose from the seed of a run.
 
-    Args:
-        seed: seed of the run.
-        names: words and numbers that name the purpose, such as the name of a stage and the number of a step;
-            zeros at the end make no difference.
+    Words and numbers name the purpose, such as the name of a stage and the number of a step; zeros at the end
+    make no difference.
     """
     return np.random.SeedSequence(
         [seed, *(zlib.crc32(name.encode()) if isinstance(name, str) else name for name in names)]

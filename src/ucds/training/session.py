@@ -33,9 +33,11 @@ class Session(Generic[SettingsT]):
     The log has one JSON object a line. A run that was killed wrote lines after its last checkpoint, and the
     resumed one writes them again: so the checkpoint holds the length of the log, which is cut back to it.
 
-    Args:
-        runtime: device and folder of the run; the folder, if any, holds the checkpoint and the log.
-        settings: settings of the method.
+    The folder of the runtime, if there is one, holds the checkpoint and the log.
+
+    Attributes:
+        checkpoint: checkpoint that the run was resumed from; ``None`` from the end of the next stage on.
+        results: results of the finished stages, in order.
 
     Raises:
         DamagedFileError: the checkpoint in the folder cannot be read.
@@ -46,35 +48,24 @@ class Session(Generic[SettingsT]):
         self.settings = settings
         self._log: IO[bytes] | None = None
         folder = runtime.folder
-        self._checkpoint = None if folder is None else read_checkpoint(folder.path)
-        results = [] if self._checkpoint is None else self._checkpoint.results
-        self._results: dict[str, StageResult] = {result.name: result for result in results}
+        self.checkpoint = None if folder is None else read_checkpoint(folder.path)
+        self.results: list[StageResult] = [] if self.checkpoint is None else self.checkpoint.results
         if folder is None or runtime.rank != 0:
             return
-        kept = 0 if self._checkpoint is None else self._checkpoint.log
+        kept = 0 if self.checkpoint is None else self.checkpoint.log
         with writing(folder.path / LOG_FILE):
             self._log = (folder.path / LOG_FILE).open("ab")
             self._log.truncate(kept)
             self._log.seek(kept)
 
-    @property
-    def results(self) -> list[StageResult]:
-        """Results of the finished stages, in order."""
-        return list(self._results.values())
-
-    @property
-    def checkpoint(self) -> Checkpoint | None:
-        """Checkpoint that the run was resumed from; ``None`` from the end of the next stage on."""
-        return self._checkpoint
-
     def result_of(self, stage: str) -> StageResult | None:
         """Return the result of a stage; ``None`` when it is not finished."""
-        return self._results.get(stage)
+        return next((result for result in self.results if result.name == stage), None)
 
     def restore(self, model: ClusteringModel) -> None:
         """Give a model the weights of the checkpoint that the run was resumed from, if there is one."""
-        if self._checkpoint is not None:
-            model.load_state_dict(self._checkpoint.model)
+        if self.checkpoint is not None:
+            model.load_state_dict(self.checkpoint.model)
 
     def save(self, stage: str, model: dict[str, Tensor], progress: StageProgress | None) -> None:
         """Write a checkpoint of a stage, if the run has a folder; at its end ``progress`` is ``None``."""
@@ -87,8 +78,8 @@ class Session(Generic[SettingsT]):
 
     def conclude(self, result: StageResult, model: dict[str, Tensor]) -> None:
         """Record the result of a stage, and write a checkpoint with the model at its end."""
-        self._results[result.name] = result
-        self._checkpoint = None
+        self.results.append(result)
+        self.checkpoint = None
         self.save(result.name, model, None)
 
     def write(self, stage: str, step: int, kind: str, figures: Mapping[str, float]) -> None:

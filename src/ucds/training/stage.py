@@ -23,7 +23,7 @@ from ucds.data.batches import DomainBalancedSampler
 from ucds.data.dataset import Dataset
 from ucds.data.samples import Samples
 from ucds.errors import InputError, Interrupted, UcdsWarning
-from ucds.math.pcd import mix, sample_weights, soft_cross_entropy
+from ucds.math.pcd import mix, soft_cross_entropy
 from ucds.models import ClusteringModel, ModelOutput
 from ucds.training.checkpoint import StageProgress, StageResult
 from ucds.training.health import assess, select
@@ -46,22 +46,15 @@ class Step(Batch):
     predictions: Tensor | None
 
 
-class Stage:
+class Stage(Steps):
     """One stage over one set of samples.
 
-    Args:
-        session: the run.
-        name: name of the stage, in logs and checkpoints.
-        model: model to train in place; it ends with the weights of the selected evaluation.
-        data: samples to train on.
-        state: state that the loop carries from step to step; a resumed run restores it in place.
-        epochs: number of passes over as many samples as ``data`` holds, but ``most_samples`` of a domain at
-            most.
-        evaluation: samples to predict and to select the model with; the training samples if ``None``.
+    It trains the model in place, which ends with the weights of the selected evaluation. An epoch takes as
+    many samples as ``data`` holds, but ``most_samples`` of a domain at most. The samples of ``evaluation``
+    are those to predict and to select the model with; the training samples if ``None``.
 
     Attributes:
         counts: number of rows of each domain in a pooled batch.
-        weights: ``(D, m)`` weights of these rows, see :func:`ucds.math.pcd.sample_weights`.
 
     Raises:
         InputError: there are too few samples, or batches cannot be formed or shared.
@@ -73,46 +66,41 @@ class Stage:
         name: str,
         model: ClusteringModel,
         data: Dataset,
-        state: PrototypeTransport,
         *,
         epochs: int,
         evaluation: Samples | None = None,
     ) -> None:
-        self.name = name
-        self.model = model
-        self.runtime = session.runtime
-        self.settings = session.settings
-        self._session = session
-        self._evaluated = data if evaluation is None else Dataset(evaluation, data.view)
-        self._state = state
         self._sampler = make_sampler(data.samples, session)
+        total = epochs * steps_of_epoch(data.samples, self._sampler, session.settings.most_samples)
+        super().__init__(session, name, model, build_optimiser(model, session.settings), data, total)
+        self.model = model
+        self.settings = session.settings
+        self._evaluated = data if evaluation is None else Dataset(evaluation, data.view)
         self.counts = self._sampler.counts
-        self.weights = sample_weights(self.counts, self.runtime.device)
-        self._total = epochs * steps_of_epoch(data.samples, self._sampler, self.settings.most_samples)
         n = self.settings.evaluations_per_stage
-        self._moments = {-(-self._total * i // n) for i in range(1, n + 1)}
-        optimiser = build_optimiser(model, self.settings)
-        self._steps = Steps(session, name, model, optimiser, data, self._total)
+        self._moments = {-(-total * i // n) for i in range(1, n + 1)}
         self._progress = StageProgress()
 
-    def steps(self) -> Iterator[Step]:
+    def steps(self, state: PrototypeTransport) -> Iterator[Step]:
         """Yield the stage's steps, from the one a checkpoint ends at; none when the stage is finished.
 
-        Between two steps it evaluates, logs and saves.
+        Between two steps it evaluates, logs and saves. The loop carries the state from step to step; a
+        resumed run restores it in place.
 
         Raises:
             Interrupted: the run was asked to stop; its work is saved.
             InputError: the loss is no longer finite.
         """
+        self._state = state
         self._resume()
-        if self._session.result_of(self.name) is not None:
+        if self._session.result_of(self._name) is not None:
             return
         progress = self._progress
-        batches = self._steps.batches(self._sampler, progress.step, self._total)
+        batches = self.batches(self._sampler, progress.step, self._total)
         with closing(batches), threads_for(self.model):
             self.model.train()
             if self.runtime.rank == 0:
-                self.runtime.reporter.begin(self.name, self._total, progress.step)
+                self.runtime.reporter.begin(self._name, self._total, progress.step)
             # A resumed stage needs the predictions of an evaluation just before its step once more.
             predictions = self._predict() if progress.step in self._moments else None
             started = saved = time.monotonic()
@@ -134,22 +122,19 @@ class Stage:
 
     def forward(self, inputs: Tensor) -> ModelOutput:
         """Compute features and logits of the pooled batch from this process's rows of it."""
-        output = self._steps.module(inputs)
+        output = self.module(inputs)
         return ModelOutput(self.runtime.pool(output.features), self.runtime.pool(output.logits))
 
     def update(self, **terms: Tensor) -> None:
         """Take one optimiser step on the sum of the (weighted) loss terms of the pooled batch."""
-        set_learning_rate(self._steps.optimiser, self._progress.step / self._total, self.settings)
-        self._steps.update(**terms)
+        set_learning_rate(self.optimiser, self._progress.step / self._total, self.settings)
+        super().update(**terms)
 
     def mixing_loss(self, step: Step, logits: Tensor) -> Tensor:
         """Compute the CutMix loss of a batch: predictions of mixed samples equal the mixed predictions.
 
-        Pairs are drawn from all domains together, so that the clusters do not separate domains.
-
-        Args:
-            step: step whose batch is mixed.
-            logits: ``(n, K)`` logits of the pooled batch; their softmax gives the targets, without gradient.
+        Pairs are drawn from all domains together, so that the clusters do not separate domains. The softmax
+        of the logits ``(n, K)`` of the pooled batch gives the targets, without gradient.
 
         Returns:
             A scalar; zero, without a second forward pass, when the setting ``mixing_weight`` is zero.
@@ -162,9 +147,9 @@ class Stage:
 
     def result(self) -> StageResult:
         """Return the result of the finished stage."""
-        result = self._session.result_of(self.name)
+        result = self._session.result_of(self._name)
         if result is None:
-            raise RuntimeError(f"stage {self.name} is not finished")
+            raise RuntimeError(f"stage {self._name} is not finished")
         return result
 
     def _predict(self) -> Tensor:
@@ -172,7 +157,7 @@ class Stage:
         return predict(self.model, self._evaluated, self.runtime, batch_size)
 
     def _report_losses(self) -> None:
-        losses = self._steps.read_losses(self._progress.step)
+        losses = self.read_losses(self._progress.step)
         if losses is None or self.runtime.rank != 0:
             return
         if self._progress.evaluations:
@@ -184,14 +169,14 @@ class Stage:
         progress, predictions = self._progress, self._predict()
         evaluation = assess(predictions, progress.step)
         if not np.isfinite(evaluation.information):
-            raise diverged(self.name, progress.step, "predictions")
+            raise diverged(self._name, progress.step, "predictions")
         progress.evaluations.append(evaluation)
         if select(progress.evaluations) == len(progress.evaluations) - 1:
             progress.kept_model = {name: _copy(t) for name, t in self.model.state_dict().items()}
             progress.kept_proportions = _copy(self._state.proportions)
         names = ("information", "marginal_entropy", "conditional_entropy", "active_clusters")
         figures = {name: getattr(evaluation, name) for name in names}
-        self._session.write(self.name, progress.step, "evaluation", figures)
+        self._session.write(self._name, progress.step, "evaluation", figures)
         return predictions
 
     def _finish(self) -> None:
@@ -200,30 +185,30 @@ class Stage:
         selected = select(progress.evaluations)
         assert progress.kept_proportions is not None  # a stage ends with an evaluation
         result = StageResult(
-            self.name, progress.evaluations, selected, progress.kept_proportions, progress.seconds
+            self._name, progress.evaluations, selected, progress.kept_proportions, progress.seconds
         )
         self._session.conclude(result, self.model.state_dict())
         if self.runtime.rank == 0:
             self.runtime.reporter.end()
             for warning in (result.evaluations[selected].warning, self._state.warning):
                 if warning is not None:
-                    warnings.warn(f"stage {self.name}: {warning}", UcdsWarning, stacklevel=3)
+                    warnings.warn(f"stage {self._name}: {warning}", UcdsWarning, stacklevel=3)
 
     def _save(self) -> None:
-        self._progress.optimiser = self._steps.optimiser.state_dict()
-        self._progress.state = self._state.tensors()
-        self._session.save(self.name, self.model.state_dict(), self._progress)
+        self._progress.optimiser = self.optimiser.state_dict()
+        self._progress.state = self._state.state_dict()
+        self._session.save(self._name, self.model.state_dict(), self._progress)
 
     def _resume(self) -> None:
         checkpoint = self._session.checkpoint
         if checkpoint is None:
             return
         self._session.restore(self.model)
-        if checkpoint.stage != self.name or checkpoint.progress is None:
+        if checkpoint.stage != self._name or checkpoint.progress is None:
             return
         self._progress = checkpoint.progress
-        self._steps.optimiser.load_state_dict(self._progress.optimiser)
-        self._state.load(self._progress.state)
+        self.optimiser.load_state_dict(self._progress.optimiser)
+        self._state.load_state_dict(self._progress.state)
 
 
 def steps_of_epoch(samples: Samples, sampler: DomainBalancedSampler, most: int) -> int:

@@ -41,17 +41,12 @@ class Batch:
 
 
 class Steps:
-    """Draws batches and updates a module; every random choice is a function of (seed, name, step).
+    """Draws batches and updates a module in place; every random choice is a function of (seed, name, step).
 
-    Args:
-        session: the run.
-        name: name of the stage or baseline, in logs and messages.
-        module: network to train in place.
-        optimiser: optimiser of the network's parameters.
-        data: samples and views to train on.
-        total: total number of steps.
+    The name is that of the stage or baseline, in logs and messages; ``total`` is the number of all steps.
 
     Attributes:
+        runtime: device and processes of the run.
         module: network, prepared for training steps that span all processes.
         optimiser: optimiser, prepared likewise.
     """
@@ -66,13 +61,13 @@ class Steps:
         total: int,
     ) -> None:
         self._session, self._name, self._data, self._total = session, name, data, total
-        self._runtime = session.runtime
-        self.module, self.optimiser = self._runtime.place(module, optimiser)
+        self.runtime = session.runtime
+        self.module, self.optimiser = self.runtime.place(module, optimiser)
         self._terms: dict[str, Tensor] = {}
 
     def batches(self, sampler: DomainBalancedSampler, start: int, end: int) -> Generator[Batch]:
         """Yield the batches of the steps from ``start`` up to ``end``; images are read one step ahead."""
-        runtime, samples = self._runtime, self._data.samples
+        runtime, samples = self.runtime, self._data.samples
         share, cuda = runtime.share(sum(sampler.counts)), runtime.device.type == "cuda"
 
         def read(step: int) -> tuple[int, IntArray, Tensor]:
@@ -94,7 +89,7 @@ class Steps:
     def update(self, **terms: Tensor) -> None:
         """Take one optimiser step on the sum of the (weighted) loss terms of the pooled batch, by name."""
         self.optimiser.zero_grad(set_to_none=True)
-        self._runtime.backward(torch.stack(list(terms.values())).sum())
+        self.runtime.backward(torch.stack(list(terms.values())).sum())
         self.optimiser.step()
         self._terms = {name: term.detach() for name, term in terms.items()}
 
@@ -116,7 +111,7 @@ class Steps:
         return losses
 
     def _batch(self, step: int, index: IntArray, raw: Tensor) -> Batch:
-        runtime, view = self._runtime, self._data.view
+        runtime, view = self.runtime, self._data.view
         seeds = step_seeds(runtime.seed, self._name, step)
         # Stochastic layers of a backbone (dropout, stochastic depth) draw from the global generator.
         runtime.seed_layers(seeds.layers + runtime.rank)
