@@ -37,6 +37,8 @@ def test_distances_are_those_between_pairs() -> None:
     vectors = rng(1).normal(size=(40, 3)).astype(np.float32) + 50
     expected = ((vectors[:, None] - vectors[None]).astype(np.float64) ** 2).sum(2)
     np.testing.assert_allclose(squared_distances(vectors), expected, atol=1e-3)
+    copies = squared_distances(np.repeat(vectors, 2, axis=0))  # whose distances are nothing but rounding
+    assert copies.min() == 0 == copies.diagonal().max()
 
 
 @pytest.mark.parametrize("count", [1, 2, 7, 60])

@@ -126,6 +126,7 @@ def test_a_column_without_mass_gets_nothing(empty, kept):
     assert bool(result.potential.isfinite().all())
     expected = solve_transport(cost[:, kept], u, v[kept], epsilon=0.1, tolerance=1e-8)
     torch.testing.assert_close(result.plan[:, kept], expected.plan, rtol=0, atol=1e-8)
+    assert result.iterations <= expected.iterations + 1  # Newton steps go on beside such columns
 
 
 @pytest.mark.parametrize("tiny", [1e-6, 1e-12, 1e-30, 1e-45, 1e-300])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
@@ -38,6 +39,18 @@ def test_the_settings_reach_the_solver_which_is_not_called_without_weight(
     solve.assert_not_called()
     loss(epsilon=0.07, transport_tolerance=1e-4, transport_max_iterations=31)
     assert solve.call_args.kwargs == {"epsilon": 0.07, "tolerance": 1e-4, "max_iterations": 31}
+
+
+def test_plans_that_miss_their_marginals_are_told() -> None:
+    told = []
+    for iterations in (1, 100):
+        settings = PCDSettings(transport_max_iterations=iterations, transport_tolerance=1e-9)
+        transport = PrototypeTransport((6,), 4, settings, torch.device("cpu"))
+        transport.loss(*batch(6))
+        told.append(transport.warning)
+    assert told[0] is not None
+    assert re.match(r"a transport plan missed its marginals by \S+ \(transport_tolerance is 1e-09\)", told[0])
+    assert told[1] is None
 
 
 def test_mixing_by_hand() -> None:
