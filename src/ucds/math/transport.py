@@ -197,9 +197,9 @@ class _Problem:
         logits.masked_fill_(self.rows == 0, 0.0)
         self.logits = logits.masked_fill_(~self.used[:, None, :], -math.inf)
         # F does not change along constants, so its Hessian is singular there: this puts a positive number in
-        # that direction's place, and no other. Columns without mass get a row of the identity.
+        # that direction's place, and no other.
         self.gauge = self.columns.new_full((1, 1, 1), 1.0 / columns**2)
-        self.ridge = torch.where(self.used, 1e3 * torch.finfo(self.work_type).eps, 1.0)
+        self.ridge = 1e3 * torch.finfo(self.work_type).eps
         self.lengths = torch.linspace(
             0, 1, _STEP_LENGTHS, dtype=self.columns.dtype, device=self.columns.device
         )
