@@ -26,7 +26,7 @@ from ucds.data.decode import UnusableImageError, decode_image
 from ucds.serving.bounds import Waste
 from ucds.serving.decoding import ImageDecoder
 from ucds.serving.limits import Limits
-from ucds.serving.sandbox import can_confine
+from ucds.serving.sandbox import landlock_version
 
 ANNA, BERT = 1, 2
 SIDE = 16
@@ -188,7 +188,7 @@ async def test_processes_hold_no_secrets_and_end_with_their_decoder(monkeypatch:
     assert children() == before
 
 
-needs_landlock = pytest.mark.skipif(not can_confine(), reason="this kernel has no Landlock")
+needs_landlock = pytest.mark.skipif(not landlock_version(), reason="this kernel has no Landlock")
 
 ATTEMPTS = """
 import os, socket, sys

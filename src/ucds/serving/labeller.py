@@ -71,7 +71,12 @@ class ModelLabeller:
         ``means`` holds the ``(batch_size, mean_width)`` mean from which each row is seen; NaN stands for the
         model's own.
         """
-        return self._probabilities(rows, means).argmax(-1).cpu().numpy()
+        # The same steps as where labels are made offline, so that a tie is decided alike.
+        with torch.inference_mode():
+            inputs = self._inputs(rows)
+            seen = None if means is None else torch.from_numpy(means).to(self._device)
+            logits: Tensor = self._model(inputs, seen).logits
+            return logits.float().softmax(-1).argmax(-1).cpu().numpy()
 
     def mean(self, rows: Rows) -> Means:
         """Compute the mean ``(mean_width,)`` of the unit features of any number of rows."""
@@ -84,14 +89,6 @@ class ModelLabeller:
                 features = self._model.encoder.backbone_features(self._inputs(buffer))
             total += features[: len(part)].double().sum(0)
         return np.asarray((total / len(rows)).float().cpu().numpy())
-
-    def _probabilities(self, rows: Rows, means: Means | None = None) -> Tensor:
-        # The same steps as where labels are made offline, so that a tie is decided alike.
-        with torch.inference_mode():
-            inputs = self._inputs(rows)
-            seen = None if means is None else torch.from_numpy(means).to(self._device)
-            logits: Tensor = self._model(inputs, seen).logits
-            return logits.float().softmax(-1)
 
     def _inputs(self, rows: Rows) -> Tensor:
         return self._view.test(torch.from_numpy(rows).to(self._device))

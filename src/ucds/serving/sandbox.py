@@ -64,9 +64,11 @@ def hide_memory() -> None:
         _libc().prctl(_SET_DUMPABLE, 0, 0, 0, 0)
 
 
-def can_confine() -> bool:
-    """Return whether the kernel has Landlock."""
-    return _landlock_version() > 0
+def landlock_version() -> int:
+    """Return the version of the kernel's Landlock; 0 without it."""
+    if sys.platform != "linux":
+        return 0
+    return max(0, int(_libc().syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), _VERSION_FLAG)))
 
 
 def confine(readable: Iterable[Path]) -> None:
@@ -76,7 +78,7 @@ def confine(readable: Iterable[Path]) -> None:
     kernel has Landlock and refuses to use it.
     """
     hide_memory()
-    version = _landlock_version()
+    version = landlock_version()
     if not version:
         return
     words = [(1 << _KINDS_OF_ACCESS.get(version, 16)) - 1]
@@ -84,9 +86,11 @@ def confine(readable: Iterable[Path]) -> None:
     words += [_SCOPES] if version >= 6 else []
     forbidden = struct.pack(f"={len(words)}Q", *words)
     rules = _call(_CREATE_RULESET, forbidden, ctypes.c_size_t(len(forbidden)), 0)
-    for path in readable:
-        if path.exists():
-            _allow_reading(rules, path)
+    for path in filter(Path.exists, readable):
+        opened = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        rights = _EXECUTE | _READ_FILE | (_READ_FOLDER if path.is_dir() else 0)
+        _call(_ADD_RULE, rules, _PATH_BENEATH, struct.pack("=Qi", rights, opened), 0)
+        os.close(opened)
     if _libc().prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "no_new_privs is refused")
     _call(_RESTRICT_SELF, rules, 0)
@@ -97,20 +101,6 @@ def _bound(what: int, value: int) -> None:
     """Lower the soft limit; the kernel holds this process to it."""
     _, hard = resource.getrlimit(what)
     resource.setrlimit(what, (value if hard == resource.RLIM_INFINITY else min(value, hard), hard))
-
-
-def _landlock_version() -> int:
-    """Return the version of the kernel's Landlock; 0 without it."""
-    if sys.platform != "linux":
-        return 0
-    return max(0, int(_libc().syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), _VERSION_FLAG)))
-
-
-def _allow_reading(rules: int, path: Path) -> None:
-    opened = os.open(path, os.O_PATH | os.O_CLOEXEC)
-    rights = _EXECUTE | _READ_FILE | _READ_FOLDER if path.is_dir() else _EXECUTE | _READ_FILE
-    _call(_ADD_RULE, rules, _PATH_BENEATH, struct.pack("=Qi", rights, opened), 0)
-    os.close(opened)
 
 
 def _call(number: int, *arguments: object) -> int:

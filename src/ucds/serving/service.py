@@ -68,7 +68,11 @@ class Service:
         self.accepts: wire.Accepts = "images" if len(labeller.row_shape) == 3 else "embeddings"
         self.batcher = Batcher(labeller)
         self.queue = Share(limits.max_queue, limits.for_one(limits.max_queue, limits.max_batch), "samples")
-        self.metrics = Metrics(self.batcher, self.queue)
+        self.metrics = Metrics()
+        watch = self.metrics.watch
+        watch("ucds_samples_queued", "Samples accepted and not yet answered", lambda: self.queue.held)
+        watch("ucds_model_batches", "Batches the model ran", lambda: self.batcher.batches)
+        watch("ucds_model_rows", "Samples in those batches, without padding", lambda: self.batcher.rows)
         most_bytes = limits.for_one(limits.max_body_bytes, limits.max_request_bytes)
         self._bytes = Share(limits.max_body_bytes, most_bytes, "bytes")
         self._places = Share(limits.max_requests, limits.for_one(limits.max_requests), "requests")
