@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ucds.labels import wire
 from ucds.serving.ops import Metrics
-from ucds.serving.problems import HANDLERS, Refusal, problem_schemas
+from ucds.serving.problems import HANDLERS, Refusal, problem_schemas, stopping
 from ucds.serving.service import MULTIPART, Service, Shown
 
 VERSION = "1"
@@ -71,7 +71,7 @@ class FrontDoor:
         try:
             await self._app(scope, receive, add_headers)
         except asyncio.CancelledError:  # its time is over: the service stops
-            refusal = Refusal("stopping", "The service is being stopped; come again.", retry_after=5)
+            refusal = stopping()
         except Exception as error:
             # The client does not see the trace: it could tell of the model or of another client.
             logger.error("fault while answering request %s", number, exc_info=error)

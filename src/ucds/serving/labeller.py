@@ -19,6 +19,7 @@ from ucds.backbones.spec import state_digest
 from ucds.choices import Accelerator
 from ucds.data.dataset import View
 from ucds.errors import InputError
+from ucds.serving.problems import stopping
 from ucds.training.inputs import stored_size, view_for
 from ucds.training.model_file import StoredModel, load_model
 from ucds.training.processes import choose_device
@@ -71,12 +72,7 @@ class ModelLabeller:
         ``means`` holds the ``(batch_size, mean_width)`` mean from which each row is seen; NaN stands for the
         model's own.
         """
-        # The same steps as where labels are made offline, so that a tie is decided alike.
-        with torch.inference_mode():
-            inputs = self._inputs(rows)
-            seen = None if means is None else torch.from_numpy(means).to(self._device)
-            logits: Tensor = self._model(inputs, seen).logits
-            return logits.float().softmax(-1).argmax(-1).cpu().numpy()
+        return self._probabilities(rows, means).argmax(-1).cpu().numpy()
 
     def mean(self, rows: Rows) -> Means:
         """Compute the mean ``(mean_width,)`` of the unit features of any number of rows."""
@@ -90,12 +86,16 @@ class ModelLabeller:
             total += features[: len(part)].double().sum(0)
         return np.asarray((total / len(rows)).float().cpu().numpy())
 
+    def _probabilities(self, rows: Rows, means: Means | None = None) -> Tensor:
+        # The same steps as where labels are made offline, so that a tie is decided alike.
+        with torch.inference_mode():
+            inputs = self._inputs(rows)
+            seen = None if means is None else torch.from_numpy(means).to(self._device)
+            logits: Tensor = self._model(inputs, seen).logits
+            return logits.float().softmax(-1)
+
     def _inputs(self, rows: Rows) -> Tensor:
         return self._view.test(torch.from_numpy(rows).to(self._device))
-
-
-class Stopped(Exception):  # noqa: N818  (the state of the batcher, not a fault)
-    """The batcher takes no more samples."""
 
 
 @dataclass(eq=False)
@@ -144,21 +144,21 @@ class Batcher:
         job = _Job(rows, mean, np.empty(len(rows), np.int64), len(rows))
         with self._changed:
             if self._stopping:
-                raise Stopped
+                raise stopping()
             self._queues.setdefault(key, deque()).extend((job, place) for place in range(len(rows)))
             self._waiting += len(rows)
             self._changed.notify()
         return job.future
 
     def close(self) -> None:
-        """Stop the thread after its present batch; who waits for labels gets :class:`Stopped`."""
+        """Stop the thread after its present batch; who waits for labels is refused."""
         with self._changed:
             self._stopping = True
             self._changed.notify()
         self._thread.join()
         for queue in self._queues.values():
             for job, _ in queue:
-                job.fail(Stopped())
+                job.fail(stopping())
 
     def _work(self) -> None:
         """Label batches until the end; if one fails, so do the requests in it, and the service goes on."""

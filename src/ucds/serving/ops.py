@@ -38,9 +38,9 @@ class Metrics:
     """Figures of one service; none names a key or an image."""
 
     def __init__(self) -> None:
-        self._registry = CollectorRegistry()
-        counter = partial(Counter, registry=self._registry)
-        seconds = partial(Histogram, buckets=_SECONDS, registry=self._registry)
+        self.registry = CollectorRegistry()
+        counter = partial(Counter, registry=self.registry)
+        seconds = partial(Histogram, buckets=_SECONDS, registry=self.registry)
         self._requests = counter("ucds_requests", "Requests by path and status", ["path", "status"])
         self._seconds = seconds("ucds_request_seconds", "Time to answer a request", ["path"])
         self.answered = counter("ucds_samples_answered", "Samples answered")
@@ -51,17 +51,13 @@ class Metrics:
 
     def watch(self, name: str, words: str, value: Callable[[], float]) -> None:
         """Show a figure that is looked up when it is asked for."""
-        Gauge(name, words, registry=self._registry).set_function(value)
+        Gauge(name, words, registry=self.registry).set_function(value)
 
     def count(self, path: str, status: int, seconds: float) -> None:
         """Count a request that was answered after some seconds."""
         known = path if path in _PATHS else "other"  # a client must not be able to make new series
         self._requests.labels(known, str(status)).inc()
         self._seconds.labels(known).observe(seconds)
-
-    def render(self) -> bytes:
-        """Return all figures in Prometheus' text format."""
-        return generate_latest(self._registry)
 
 
 def create_ops_app(metrics: Metrics, check_ready: Callable[[], None]) -> Starlette:
@@ -75,7 +71,7 @@ def create_ops_app(metrics: Metrics, check_ready: Callable[[], None]) -> Starlet
         return PlainTextResponse("ready\n")
 
     def figures(request: Request) -> Response:
-        return Response(metrics.render(), media_type=_METRICS_TYPE)
+        return Response(generate_latest(metrics.registry), media_type=_METRICS_TYPE)
 
     paths = {"/healthz": healthz, "/readyz": readyz, "/metrics": figures}
     return Starlette(routes=[Route(*entry) for entry in paths.items()], exception_handlers=HANDLERS)

@@ -203,11 +203,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _bind(host: str, port: int) -> socket.socket:
-    """Listen on an address; what is sent there does not wait for the acknowledgement of what was sent before.
-
-    Without that, the second part of an answer waits 40 ms for the client's system: asyncio switches the wait
-    off only where a socket names the protocol TCP, which those of :func:`socket.create_server` do not.
-    """
+    """Listen on an address."""
     number = _addresses(host)[0]
     family = socket.AF_INET6 if ":" in number else socket.AF_INET
     try:
@@ -216,6 +212,8 @@ def _bind(host: str, port: int) -> socket.socket:
         raise InputError(
             f"cannot listen on {host} port {port}: {getattr(error, 'strerror', error)}"
         ) from None
+    # Else the second part of an answer waits 40 ms until the client's system acknowledges the first: asyncio
+    # sets this only for a socket that names the protocol TCP, which those of `create_server` do not.
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listening
 

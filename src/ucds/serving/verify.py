@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import chain, islice, takewhile
@@ -72,19 +73,15 @@ def verify(
     """
     told = [(path, one) for path in checkpoints for one in read_checkpoints(path)]
     kept = [(path, number, one) for path in receipts for number, one in enumerate(read_receipts(path), 1)]
-    database = Database(place)
-    try:
-        with database.transaction() as connection:
-            database.prepare(connection)
-            check = _Check(connection, {one.number for _, one in told}, [one for *_, one in kept])
-            check.read(archives)
-            for path, statement in told:
-                check.compare_statement(f"the checkpoint of {statement.time} in {path}", statement)
-            for path, number, receipt in kept:
-                check.compare_receipt(f"receipt {number} of {path}", receipt)
-            return check.verdict()
-    finally:
-        database.close()
+    with closing(Database(place)) as database, database.transaction() as connection:
+        database.prepare(connection)
+        check = _Check(connection, {one.number for _, one in told}, [one for *_, one in kept])
+        check.read(archives)
+        for path, statement in told:
+            check.compare_statement(f"the checkpoint of {statement.time} in {path}", statement)
+        for path, number, receipt in kept:
+            check.compare_receipt(f"receipt {number} of {path}", receipt)
+        return check.verdict()
 
 
 def archive(ledger: Ledger, out: Path) -> int:
