@@ -24,7 +24,7 @@ from ucds.data.decode import UnusableImageError, decode_image
 from ucds.serving.bounds import Waste
 from ucds.serving.decoding import ImageDecoder
 from ucds.serving.limits import Limits
-from ucds.serving.sandbox import can_confine
+from ucds.serving.sandbox import landlock_version
 
 ANNA, BERT = 1, 2
 SIDE = 16
@@ -201,7 +201,7 @@ print("module", wave.__name__)
 """
 
 
-@pytest.mark.skipif(not can_confine(), reason="this kernel has no Landlock")
+@pytest.mark.skipif(not landlock_version(), reason="this kernel has no Landlock")
 def test_a_confined_process_reads_modules_and_open_files_and_nothing_else(tmp_path: Path) -> None:
     secret = tmp_path / "signing-key.pem"
     secret.write_text("secret")

@@ -10,22 +10,21 @@ from functools import partial
 from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, Request, Response
-from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
-from pydantic.json_schema import models_json_schema
+from fastapi.security import HTTPBearer
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ucds.labels import wire
 from ucds.serving.ops import Metrics
-from ucds.serving.problems import HANDLERS, Refusal, problem_schemas
-from ucds.serving.service import MULTIPART, Service
+from ucds.serving.problems import HANDLERS, Refusal, problem_schemas, stopping
+from ucds.serving.service import MULTIPART, Service, Shown
 
 VERSION = "1"
 REQUEST_ID = "X-Request-ID"
 _ALWAYS = (400, 415, 500)  # whatever is asked for
 _REFUSALS = (*_ALWAYS, 401, 403, 408, 411, 413, 422, 429, 503)
 _BEARER = HTTPBearer(scheme_name="key", auto_error=False)
-_Shown = Annotated[HTTPAuthorizationCredentials | None, Depends(_BEARER)]
+_Shown = Annotated[Shown, Depends(_BEARER)]
 logger = logging.getLogger("ucds.serving")
 
 
@@ -41,10 +40,8 @@ def create_app(service: Service) -> FastAPI:
     )
     app.add_middleware(FrontDoor, metrics=service.metrics)
     _add_paths(app, service)
-    _, problems = models_json_schema(
-        [(wire.Problem, "validation")], ref_template="#/components/schemas/{model}"
-    )
-    app.openapi()["components"]["schemas"] |= problems["$defs"]  # FastAPI keeps the description
+    # FastAPI keeps the description.
+    app.openapi()["components"]["schemas"]["Problem"] = wire.Problem.model_json_schema()
     return app
 
 
@@ -74,7 +71,7 @@ class FrontDoor:
         try:
             await self._app(scope, receive, add_headers)
         except asyncio.CancelledError:  # its time is over: the service stops
-            refusal = Refusal("stopping", "The service is being stopped; come again.", retry_after=5)
+            refusal = stopping()
         except Exception as error:
             # The client does not see the trace: it could tell of the model or of another client.
             logger.error("fault while answering request %s", number, exc_info=error)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
@@ -18,14 +17,21 @@ from ucds.serving.log import log, metadata
 
 LEDGER_FILE = "ledger.sqlite"
 _HOW = "`ucds keys add` makes one"
-_WRITES = "ucds_writes"  # execution option of a connection whose transactions write
+_SQLITE: dict[str, Any] = {
+    # Without a level of isolation, Python begins no transaction by itself.
+    "connect_args": {"timeout": 60, "check_same_thread": False, "isolation_level": None},
+    "pool_size": 16,
+}
+_SQLITE_BEGINS = {False: "BEGIN", True: "BEGIN IMMEDIATE"}  # by whether a transaction writes
 _POSTGRESQL: dict[str, Any] = {
     "connect_args": {"connect_timeout": 10, "options": "-c synchronous_commit=on -c lock_timeout=60000"},
     "pool_pre_ping": True,
     "pool_size": 16,
 }
-_POSTGRESQL_WRITES = "SELECT pg_advisory_xact_lock(7512041)"
-_POSTGRESQL_READS = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"
+_POSTGRESQL_BEGINS = {
+    False: "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY",
+    True: "SELECT pg_advisory_xact_lock(7512041)",
+}
 
 
 def ledger_url(place: str | Path) -> URL:
@@ -59,7 +65,8 @@ class Database:
         self._files: list[tuple[int, int] | None] | None = None
         if self._path is not None:
             _prepare_file(self._path, create)
-            self._engine = _sqlite_engine(url)
+            self._engine = sa.create_engine(url, **_SQLITE)
+            sa.event.listen(self._engine, "connect", _prepare_connection)
             return
         try:
             self._engine = sa.create_engine(url, **_POSTGRESQL)
@@ -74,9 +81,9 @@ class Database:
     def transaction(self, *, writes: bool = False) -> Iterator[sa.Connection]:
         """Open a transaction with the right to write, or one that sees a single moment of the ledger."""
         try:
-            with self._engine.execution_options(**{_WRITES: writes}).begin() as connection:
-                if self._path is None:  # SQLite does the same when a transaction begins
-                    connection.exec_driver_sql(_POSTGRESQL_WRITES if writes else _POSTGRESQL_READS)
+            with self._engine.begin() as connection:
+                begins = _POSTGRESQL_BEGINS if self._path is None else _SQLITE_BEGINS
+                connection.exec_driver_sql(begins[writes])
                 self._check_files()
                 yield connection
             self._check_files()
@@ -140,23 +147,12 @@ def _prepare_file(path: Path, create: bool) -> None:
     if not create:
         raise InputError(f"there is no ledger {path}: {_HOW}")
     try:  # readable by its owner alone, from the first moment on
-        os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
+        path.touch(0o600)
     except OSError as error:
         raise NoSpaceError(f"the ledger {path} cannot be written: {error.strerror}") from None
 
 
-def _sqlite_engine(url: URL) -> sa.Engine:
-    engine = sa.create_engine(url, connect_args={"timeout": 60, "check_same_thread": False}, pool_size=16)
-
-    @sa.event.listens_for(engine, "connect")
-    def prepare(connection: Any, record: Any) -> None:
-        connection.isolation_level = None  # transactions begin where `begin` says
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = FULL")  # an answer is given only when its charge is on disk
-
-    @sa.event.listens_for(engine, "begin")
-    def begin(connection: sa.Connection) -> None:
-        writes = connection.get_execution_options().get(_WRITES)
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
-
-    return engine
+def _prepare_connection(connection: Any, record: object) -> None:
+    """Set what SQLite keeps for a connection."""
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")  # an answer is given only when its charge is on disk

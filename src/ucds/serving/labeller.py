@@ -19,6 +19,7 @@ from ucds.backbones.spec import tensors_digest
 from ucds.choices import Accelerator
 from ucds.data.dataset import View
 from ucds.errors import InputError
+from ucds.serving.problems import stopping
 from ucds.training.inputs import stored_size, view_for
 from ucds.training.model_file import StoredModel, load_model
 from ucds.training.processes import choose_device
@@ -98,10 +99,6 @@ class ModelLabeller:
         return self._view.test(torch.from_numpy(rows).to(self._device))
 
 
-class Stopped(Exception):  # noqa: N818  (the state of the batcher, not a fault)
-    """The batcher takes no more samples."""
-
-
 @dataclass(eq=False)
 class _Job:
     """The samples of one request on their way through the model."""
@@ -148,21 +145,21 @@ class Batcher:
         job = _Job(rows, mean, np.empty(len(rows), np.int64), len(rows))
         with self._changed:
             if self._stopping:
-                raise Stopped
+                raise stopping()
             self._queues.setdefault(key, deque()).extend((job, place) for place in range(len(rows)))
             self._waiting += len(rows)
             self._changed.notify()
         return job.future
 
     def close(self) -> None:
-        """Stop the thread after its present batch; who waits for labels gets :class:`Stopped`."""
+        """Stop the thread after its present batch; who waits for labels is refused."""
         with self._changed:
             self._stopping = True
             self._changed.notify()
         self._thread.join()
         for queue in self._queues.values():
             for job, _ in queue:
-                job.fail(Stopped())
+                job.fail(stopping())
 
     def _work(self) -> None:
         """Label batches until the end; if one fails, so do the requests in it, and the service goes on."""

@@ -20,16 +20,7 @@ from ucds.errors import InputError
 from ucds.labels.wire import Budget, Calibration, Receipt, answers_digest
 from ucds.math.arrays import FloatArray
 from ucds.serving import log
-from ucds.serving.keys import (
-    MEAN_TYPE,
-    Key,
-    Terms,
-    as_text,
-    check_name,
-    keep_secret,
-    make_secret,
-    make_terms,
-)
+from ucds.serving.keys import MEAN_TYPE, Key, Terms, as_text, check_name, keep_secret, make_secret, make_terms
 from ucds.serving.problems import Refusal
 from ucds.serving.replay import Replay
 from ucds.serving.signing import Signer

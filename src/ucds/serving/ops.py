@@ -7,7 +7,6 @@ import logging
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.applications import Starlette
@@ -17,10 +16,6 @@ from starlette.routing import Route
 
 from ucds.labels.wire import CALIBRATION_PATH, INFO_PATH, LABELS_PATH
 from ucds.serving.problems import HANDLERS
-
-if TYPE_CHECKING:
-    from ucds.serving.bounds import Share
-    from ucds.serving.labeller import Batcher
 
 _SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 _PATHS = (LABELS_PATH, CALIBRATION_PATH, INFO_PATH, "/openapi.json")
@@ -40,12 +35,12 @@ def record(event: str, **fields: object) -> None:
 
 
 class Metrics:
-    """Figures of one service, of its model, and of the queue before it; none names a key or an image."""
+    """Figures of one service; none names a key or an image."""
 
-    def __init__(self, batcher: Batcher, queue: Share) -> None:
-        self._registry = CollectorRegistry()
-        counter = partial(Counter, registry=self._registry)
-        seconds = partial(Histogram, buckets=_SECONDS, registry=self._registry)
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        counter = partial(Counter, registry=self.registry)
+        seconds = partial(Histogram, buckets=_SECONDS, registry=self.registry)
         self._requests = counter("ucds_requests", "Requests by path and status", ["path", "status"])
         self._seconds = seconds("ucds_request_seconds", "Time to answer a request", ["path"])
         self.answered = counter("ucds_samples_answered", "Samples answered")
@@ -53,23 +48,16 @@ class Metrics:
         self.unusable = counter("ucds_samples_unusable", "Images that could not be used")
         wrong = "Requests without a valid key, by the kind of the refusal"
         self.failures = counter("ucds_failed_authentications", wrong, ["reason"])
-        self.watch("ucds_samples_queued", "Samples accepted and not yet answered", lambda: queue.held)
-        self.watch("ucds_model_batches", "Batches the model ran", lambda: batcher.batches)
-        self.watch("ucds_model_rows", "Samples in those batches, without padding", lambda: batcher.rows)
 
     def watch(self, name: str, words: str, value: Callable[[], float]) -> None:
         """Show a figure that is looked up when it is asked for."""
-        Gauge(name, words, registry=self._registry).set_function(value)
+        Gauge(name, words, registry=self.registry).set_function(value)
 
     def count(self, path: str, status: int, seconds: float) -> None:
         """Count a request that was answered after some seconds."""
         known = path if path in _PATHS else "other"  # a client must not be able to make new series
         self._requests.labels(known, str(status)).inc()
         self._seconds.labels(known).observe(seconds)
-
-    def render(self) -> bytes:
-        """Return all figures in Prometheus' text format."""
-        return generate_latest(self._registry)
 
 
 def create_ops_app(metrics: Metrics, check_ready: Callable[[], None]) -> Starlette:
@@ -83,7 +71,7 @@ def create_ops_app(metrics: Metrics, check_ready: Callable[[], None]) -> Starlet
         return PlainTextResponse("ready\n")
 
     def figures(request: Request) -> Response:
-        return Response(metrics.render(), media_type=_METRICS_TYPE)
+        return Response(generate_latest(metrics.registry), media_type=_METRICS_TYPE)
 
     paths = {"/healthz": healthz, "/readyz": readyz, "/metrics": figures}
     return Starlette(routes=[Route(*entry) for entry in paths.items()], exception_handlers=HANDLERS)

@@ -66,6 +66,11 @@ class Refusal(Exception):  # noqa: N818  (the service answers with it; the servi
         return Response(content, status_code=status, media_type=PROBLEM_TYPE, headers=self.headers)
 
 
+def stopping() -> Refusal:
+    """Return the refusal of a request whose answer the service cannot wait for, because it stops."""
+    return Refusal("stopping", "The service is being stopped; come again.", retry_after=5)
+
+
 async def _answer(request: Request, error: Exception) -> Response:
     if isinstance(error, Refusal):
         return error.response()

@@ -91,7 +91,7 @@ class Replay:
             with self._database.transaction(writes=create) as connection:
                 if self._database.prepare(connection, create=create):
                     self._writing(connection).append(Begun())
-                self._open(connection)
+                self._advance(connection)
             unless_opened.pop_all()
 
     def close(self) -> None:
@@ -170,30 +170,23 @@ class Replay:
         self._next_try = time.monotonic() + _RETRY_SECONDS
         self.take_snapshot(signer, least=0, blanks=_ROOM)  # a small entry may fit where a charge does not
 
-    def _open(self, connection: Connection) -> None:
-        """Take the state from the last snapshot, and read what follows it."""
-        newest = log.read_snapshot(connection)
-        if newest is not None:
-            try:
-                self._state, self._tail = open_snapshot(newest), newest
-            except RuleBroken as error:
-                raise self._damaged(str(error)) from None
-        if self._advance(connection).number == 0:
-            raise self._damaged("the log is empty")
-
     def _advance(self, connection: Connection) -> State:
         """Read the entries that were added, and check that the last one seen is still there."""
         with self._reading:
             present, tail = self._state, self._tail
-            entries = log.read_entries(connection, max(1, present.number))
-            if tail is not None and next(entries, None) != tail:
-                present, tail = self._skip_archived(connection)
-                entries = log.read_entries(connection, present.number + 1)
             try:
+                if tail is None and (tail := log.read_snapshot(connection)):
+                    present = open_snapshot(tail)  # at the start, in place of the entries before it
+                entries = log.read_entries(connection, max(1, present.number))
+                if tail is not None and next(entries, None) != tail:
+                    present, tail = self._skip_archived(connection)
+                    entries = log.read_entries(connection, present.number + 1)
                 for tail in entries:
                     present = present.after(tail)
             except RuleBroken as error:
                 raise self._damaged(str(error)) from None
+            if tail is None:
+                raise self._damaged("the log is empty")
             self._state, self._tail = present, tail
             return present
 

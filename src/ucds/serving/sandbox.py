@@ -29,6 +29,7 @@ _NO_NEW_PRIVILEGES, _SET_DUMPABLE = 38, 4
 _EXECUTE, _READ_FILE, _READ_FOLDER = 1 << 0, 1 << 2, 1 << 3
 _KINDS_OF_ACCESS = {1: 13, 2: 14, 3: 15, 4: 15}  # to files, by the kernel's version; 16 from version 5 on
 _NETWORK, _SCOPES = 0b11, 0b11  # bind and connect; abstract sockets and signals
+_LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def main(number: int, seconds: float, memory_bytes: int, max_pixels: int, formats: list[str]) -> None:
@@ -61,12 +62,14 @@ def main(number: int, seconds: float, memory_bytes: int, max_pixels: int, format
 def hide_memory() -> None:
     """Keep other processes of the same user from reading this process's memory and environment."""
     if sys.platform == "linux":
-        _libc().prctl(_SET_DUMPABLE, 0, 0, 0, 0)
+        _LIBC.prctl(_SET_DUMPABLE, 0, 0, 0, 0)
 
 
-def can_confine() -> bool:
-    """Return whether the kernel has Landlock."""
-    return _landlock_version() > 0
+def landlock_version() -> int:
+    """Return the version of the kernel's Landlock; 0 without it."""
+    if sys.platform != "linux":
+        return 0
+    return max(0, int(_LIBC.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), _VERSION_FLAG)))
 
 
 def confine(readable: Iterable[Path]) -> None:
@@ -76,7 +79,7 @@ def confine(readable: Iterable[Path]) -> None:
     kernel has Landlock and refuses to use it.
     """
     hide_memory()
-    version = _landlock_version()
+    version = landlock_version()
     if not version:
         return
     words = [(1 << _KINDS_OF_ACCESS.get(version, 16)) - 1]
@@ -84,10 +87,12 @@ def confine(readable: Iterable[Path]) -> None:
     words += [_SCOPES] if version >= 6 else []
     forbidden = struct.pack(f"={len(words)}Q", *words)
     rules = _call(_CREATE_RULESET, forbidden, ctypes.c_size_t(len(forbidden)), 0)
-    for path in readable:
-        if path.exists():
-            _allow_reading(rules, path)
-    if _libc().prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0) != 0:
+    for path in filter(Path.exists, readable):
+        opened = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        rights = _EXECUTE | _READ_FILE | (_READ_FOLDER if path.is_dir() else 0)
+        _call(_ADD_RULE, rules, _PATH_BENEATH, struct.pack("=Qi", rights, opened), 0)
+        os.close(opened)
+    if _LIBC.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "no_new_privs is refused")
     _call(_RESTRICT_SELF, rules, 0)
     os.close(rules)
@@ -99,30 +104,12 @@ def _bound(what: int, value: int) -> None:
     resource.setrlimit(what, (value if hard == resource.RLIM_INFINITY else min(value, hard), hard))
 
 
-def _landlock_version() -> int:
-    """Return the version of the kernel's Landlock; 0 without it."""
-    if sys.platform != "linux":
-        return 0
-    return max(0, int(_libc().syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), _VERSION_FLAG)))
-
-
-def _allow_reading(rules: int, path: Path) -> None:
-    opened = os.open(path, os.O_PATH | os.O_CLOEXEC)
-    rights = _EXECUTE | _READ_FILE | _READ_FOLDER if path.is_dir() else _EXECUTE | _READ_FILE
-    _call(_ADD_RULE, rules, _PATH_BENEATH, struct.pack("=Qi", rights, opened), 0)
-    os.close(opened)
-
-
 def _call(number: int, *arguments: object) -> int:
     """Call the kernel by a number, and raise what it refuses."""
-    result = int(_libc().syscall(number, *arguments))
+    result = int(_LIBC.syscall(number, *arguments))
     if result < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     return result
-
-
-def _libc() -> ctypes.CDLL:
-    return ctypes.CDLL(None, use_errno=True)
 
 
 if __name__ == "__main__":

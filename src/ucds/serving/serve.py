@@ -27,7 +27,7 @@ from ucds.serving.labeller import ModelLabeller
 from ucds.serving.ledger import Ledger
 from ucds.serving.limits import Limits
 from ucds.serving.ops import create_ops_app
-from ucds.serving.sandbox import can_confine
+from ucds.serving.sandbox import landlock_version
 from ucds.serving.service import Service
 from ucds.serving.signing import SIGNING_KEY_FILE, Signer
 
@@ -93,7 +93,7 @@ def serve(
         book.set_signer(signer.public)
         snapshots = Snapshots(book, signer, None if checkpoints is None else Path(checkpoints))
         stack.callback(snapshots.close)
-        if not can_confine():
+        if not landlock_version():
             notice(
                 "warning: this kernel has no Landlock, so a decoder that an image takes over can read what "
                 "this user can read: give the service a user of its own"
@@ -203,11 +203,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _bind(host: str, port: int) -> socket.socket:
-    """Listen on an address; what is sent there does not wait for the acknowledgement of what was sent before.
-
-    Without that, the second part of an answer waits 40 ms for the client's system: asyncio switches the wait
-    off only where a socket names the protocol TCP, which those of :func:`socket.create_server` do not.
-    """
+    """Listen on an address."""
     number = _addresses(host)[0]
     family = socket.AF_INET6 if ":" in number else socket.AF_INET
     try:
@@ -216,6 +212,8 @@ def _bind(host: str, port: int) -> socket.socket:
         raise InputError(
             f"cannot listen on {host} port {port}: {getattr(error, 'strerror', error)}"
         ) from None
+    # Else the second part of an answer waits 40 ms until the client's system acknowledges the first: asyncio
+    # sets this only for a socket that names the protocol TCP, which those of `create_server` do not.
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listening
 
@@ -240,16 +238,14 @@ def _open_ledger(place: str | Path, may_make: bool, notice: Callable[[str], None
     """Open the ledger; make one, with a first key, where there is none and nobody else is answered."""
     url = ledger_url(place)
     is_there = url.get_backend_name() != "sqlite" or Path(str(url.database)).exists()
-    if is_there or not may_make:
-        book = Ledger(place, create=False)
-        now = as_text(datetime.now(UTC))
-        if all(key.end(now) for key in book.list_keys()):
-            notice("warning: there is no active key, so nobody is answered: make one with `ucds keys add`")
-        return book
-    book = Ledger(place, create=True)
-    secret = book.add_key(FIRST_KEY, FIRST_BUDGET)
-    notice(
-        f"warning: there was no ledger, so {book.shown} is new; its first key, for {FIRST_BUDGET:,} labels, "
-        f"is shown this once: {secret}"
-    )
+    is_new = may_make and not is_there
+    book = Ledger(place, create=is_new)
+    if is_new:
+        secret = book.add_key(FIRST_KEY, FIRST_BUDGET)
+        notice(
+            f"warning: there was no ledger, so {book.shown} is new; its first key, for {FIRST_BUDGET:,} "
+            f"labels, is shown this once: {secret}"
+        )
+    elif all(key.end(as_text(datetime.now(UTC))) for key in book.list_keys()):
+        notice("warning: there is no active key, so nobody is answered: make one with `ucds keys add`")
     return book

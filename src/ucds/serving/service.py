@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, TypeVarTuple
 
 import numpy as np
 from fastapi.security import HTTPAuthorizationCredentials
@@ -18,11 +18,10 @@ from starlette.requests import ClientDisconnect, Request
 from ucds.data.content import content_key
 from ucds.errors import DamagedFileError, UserError
 from ucds.labels import wire
-from ucds.labels.wire import digest_of_contents
 from ucds.serving.bounds import Share, Waste, cost_of_bytes, cost_of_refusal
 from ucds.serving.decoding import ImageDecoder
 from ucds.serving.keys import Key
-from ucds.serving.labeller import Batcher, ModelLabeller, Rows, Stopped
+from ucds.serving.labeller import Batcher, ModelLabeller, Rows
 from ucds.serving.ledger import Answers, Ledger
 from ucds.serving.limits import Limits
 from ucds.serving.ops import Metrics, record
@@ -31,6 +30,7 @@ from ucds.serving.signing import Signer
 from ucds.serving.uploads import read_embeddings, read_images
 from ucds.training.loaded import FEWEST_TO_CENTRE
 
+Given = TypeVarTuple("Given")
 Result = TypeVar("Result")
 Shown = HTTPAuthorizationCredentials | None
 
@@ -68,7 +68,11 @@ class Service:
         self.accepts: wire.Accepts = "images" if len(labeller.row_shape) == 3 else "embeddings"
         self.batcher = Batcher(labeller)
         self.queue = Share(limits.max_queue, limits.for_one(limits.max_queue, limits.max_batch), "samples")
-        self.metrics = Metrics(self.batcher, self.queue)
+        self.metrics = Metrics()
+        watch = self.metrics.watch
+        watch("ucds_samples_queued", "Samples accepted and not yet answered", lambda: self.queue.held)
+        watch("ucds_model_batches", "Batches the model ran", lambda: self.batcher.batches)
+        watch("ucds_model_rows", "Samples in those batches, without padding", lambda: self.batcher.rows)
         most_bytes = limits.for_one(limits.max_body_bytes, limits.max_request_bytes)
         self._bytes = Share(limits.max_body_bytes, most_bytes, "bytes")
         self._places = Share(limits.max_requests, limits.for_one(limits.max_requests), "requests")
@@ -130,7 +134,7 @@ class Service:
         labeller = self.labeller
         async with self._admit(request, shown) as upload:
             asked = upload.key, labeller.digest, upload.contents
-            found = await _ask(self._readers, lambda: self.ledger.find_answers(*asked))
+            found = await _ask(self._readers, self.ledger.find_answers, *asked)
             new = {content: one for content, one in upload.samples.items() if content not in found.labels}
             unusable: dict[bytes, str] = {}
             if new:
@@ -177,10 +181,7 @@ class Service:
         """Compute the labels of new contents, charge for them, and return those of all contents."""
         labeller, use = self.labeller, key.use(self.labeller.digest)
         stacked = np.stack(list(rows.values()))
-        try:
-            labels = await asyncio.wrap_future(self.batcher.submit(stacked, key.number, use.vector))
-        except Stopped:
-            raise Refusal("stopping", "The service is being stopped; come again.", retry_after=5) from None
+        labels = await asyncio.wrap_future(self.batcher.submit(stacked, key.number, use.vector))
         self.metrics.computed.inc(len(rows))
         charge = partial(
             self.ledger.charge,
@@ -199,13 +200,13 @@ class Service:
         if len(rows) < FEWEST_TO_CENTRE:
             detail = f"A calibration needs {FEWEST_TO_CENTRE} different samples, not {len(rows)}."
             raise Refusal("not-calibrated", detail)
-        model, digest = self.labeller.digest, digest_of_contents(rows)
+        model, digest = self.labeller.digest, wire.digest_of_contents(rows)
         use = (await _ask(self._readers, self.ledger.state)).keys[key.number].use(model)  # as it is now
         if found := use.find_calibration(digest):
             return found, False
         mean = await asyncio.to_thread(self.labeller.mean, np.stack(list(rows.values())))
         told = wire.Calibration(samples=len(rows), digest=digest)
-        return await _ask(self._writer, lambda: self.ledger.calibrate(key, model, told, mean)), True
+        return await _ask(self._writer, self.ledger.calibrate, key, model, told, mean), True
 
     @asynccontextmanager
     async def _admit(self, request: Request, shown: Shown) -> AsyncIterator[_Upload]:
@@ -231,8 +232,7 @@ class Service:
         try:
             if shown is None:
                 raise Refusal("no-key", "Send your key in the header 'Authorization: Bearer KEY'.")
-            secret = shown.credentials
-            key = await _ask(self._readers, lambda: self.ledger.authenticate(secret, address))
+            key = await _ask(self._readers, self.ledger.authenticate, shown.credentials, address)
         except Refusal as refusal:
             if refusal.kind != "ledger-away":
                 self.metrics.failures.labels(refusal.kind).inc()
@@ -295,10 +295,10 @@ class Service:
         return {content: row for content, row in pairs if not isinstance(row, str)}, unusable
 
 
-async def _ask(pool: ThreadPoolExecutor, work: Callable[[], Result]) -> Result:
+async def _ask(pool: ThreadPoolExecutor, work: Callable[[*Given], Result], *given: *Given) -> Result:
     """Call the ledger in a thread of a pool, and turn what it refuses into an answer."""
     try:
-        return await asyncio.get_running_loop().run_in_executor(pool, work)
+        return await asyncio.get_running_loop().run_in_executor(pool, work, *given)
     except UserError as error:
         raise _ledger_away(error) from None
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import chain, islice, takewhile
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import sqlalchemy as sa
 from sqlalchemy import Connection, Row
@@ -72,19 +74,15 @@ def verify(
     """
     told = [(path, one) for path in checkpoints for one in read_checkpoints(path)]
     kept = [(path, number, one) for path in receipts for number, one in enumerate(read_receipts(path), 1)]
-    database = Database(place)
-    try:
-        with database.transaction() as connection:
-            database.prepare(connection)
-            check = _Check(connection, {one.number for _, one in told}, [one for *_, one in kept])
-            check.read(archives)
-            for path, statement in told:
-                check.compare_statement(f"the checkpoint of {statement.time} in {path}", statement)
-            for path, number, receipt in kept:
-                check.compare_receipt(f"receipt {number} of {path}", receipt)
-            return check.verdict()
-    finally:
-        database.close()
+    with closing(Database(place)) as database, database.transaction() as connection:
+        database.prepare(connection)
+        check = _Check(connection, {one.number for _, one in told}, [one for *_, one in kept])
+        check.read(archives)
+        for path, statement in told:
+            check.compare_statement(f"the checkpoint of {statement.time} in {path}", statement)
+        for path, number, receipt in kept:
+            check.compare_receipt(f"receipt {number} of {path}", receipt)
+        return check.verdict()
 
 
 def archive(ledger: Ledger, out: Path) -> int:
@@ -101,8 +99,12 @@ def archive(ledger: Ledger, out: Path) -> int:
         if snapshot is None or snapshot == oldest:
             raise InputError("there is nothing to archive: the log has no snapshot since its first entry")
         old = takewhile(lambda entry: entry != snapshot, log.read_entries(connection))
-        write_atomically(out, lambda file: file.writelines(map(log.to_line, old)))
-        out.chmod(0o600)
+
+        def write(file: IO[bytes]) -> None:
+            os.fchmod(file.fileno(), 0o600)  # before there is anything to read
+            file.writelines(map(log.to_line, old))
+
+        write_atomically(out, write)
     with ledger.writing() as writing:
         if log.read_snapshot(writing.connection) != snapshot:
             out.unlink()
