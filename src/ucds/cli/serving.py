@@ -62,7 +62,7 @@ def serve_command(
     ] = None,
     model_batch: Annotated[
         int | None,
-        Option(min=1, help="Samples the model takes at a time.", show_default="16 on CPU, 64 on GPU"),
+        Option(min=1, help="Samples the model takes at a time.", show_default="8 on CPU, 64 on GPU"),
     ] = None,
     limit: Annotated[
         list[str] | None, Option(metavar="NAME=VALUE", help="Limit such as max-batch=64; may be repeated.")

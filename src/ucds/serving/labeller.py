@@ -31,7 +31,7 @@ _LONGEST_WAIT = 0.005  # seconds that a batch may wait to be filled
 
 
 class ModelLabeller:
-    """A source model that answers in batches of one fixed size: 16 on a CPU and 64 on a GPU by default.
+    """A source model that answers in batches of one fixed size: 8 on a CPU and 64 on a GPU by default.
 
     A row computed in batches of different sizes may differ in its last bits, and a near tie then has two
     answers. In batches of one size a row comes out the same to the bit, whatever the other rows are.
@@ -56,7 +56,7 @@ class ModelLabeller:
         self.dtype: npt.DTypeLike = np.float32
         if spec.input_size is not None:
             self.row_shape, self.dtype = (3, stored_size(spec), stored_size(spec)), np.uint8
-        self.batch_size = batch_size or (16 if self._device.type == "cpu" else 64)
+        self.batch_size = batch_size or (8 if self._device.type == "cpu" else 64)
         self.label(np.zeros((self.batch_size, *self.row_shape), self.dtype))  # what fails, fails at the start
 
     @classmethod

@@ -70,7 +70,7 @@ def serve(
             ``signing-key.pem`` in the run folder if ``None``.
         checkpoints: file for signed snapshots of the ledger's log; none are written outside the ledger if
             ``None``.
-        model_batch: samples that the model takes at a time; 16 on a CPU and 64 on a GPU if ``None``.
+        model_batch: samples that the model takes at a time; 8 on a CPU and 64 on a GPU if ``None``.
         limits: limits of a request and of the service; the defaults if ``None``.
         accelerator: device to compute on.
         notice: receives what the provider should know before the service starts.
