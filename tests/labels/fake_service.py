@@ -211,4 +211,4 @@ def _contents(kind: str, body: bytes) -> list[bytes]:
     """The samples of a request; images as the provider's own service reads them."""
     if kind == "application/x-npy":
         return [row.tobytes() for row in np.load(io.BytesIO(body), allow_pickle=False)]
-    return read_images(body, kind, most=100)
+    return list(map(bytes, read_images(body, kind, most=100)))

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections import OrderedDict, defaultdict
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,7 @@ class ImageDecoder:
         self._idle: dict[bool, list[_Process]] = {False: [], True: []}
         self._unusable: OrderedDict[tuple[int, bytes], str] = OrderedDict()
 
-    async def decode(self, key: int, files: dict[bytes, bytes]) -> list[ByteArray | str]:
+    async def decode(self, key: int, files: Mapping[bytes, bytes | memoryview]) -> list[ByteArray | str]:
         """Return ``(3, size, size)`` uint8 for each file of a key, or the reason why it cannot be used.
 
         Reasons are remembered: a request that is refused on the way pays for none of them twice. If the call
@@ -76,7 +77,7 @@ class ImageDecoder:
         for process in (*self._idle[False], *self._idle[True]):
             process.end()
 
-    async def _decode(self, key: int, content: bytes, data: bytes) -> ByteArray | str:
+    async def _decode(self, key: int, content: bytes, data: bytes | memoryview) -> ByteArray | str:
         if (key, content) in self._unusable:
             return self._unusable[key, content]
         async with self._turns[key], self._places:
@@ -99,7 +100,7 @@ class ImageDecoder:
                     self._unusable.popitem(last=False)
                 return error.reason
 
-    async def _ask(self, process: _Process, data: bytes) -> ByteArray:
+    async def _ask(self, process: _Process, data: bytes | memoryview) -> ByteArray:
         """Ask a process, and keep it or end it."""
         whole = False
         try:
@@ -158,7 +159,7 @@ class _Process:
         """Whether the process runs."""
         return self._process.poll() is None
 
-    async def ask(self, size: int, data: bytes, seconds: float) -> tuple[bytes, bytes]:
+    async def ask(self, size: int, data: bytes | memoryview, seconds: float) -> tuple[bytes, bytes]:
         """Return the kind and the content of the process's answer within some seconds of processor time."""
         if not self._is_ready:
             await self._wait_until_ready()
@@ -207,7 +208,7 @@ class _Process:
             raise RuntimeError(f"{_MODULE} cannot start; see `python -m {_MODULE}`") from None
         self._is_ready = True
 
-    async def _exchange(self, size: int, data: bytes) -> tuple[bytes, bytes]:
+    async def _exchange(self, size: int, data: bytes | memoryview) -> tuple[bytes, bytes]:
         loop = asyncio.get_running_loop()
         await loop.sock_sendall(self._ours, size.to_bytes(4) + len(data).to_bytes(4))
         await loop.sock_sendall(self._ours, data)

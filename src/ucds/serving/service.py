@@ -261,10 +261,11 @@ class Service:
 
     async def _receive(self, request: Request) -> list[tuple[bytes, Any]]:
         """Return the samples of a body, files or rows of numbers, each behind its content key."""
-        seconds = self.limits.body_seconds
+        body, seconds = bytearray(), self.limits.body_seconds
         try:
             async with asyncio.timeout(seconds):
-                body = await request.body()
+                async for part in request.stream():
+                    body += part
         except TimeoutError:
             detail = f"The body did not arrive within {seconds:g} seconds; send fewer samples."
             raise Refusal("too-slow", detail) from None
@@ -272,13 +273,13 @@ class Service:
             raise Refusal("malformed", "The connection ended before the body did.") from None
         return await asyncio.to_thread(self._read, body, request.headers["content-type"])
 
-    def _read(self, body: bytes, content_type: str) -> list[tuple[bytes, Any]]:
+    def _read(self, body: bytearray, content_type: str) -> list[tuple[bytes, Any]]:
         most, samples = self.limits.max_batch, list[Any]()
         if self.accepts == "images":
             samples = read_images(body, content_type, most)
         else:
             samples = list(read_embeddings(body, self.labeller.row_shape[0], most))
-        return [(content_key(bytes(sample)), sample) for sample in samples]
+        return [(content_key(sample), sample) for sample in samples]
 
     async def _make_rows(
         self, key: Key, samples: dict[bytes, Any]
