@@ -55,10 +55,8 @@ def make_run(folder: Path, backbone: str, keys: int = 1, *, recentres: bool = Fa
 @contextlib.contextmanager
 def service(run: Path, *options: object) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """Run `ucds serve`: the process, and its address."""
-    words = [sys.executable, "-m", "ucds", "serve", run, "--accelerator", "cpu", *options]
-    process = subprocess.Popen(
-        list(map(str, words)), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    )
+    command = [sys.executable, "-m", "ucds", "serve", str(run), "--accelerator", "cpu", *map(str, options)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     try:
         assert process.stdout is not None
         yield process, process.stdout.readline().removeprefix("listening on ").strip()

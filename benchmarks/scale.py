@@ -37,10 +37,7 @@ FEWER, LARGEST = (10_000, 100_000), 1_000_000
 
 
 def make(samples: int, width: int, clusters: int, path: Path) -> NDArray[np.int64]:
-    """Draw embeddings into a file, chunk by chunk, and return the classes.
-
-    The directions in which the classes differ take up a part of the variance.
-    """
+    """Draw embeddings, whose classes differ in a part of the variance, into a file; return the classes."""
     centres = np.random.default_rng(0).normal(size=(clusters, width)) / 4
     scales = NOISE / np.sqrt(1 + np.arange(width) * 32 / width)
     rows = np.lib.format.open_memmap(path, "w+", np.float32, (samples, width))
