@@ -42,31 +42,33 @@ _END = "End of the key: 90d, 12h, 30m, a date or time, or never."
 _RATE = "Samples a second, or none."
 
 
-@keys.command("add")
+@options.command("add", of=keys)
 def add_key(
     name: NameArgument,
     budget: Annotated[int, Option(min=0, help="Distinct samples that may be labelled.")],
     ledger: LedgerOption,
+    output: options.Output,
     rate: Annotated[str, Option(help=_RATE)] = "none",
     expires: Annotated[str, Option(help=_END)] = "never",
     networks: FromOption = None,
 ) -> None:
     """Make a key. It is printed once; the ledger keeps only its hash."""
-    options.start()
+    output.start()
     from ucds.serving.keys import check_name, make_terms
 
     terms: dict[str, Any] = {"rate": rate, "expires": expires, "networks": networks or []}
     check_name(name)
     make_terms(budget=budget, **terms)  # before a ledger is made for a key that cannot be
-    with _open_ledger(ledger, create=True) as book:
+    with _open_ledger(ledger, output, create=True) as book:
         print(book.add_key(name, budget, **terms), flush=True)
-    options.say(f"this is the key of {name!r}; it cannot be shown again")
+    output.tell(f"this is the key of {name!r}; it cannot be shown again")
 
 
-@keys.command("set")
+@options.command("set", of=keys)
 def set_key(
     name: NameArgument,
     ledger: LedgerOption,
+    output: options.Output,
     budget: Annotated[int | None, Option(min=0, help="Distinct samples in all.")] = None,
     rate: Annotated[str | None, Option(help=_RATE, show_default="as it is")] = None,
     expires: Annotated[str | None, Option(help=_END, show_default="as it is")] = None,
@@ -80,11 +82,11 @@ def set_key(
     changes = {name: value for name, value in given.items() if value is not None}
     if not changes and not new_secret:
         raise InputError("name what to change: --budget, --rate, --expires, --from or --new-secret")
-    with _open_ledger(ledger) as book:
+    with _open_ledger(ledger, output) as book:
         if changes:
             terms = book.set_key(name, **changes)
             rate_shown = "none" if terms.rate is None else f"{terms.rate:g}"
-            options.say(
+            output.tell(
                 f"key {name!r}: budget {terms.budget:,}, rate {rate_shown}, ends {terms.expires or 'never'}, "
                 f"from {' '.join(map(str, terms.networks)) or 'any'}"
             )
@@ -92,12 +94,12 @@ def set_key(
             print(book.renew_key(name), flush=True)
 
 
-@keys.command("revoke")
-def revoke_key(name: NameArgument, ledger: LedgerOption) -> None:
+@options.command("revoke", of=keys)
+def revoke_key(name: NameArgument, ledger: LedgerOption, output: options.Output) -> None:
     """Refuse a key from the next request on. Its name may be used again."""
-    with _open_ledger(ledger) as book:
+    with _open_ledger(ledger, output) as book:
         book.revoke_key(name)
-    options.say(f"key {name!r} is revoked")
+    output.tell(f"key {name!r} is revoked")
 
 
 @options.command("list", of=keys)
@@ -106,7 +108,7 @@ def list_keys(ledger: LedgerOption, output: options.Output) -> None:
 
     Of a key's secrets the last four characters are shown.
     """
-    with _open_ledger(ledger) as book:
+    with _open_ledger(ledger, output) as book:
         found = book.list_keys()
     now = datetime.now(UTC).isoformat(timespec="milliseconds")
     tails = {
@@ -135,9 +137,10 @@ def list_keys(ledger: LedgerOption, output: options.Output) -> None:
         print("  ".join(cells).format(*row).rstrip())
 
 
-@ledger.command("verify")
+@options.command("verify", of=ledger)
 def verify_ledger(
     ledger: LedgerOption,
+    output: options.Output,
     receipts: Annotated[
         list[Path] | None, Option(help="Receipts that a client kept; may be repeated.", show_default="none")
     ] = None,
@@ -154,7 +157,7 @@ def verify_ledger(
     Receipts and checkpoints also show whether the whole ledger was set back or
     written anew. Prints the head of the log.
     """
-    options.start()
+    output.start()
     from ucds.serving.verify import verify
 
     verdict = verify(ledger, checkpoints=checkpoints or (), receipts=receipts or (), archives=archives or ())
@@ -163,20 +166,21 @@ def verify_ledger(
         options.say(f"fault: {fault}")
     if verdict.faults:
         raise typer.Exit(2)
-    options.say(f"entries {verdict.first:,} to {verdict.number:,} keep all rules")
+    output.tell(f"entries {verdict.first:,} to {verdict.number:,} keep all rules")
     if verdict.first > 1:
-        options.say(f"entries before {verdict.first:,} are archived and were not read; --archive reads them")
+        output.tell(f"entries before {verdict.first:,} are archived and were not read; --archive reads them")
     if receipts or checkpoints:
         lost = f"; {verdict.lost:,} name entries whose loss was accepted" if verdict.lost else ""
-        options.say(f"{verdict.agreed:,} receipts and checkpoints agree{lost}")
+        output.tell(f"{verdict.agreed:,} receipts and checkpoints agree{lost}")
     if verdict.unnamed:
         options.say(f"nothing kept elsewhere names the last {verdict.unnamed:,} entries")
     print(f"{verdict.number}:{verdict.hash}")
 
 
-@ledger.command("accept-loss")
+@options.command("accept-loss", of=ledger)
 def accept_loss(
     ledger: LedgerOption,
+    output: options.Output,
     checkpoints: Annotated[
         Path | None, Option(help="File that names lost entries.", show_default="none are lost")
     ] = None,
@@ -188,34 +192,35 @@ def accept_loss(
 
     Labels that were given after the backup are not charged to their keys any more.
     """
-    with _open_ledger(ledger) as book:
+    with _open_ledger(ledger, output) as book:
         from ucds.serving.checkpoints import accept_loss
         from ucds.serving.signing import Signer
 
         signer = None if signing_key is None else Signer.open(signing_key).public
         lost = accept_loss(book, checkpoints, signer)
-    options.say(f"accepted: {lost:,} checkpoints name lost entries; start the service again")
+    output.tell(f"accepted: {lost:,} checkpoints name lost entries; start the service again")
 
 
-@ledger.command("archive")
+@options.command("archive", of=ledger)
 def archive_entries(
     ledger: LedgerOption,
+    output: options.Output,
     out: Annotated[Path, Option(help="File to write; `ucds ledger verify --archive` reads it.")],
 ) -> None:
     """Move all entries before the last snapshot into a file. Answers stay, and stay free when asked again."""
-    with _open_ledger(ledger) as book:
+    with _open_ledger(ledger, output) as book:
         from ucds.serving.verify import archive
 
         count = archive(book, out)
-    options.say(f"{count:,} entries are in {out}")
+    output.tell(f"{count:,} entries are in {out}")
 
 
-@ledger.command("forget")
-def forget_answers(name: NameArgument, ledger: LedgerOption) -> None:
+@options.command("forget", of=ledger)
+def forget_answers(name: NameArgument, ledger: LedgerOption, output: options.Output) -> None:
     """Delete the answers of a revoked key. The log keeps that they were given, and that they were deleted."""
-    with _open_ledger(ledger) as book:
+    with _open_ledger(ledger, output) as book:
         count = book.forget_key(name)
-    options.say(f"{count:,} answers of {name!r} are deleted")
+    output.tell(f"{count:,} answers of {name!r} are deleted")
 
 
 def _state(key: Key, now: str) -> str:
@@ -226,8 +231,8 @@ def _state(key: Key, now: str) -> str:
     return f"{'ended' if key.end(now) else 'active until'} {key.terms.expires[:19]}"
 
 
-def _open_ledger(place: str, *, create: bool = False) -> closing[Ledger]:
-    options.start()
+def _open_ledger(place: str, output: options.Output, *, create: bool = False) -> closing[Ledger]:
+    output.start()
     from ucds.serving.ledger import Ledger
 
     book = Ledger(place, create=create)

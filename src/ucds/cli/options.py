@@ -190,14 +190,19 @@ class Output:
         """Make the receiver of progress messages, see :func:`start`."""
         return Quiet() if self.quiet else start()
 
+    def tell(self, sentence: str) -> None:
+        """Print a sentence; a warning alone if that is wanted."""
+        if not self.quiet or sentence.startswith("warning:"):
+            say(sentence)
+
     def present(self, sentence: str, result: Any) -> None:
         """Print a mapping or a dataclass as JSON on standard output, or a sentence on standard error."""
         end_bar()
         if self.as_json and is_first_process():
             values = result if isinstance(result, dict) else asdict(result)
             print(json.dumps(values, indent=2, default=str))
-        elif not self.quiet:
-            say(sentence)
+        else:
+            self.tell(sentence)
 
     def present_run(self, run: TrainedRun, page: Path | None = None) -> None:
         """Print the result of a training command, and where its report is, if it has one."""

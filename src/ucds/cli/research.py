@@ -115,9 +115,11 @@ def benchmark_command(
 
 
 @options.command("table", options.RESEARCHER)
-def table_command(config: ConfigArgument, results: ResultsOption = Path("my-results")) -> None:
+def table_command(
+    config: ConfigArgument, output: options.Output, results: ResultsOption = Path("my-results")
+) -> None:
     """Write a benchmark's table and figures again from its records."""
-    options.start()
+    output.start()
     from ucds.experiments.grid import read_benchmark
     from ucds.reports.tables import write_table
 

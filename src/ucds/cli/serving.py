@@ -74,11 +74,6 @@ def serve_command(
     The first start on this machine alone makes a ledger and prints a key; `ucds keys` makes others.
     """
     output.start()
-
-    def notice(sentence: str) -> None:
-        if not output.quiet or sentence.startswith("warning:"):
-            options.say(sentence)
-
     from ucds.serving.limits import Limits
     from ucds.serving.sandbox import hide_memory
     from ucds.serving.serve import serve
@@ -96,7 +91,7 @@ def serve_command(
         model_batch=model_batch,
         limits=Limits.parse(limit or ()),
         accelerator=accelerator,
-        notice=notice,
+        notice=output.tell,
         ready=lambda url: options.show(f"listening on {url}"),
     )
 
