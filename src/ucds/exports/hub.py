@@ -117,7 +117,7 @@ def from_pretrained(
         revision: branch, tag or commit of the repository; the newest if ``None``.
         token: token of the hub; the one that ``hf auth login`` keeps if ``None``.
         endpoint: address of the hub; the public one if ``None``.
-        how: further arguments of :func:`ucds.load`, such as ``role`` and ``accelerator``.
+        how: further arguments of :func:`ucds.load`, such as ``role`` and ``compute``.
 
     Raises:
         InputError: there is no such model, or the hub cannot be reached.

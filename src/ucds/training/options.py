@@ -43,7 +43,7 @@ class Compute:
             frozen features stay in memory, and decoded images are in the user's cache folder.
         reporter: receives progress messages; by default nothing is said.
         images_bytes: largest size of the decoded images in the cache, by default that of the environment
-            variable UCDS_CACHE_LIMIT; no bound if ``None``.
+            variable UCDS_CACHE_LIMIT; 8 GiB if ``None``.
 
     Raises:
         InputError: UCDS_CACHE_LIMIT is no number.
