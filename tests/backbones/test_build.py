@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-import urllib.request
-from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from unittest.mock import Mock
@@ -29,22 +27,15 @@ def state_of(backbone: Backbone) -> dict[str, torch.Tensor]:
 
 
 @pytest.fixture
-def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Empty caches, and every connection through a proxy at a port where nobody listens."""
-    from huggingface_hub import constants
-
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
     for variable in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
         monkeypatch.setenv(variable, "http://127.0.0.1:9")
     monkeypatch.delenv("no_proxy", raising=False)
     monkeypatch.delenv("NO_PROXY", raising=False)
-    urllib.request.install_opener(
-        urllib.request.build_opener()
-    )  # urllib remembers the proxies of its first use
-    yield
-    monkeypatch.undo()
-    urllib.request.install_opener(urllib.request.build_opener())
+    monkeypatch.setattr("urllib.request._opener", None)  # it remembers the proxies of its first use
 
 
 def images(backbone: Backbone, n: int = 2) -> torch.Tensor:
@@ -249,9 +240,7 @@ def test_offline_is_told_at_once_and_nothing_random_is_made(
 
 @pytest.mark.usefixtures("offline")
 def test_forbidden_downloads_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    from huggingface_hub import constants
-
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(UserError, match="HF_HUB_OFFLINE forbids"):
         build_backbone(SMALL)
 

@@ -1,4 +1,4 @@
-"""Tests of backbone descriptions, and of backbones that need no name."""
+"""Tests of backbone descriptions, of backbones that need no name, and of the network of edges."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from torch import nn
 
 from ucds.backbones import BackboneSpec, identity_backbone, module_backbone, rebuild_backbone
+from ucds.backbones.oriented_edges import OrientedEdges
 from ucds.errors import InputError, UserError
 
 SPEC = BackboneSpec("resnet18", 512, 224, (0.1, 0.2, 0.3), (0.4, 0.5, 0.6))
@@ -85,3 +86,30 @@ def test_module_must_return_rows_of_floats(output: object, message: str) -> None
     odd.register_forward_hook(lambda *given: output)
     with pytest.raises(UserError, match=message):
         module_backbone(odd, example=torch.randn(2, 4))
+
+
+def images() -> torch.Tensor:
+    return torch.rand(6, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+
+
+def test_a_picture_has_the_same_features_in_any_company() -> None:
+    network = OrientedEdges()
+    together = network(images())
+    for i in range(6):
+        torch.testing.assert_close(network(images()[i : i + 1])[0], together[i])
+
+
+def test_light_on_dark_looks_like_dark_on_light() -> None:
+    torch.testing.assert_close(OrientedEdges()(1 - images()), OrientedEdges()(images()), rtol=1e-4, atol=1e-5)
+
+
+def test_an_edge_answers_in_its_own_direction() -> None:
+    upright = torch.zeros(1, 3, 32, 32)
+    upright[..., 16:] = 1.0  # brightness changes from left to right
+    strength = OrientedEdges()(upright).view(8, 4, 4).sum((1, 2))
+    assert strength.argmax() == 0
+    assert OrientedEdges()(upright.transpose(2, 3)).view(8, 4, 4).sum((1, 2)).argmax() == 4
+
+
+def test_a_blank_picture_has_finite_features() -> None:
+    assert torch.isfinite(OrientedEdges()(torch.zeros(2, 3, 32, 32))).all()

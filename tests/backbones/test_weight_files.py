@@ -8,7 +8,6 @@ import re
 import socket
 import threading
 import time
-import urllib.request
 from collections.abc import Callable, Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -154,7 +153,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / "cache"))
     for variable in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(variable, raising=False)
-    urllib.request.install_opener(urllib.request.build_opener())  # it remembers its first proxies
+    monkeypatch.setattr("urllib.request._opener", None)  # it remembers the proxies of its first use
 
 
 def unused_address() -> str:

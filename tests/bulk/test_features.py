@@ -1,4 +1,4 @@
-"""Tests of `ucds features` by the plain loop: what it writes, does not make again, and refuses."""
+"""Tests of `ucds features`, plain and by Ray: what it writes, does not make again, and refuses."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 from PIL import Image
 
@@ -54,6 +56,12 @@ def changed(before: dict[str, tuple[int, bytes]], after: dict[str, tuple[int, by
 
 def files_of(*numbers: int) -> set[str]:
     return {f"part-{number:06d}{suffix}" for number in numbers for suffix in (".npy", ".part")}
+
+
+def command(images: Path, out: Path, shard_size: int) -> list[str]:
+    """Return the arguments of a command that computes the features of ``edges``."""
+    encoder = ["--backbone", "ucds/oriented_edges", "--weights", "none", "--image-size", "64"]
+    return ["features", str(images), "--out", str(out), "--shard-size", str(shard_size), *encoder]
 
 
 def test_the_folder_holds_the_features_that_training_computes(
@@ -154,15 +162,15 @@ def test_without_a_usable_image_there_is_one_line(edges: ucds.EncoderOptions, tm
 @pytest.mark.timeout(900)
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are killed as a group")
 @pytest.mark.parametrize("engine", ["plain", "ray"])
-def test_a_killed_command_goes_on_where_it_stopped(tmp_path: Path, write_images: Any, engine: str) -> None:
+def test_a_killed_command_goes_on_where_it_stopped(
+    tmp_path: Path, write_images: Any, edges: ucds.EncoderOptions, engine: str
+) -> None:
     images, out = tmp_path / "images", tmp_path / "out"
     write_images(images, [f"{number:03}.png" for number in range(120)], size=(64, 64))
-    command = [sys.executable, "-m", "ucds", "features", images, "--out", out, "--shard-size", 4]
-    command += ["--backbone", "ucds/oriented_edges", "--weights", "none", "--image-size", 64]
-    command += ["--engine", engine]
+    typed = [sys.executable, "-m", "ucds", *command(images, out, 4), "--engine", engine]
     before: dict[str, tuple[int, bytes]] = {}
     for wanted in (2, 9, 17):  # parts that are there at the kill
-        process = subprocess.Popen([*map(str, command)], start_new_session=True)
+        process = subprocess.Popen(typed, start_new_session=True)
         while len(list(out.glob("part-*.part"))) < wanted:
             assert process.poll() is None
             time.sleep(0.01)
@@ -171,24 +179,64 @@ def test_a_killed_command_goes_on_where_it_stopped(tmp_path: Path, write_images:
         now, done = parts(out), {path.stem for path in out.glob("part-*.part")}
         assert all(now[name] == before[name] for name in before)
         before = {name: content for name, content in now.items() if Path(name).stem in done}
-    assert subprocess.run([*map(str, command)], check=False).returncode == 0
+    assert subprocess.run(typed, check=False).returncode == 0
     after = parts(out)
     assert all(after[name] == before[name] for name in before)
-    encoder = ucds.EncoderOptions("ucds/oriented_edges", "none", 64)
-    ucds.features(images, tmp_path / "whole", encoder=encoder, options=ucds.BulkOptions(shard_size=4))
+    ucds.features(images, tmp_path / "whole", encoder=edges, options=ucds.BulkOptions(shard_size=4))
     assert contents(out) == contents(tmp_path / "whole")
 
 
-def test_options_of_ray_need_ray() -> None:
+def workers_of(process: subprocess.Popen[str]) -> list[psutil.Process]:
+    """Return the workers that belong to a command."""
+    found = []
+    for one in psutil.Process(process.pid).children(recursive=True):
+        with suppress(psutil.Error):  # it has ended meanwhile
+            found += [one] if "_Worker" in " ".join(one.cmdline()) else []
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_workers_that_are_killed_lose_nothing_and_do_nothing_twice(
+    tmp_path: Path, write_images: Any, edges: ucds.EncoderOptions
+) -> None:
+    images, out, killed = tmp_path / "images", tmp_path / "ray", set[psutil.Process]()
+    write_images(images, [f"{number:03}.png" for number in range(300)], size=(64, 64))
+    (images / "999.png").write_bytes(b"torn")
+    ucds.features(images, tmp_path / "plain", encoder=edges, options=ucds.BulkOptions(shard_size=3))
+    typed = [sys.executable, "-m", "ucds", *command(images, out, 3), "--engine", "ray", "--workers", "2"]
+    environment = os.environ | {"RAY_worker_niceness": "0"}  # workers have the same rights as other tests
+    process = subprocess.Popen(typed, env=environment, stderr=subprocess.PIPE, text=True)
+    for done in (3, 20, 50):  # parts that are there when the next worker dies
+        while len(list(out.glob("part-*.part"))) < done:
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.05)
+        while not (alive := [worker for worker in workers_of(process) if worker not in killed]):
+            time.sleep(0.05)
+        alive[0].kill()
+        killed.add(alive[0])
+    _, said = process.communicate(timeout=800)
+    assert process.returncode == 0, said
+    assert len(killed) == 3
+    assert "features of 300 images" in said
+    assert "1 images skipped" in said
+    assert contents(out) == contents(tmp_path / "plain")
+
+
+def test_options_of_ray_need_ray(
+    folder: Path, edges: ucds.EncoderOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(ucds.InputError, match="--workers is for --engine ray"):
         ucds.BulkOptions(workers=2)
     with pytest.raises(ucds.InputError, match="at least 1"):
         ucds.BulkOptions(shard_size=0)
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ucds.InputError, match=r"pip install 'ucds\[ray\]'"):
+        ucds.features(folder, tmp_path / "out", encoder=edges, options=ucds.BulkOptions("ray"))
 
 
 def test_the_command_says_what_it_wrote(folder: Path, tmp_path: Path, run: Any, capfd: Any) -> None:
     out = tmp_path / "out"
-    command = ["features", folder, "--out", out, "--backbone", "ucds/oriented_edges", "--weights", "none"]
-    assert run(*command, "--image-size", 64, "--shard-size", 20, "--json") == 0
+    assert run(*command(folder, out, 20), "--json") == 0
     told = json.loads(capfd.readouterr().out)
     assert told == {"folder": str(out), "samples": 35, "skipped": 1, "parts": 2, "made": 2}

@@ -21,12 +21,7 @@ from ucds.data.folders import scan_folder
 
 SIZE = 32
 
-
-@pytest.fixture(autouse=True)
-def _quiet():
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
+pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 def encoded(image: Image.Image, kind: str = "PNG", **options) -> bytes:
@@ -60,12 +55,8 @@ def decoded(data: bytes, size: int = SIZE) -> np.ndarray:
 @pytest.mark.parametrize(
     ("kind", "mode"),
     [
-        *(
-            (kind, "RGB")
-            for kind in ("JPEG", "WEBP", "BMP", "TIFF", "GIF", "PPM", "JPEG2000", "AVIF", "HEIF")
-        ),
-        ("JPEG", "CMYK"),
-        ("JPEG", "L"),
+        *((kind, "RGB") for kind in ("WEBP", "BMP", "TIFF", "GIF", "PPM", "JPEG2000", "AVIF", "HEIF")),
+        *(("JPEG", mode) for mode in ("RGB", "CMYK", "L")),
     ],
 )
 def test_formats(kind, mode):

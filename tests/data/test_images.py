@@ -1,4 +1,4 @@
-"""The image cache, from the outside."""
+"""Image files are read, or refused with the reason; and their cache, from the outside."""
 
 from __future__ import annotations
 
@@ -7,16 +7,19 @@ import os
 import shutil
 import signal
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 import torch
 
 from ucds.data import images
-from ucds.data.decode import decode_image
+from ucds.data.decode import UnusableImageError, decode_image
 from ucds.data.folders import scan_domains, scan_folder
+from ucds.data.image_files import map_ahead, read_image_bytes
 from ucds.data.images import ImageSamples
 from ucds.data.samples import Samples
 from ucds.errors import NoSpaceError, UcdsWarning, UserError
@@ -67,6 +70,51 @@ def rows_stored(tmp_path: Path) -> int:
 
 def names(domain: str, count: int) -> list[str]:
     return [f"{domain}/{i:03}.png" for i in range(count)]
+
+
+def test_special_files_are_refused(tmp_path):
+    (tmp_path / "empty.jpg").touch()
+    (tmp_path / "folder.jpg").mkdir()
+    os.mkfifo(tmp_path / "pipe.jpg")
+    (tmp_path / "dangling.jpg").symlink_to("nowhere")
+    (tmp_path / "circle.jpg").symlink_to("circle.jpg")
+    for name, reason in {
+        "empty": "empty file",
+        "folder": "not a regular file",
+        "pipe": "not a regular file",
+        "dangling": "cannot be read",
+        "circle": "cannot be read",
+        "missing": r"cannot be read \(No such file",
+    }.items():
+        with pytest.raises(UnusableImageError, match=rf"{name}\.jpg: {reason}"):
+            read_image_bytes(tmp_path / f"{name}.jpg")
+
+
+def test_a_file_that_may_not_be_read_or_is_too_large(tmp_path, monkeypatch):
+    path = tmp_path / "x.jpg"
+    path.write_bytes(b"some content")
+    monkeypatch.setattr("ucds.data.image_files.MAX_FILE_BYTES", 10)
+    with pytest.raises(UnusableImageError, match="too large a file"):
+        read_image_bytes(path)
+
+    refuse = Mock(side_effect=PermissionError(13, "Permission denied"))
+    monkeypatch.setattr(os, "stat", refuse)  # file modes would not stop a test run by root
+    with pytest.raises(UnusableImageError, match=r"x\.jpg: cannot be read \(Permission denied\)"):
+        read_image_bytes(path)
+
+
+def test_results_come_in_order_and_few_wait():
+    begun: list[int] = []
+
+    def work(item: int) -> int:
+        begun.append(item)
+        return -item
+
+    with ThreadPoolExecutor(2) as pool:
+        results = map_ahead(pool, work, range(30), 4)
+        assert next(results) == 0
+        assert max(begun) < 4
+        assert list(results) == [-item for item in range(1, 30)]
 
 
 def test_images_are_decoded_once(tmp_path, make_images, decodings):
@@ -162,8 +210,7 @@ def test_repaired_files_come_back(tmp_path, make_images, noise_image):
     with pytest.warns(UcdsWarning):
         assert len(opened(tmp_path)) == 1
     noise_image(5).save(bad)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         assert len(opened(tmp_path)) == 2
 
 
@@ -308,10 +355,7 @@ def test_a_full_disk_costs_what_is_remembered_only(tmp_path, make_images, monkey
     (known,) = (tmp_path / "cache" / "images").glob("*.known")
     before = known.read_bytes()
     make_images("a/2.png", first_seed=1)
-
-    def full(*_, **__):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
+    full = Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))
     monkeypatch.setattr(os, "fsync", full)
     assert len(opened(tmp_path, limit_bytes=0)) == 2
     assert known.read_bytes() == before

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -219,10 +220,7 @@ def test_processes_and_threads_fill_one_store(tmp_path):
 def test_a_full_disk_is_said_in_words(tmp_path, monkeypatch):
     store = open_store(tmp_path)
     put(store, [1])
-
-    def full(*_):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
+    full = Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(NoSpaceError, match="No space left on device; free some space"):
         put(store, [2])

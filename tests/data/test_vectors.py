@@ -87,11 +87,6 @@ def test_unusable_arrays_are_refused(array, words):
         VectorSamples(array)
 
 
-def test_ids_must_differ():
-    with pytest.raises(UserError, match="all be different"):
-        VectorSamples(rows(3), ids=("x", "y", "x"))
-
-
 def test_domains_must_be_of_one_width():
     with pytest.raises(UserError, match="a: 4, b: 5"):
         VectorSamples.from_arrays({"b": rows(2, 5), "a": rows(2, 4)})

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -53,15 +53,9 @@ def _remove(names: tuple[str, str]) -> None:
 
 
 @pytest.fixture
-def vectors(tmp_path: Path) -> Path:
-    rng = np.random.default_rng(0)
-    centres = 3 * rng.normal(size=(3, 8))
+def vectors(tmp_path: Path, blobs: Callable[..., Any]) -> Path:
     path = tmp_path / "source.npz"
-    found = {
-        name: (centres[np.arange(n) % 3] + rng.normal(size=(n, 8))).astype("f4")
-        for name, n in (("one", 140), ("two", 96))
-    }
-    np.savez(path, **found)
+    np.savez(path, **blobs({"one": 140, "two": 96}, n_clusters=3, width=8))
     return path
 
 
@@ -79,18 +73,13 @@ def run_alone(*command: str) -> None:
 
 def start_on(names: tuple[str, str], command: list[str]) -> list[subprocess.Popen[str]]:
     """Start a command on both machines."""
-    port = next(PORTS)
-    started = []
+    port, started = next(PORTS), []
+    environment = os.environ | {"GLOO_SOCKET_IFNAME": "cable", "UCDS_CHECKPOINT_SECONDS": "0"}
     for rank, name in enumerate(names):
         place = ["--nnodes", "2", "--node-rank", str(rank), "--nproc-per-node", "1"]
         place += ["--master-addr", ADDRESSES[0], "--master-port", str(port)]
-        torchrun = [sys.executable, "-m", "torch.distributed.run", *place, *command]
-        environment = os.environ | {"GLOO_SOCKET_IFNAME": "cable", "UCDS_CHECKPOINT_SECONDS": "0"}
-        started.append(
-            subprocess.Popen(
-                ["ip", "netns", "exec", name, *torchrun], env=environment, stderr=subprocess.PIPE, text=True
-            )
-        )
+        typed = ["ip", "netns", "exec", name, sys.executable, "-m", "torch.distributed.run", *place, *command]
+        started.append(subprocess.Popen(typed, env=environment, stderr=subprocess.PIPE, text=True))
     return started
 
 

@@ -1,20 +1,27 @@
-"""Two processes of 16 samples train as one of 32 does: same losses, same weights; and only one clusters."""
+"""Two processes train as one does, only one of them clusters, and a command that starts two speaks once."""
 
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from runpy import run_path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
-pytestmark = [pytest.mark.distributed, pytest.mark.slow]
+pytestmark = [pytest.mark.distributed, pytest.mark.slow, pytest.mark.timeout(2000)]
 
 SCRIPT = Path(__file__).with_name("work.py")
+LONGEST = 600  # seconds: at a load of ten on two cores, two processes take over two minutes to start
 
 
 def run_work(what: str, devices: int, out: Path) -> str:
@@ -38,12 +45,11 @@ def test_two_processes_equal_one(tmp_path: Path) -> None:
         torch.testing.assert_close(dict(together[side]), dict(alone[side]), rtol=2e-4, atol=2e-5)
     one, two = losses(tmp_path / "one"), losses(tmp_path / "two")
     assert len(one) == len(two) > 6
-    for expected_line, found_line in zip(one, two, strict=True):
-        for key, expected in expected_line.items():
-            found = found_line[key]
-            assert found == (
-                expected if isinstance(expected, str) else pytest.approx(expected, rel=1e-3, abs=2e-4)
-            )
+    for line, same in zip(one, two, strict=True):
+        assert same == {
+            name: value if isinstance(value, str) else pytest.approx(value, rel=1e-3, abs=2e-4)
+            for name, value in line.items()
+        }
 
 
 @pytest.mark.parametrize("how", ["found", "refused"])
@@ -64,3 +70,63 @@ def test_each_of_two_processes_computes_its_share_of_the_features(tmp_path: Path
         np.testing.assert_array_equal(np.load(tmp_path / "2" / f"features-{rank}.npy"), alone)
         assert (tmp_path / "2" / f"seen-{rank}").read_text() == "23"  # of 45, where one process sees all
     assert (tmp_path / "1" / "seen-0").read_text() == "45"
+
+
+@pytest.fixture
+def vectors(tmp_path: Path, blobs: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Vectors of two domains, for processes that write a checkpoint at every step."""
+    monkeypatch.setenv("UCDS_CHECKPOINT_SECONDS", "0")
+    path = tmp_path / "source.npz"
+    np.savez(path, **blobs({"one": 60, "two": 50}, n_clusters=3, width=8))
+    return path
+
+
+def command(data: Path, out: Path, *more: str) -> list[str]:
+    settings = ["--method", "pcd", "--set", "source_epochs=400", "--set", "batch_size=32"]
+    devices = ["--accelerator", "cpu", "--devices", "2"]
+    arguments = ["train-source", str(data), "--clusters", "3", "--out", str(out), *devices, *settings, *more]
+    return [sys.executable, "-m", "ucds", *arguments]
+
+
+def test_stop_refuse_and_resume(vectors: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    process = subprocess.Popen(command(vectors, out), stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + LONGEST
+    while not (out / "checkpoint.pt").exists():
+        assert process.poll() is None, process.communicate()[1]
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    os.kill(process.pid, signal.SIGTERM)  # to the first process alone, as a service manager would
+    _, errors = process.communicate(timeout=LONGEST)
+    assert process.returncode == 130, errors
+    assert errors.count("stopped, with all work saved") == 1
+
+    other = command(vectors, out, "--resume", "--seed", "1")
+    refused = subprocess.run(other, capture_output=True, text=True, timeout=LONGEST)
+    assert refused.returncode == 2, refused.stderr
+    assert refused.stderr.count("error: ") == 1
+    assert "its seed is 0, not 1" in refused.stderr
+
+    done = subprocess.run(command(vectors, out, "--resume"), capture_output=True, text=True, timeout=LONGEST)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("source model written") == 1
+    assert (out / "model.safetensors").exists()
+    assert not (out / "checkpoint.pt").exists()
+
+
+def test_the_consensus_on_two_devices_is_that_on_one(vectors: Path, tmp_path: Path) -> None:
+    one = np.load(vectors)["one"]
+    np.save(tmp_path / "target.npy", np.concatenate([one, one + 0.01]))
+    models = []
+    for devices in ("1", "2"):
+        out = tmp_path / f"run-{devices}"
+        arguments = ["train-target", str(tmp_path / "target.npy"), "--clusters", "3", "--out", str(out)]
+        arguments += ["--accelerator", "cpu", "--devices", devices, "--set", "most_samples=100"]
+        asked = [sys.executable, "-m", "ucds", *arguments]
+        done = subprocess.run(asked, capture_output=True, text=True, timeout=LONGEST)
+        assert done.returncode == 0, done.stderr
+        assert done.stderr.count("target model written") == 1
+        assert (out / "report.html").exists()
+        models.append(load_file(out / "model.safetensors"))
+    for name, tensor in models[0].items():
+        torch.testing.assert_close(models[1][name], tensor)

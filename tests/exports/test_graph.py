@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-import torch
+from odd_networks import Drawing, Untraceable
 
 import ucds
 from ucds.backbones import build_backbone, identity_backbone, module_backbone
@@ -63,22 +63,6 @@ def test_a_file_of_the_same_stem_stays_as_it_is(make_model: MakeModel, tmp_path:
         ucds.export(make_model(identity_backbone(6)), tmp_path / "labels.onnx")
     assert (tmp_path / "labels.json").read_text() == "mine"
     assert len(list(tmp_path.iterdir())) == 3
-
-
-class Drawing(torch.nn.Module):
-    """Gives other features each time."""
-
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        return inputs + torch.rand_like(inputs)
-
-
-class Untraceable(torch.nn.Identity):
-    """Runs, but not while its operations are recorded."""
-
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        if torch.jit.is_tracing() or torch.compiler.is_compiling():
-            raise NotImplementedError("an operation\nthat no graph holds")
-        return inputs
 
 
 def test_what_cannot_be_exported_leaves_no_file(make_model: MakeModel, tmp_path: Path) -> None:

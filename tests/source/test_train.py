@@ -1,4 +1,4 @@
-"""Tests of `ucds.train_source`: the provider's training, as a function and as a command."""
+"""Tests of `ucds.train_source` and `ucds.label`: what the provider does, as functions and as commands."""
 
 from __future__ import annotations
 
@@ -70,3 +70,23 @@ def test_a_finished_run_is_resumed_and_a_damaged_model_is_no_finished_run(
     model.unlink()
     assert not ucds.train_source(**given, n_clusters=4, options=RESUMED).resumed_finished
     assert tensors_digest(ucds.load(tmp_path / "run").stored.model.state_dict()) == before
+
+
+def test_labels_by_the_function_and_by_the_command_are_the_same(
+    domains: Path, tmp_path: Path, blobs: Callable[..., Any], run: Callable[..., int]
+) -> None:
+    np.save(tmp_path / "target.npy", blobs({"t": 30})["t"])
+    provider = ucds.train_source(domains, tmp_path / "clinic", 4, settings=BRIEF["consensus"]).folder
+    cpu = ucds.Compute("cpu")
+    samples, own, typed = (tmp_path / name for name in ("target.npy", "function.json", "command.json"))
+    before = sorted(tmp_path.rglob("*"))
+    assert len(ucds.label(provider, samples, compute=cpu).ids) == 30
+    assert sorted(tmp_path.rglob("*")) == before  # nothing is written unless asked for
+    labels = ucds.label(str(provider), str(samples), str(own), compute=cpu)
+    assert run("label", provider, samples, "--out", typed, "--accelerator", "cpu") == 0
+    assert own.read_bytes() == typed.read_bytes()
+    assert ucds.ClusterLabels.load(own).fingerprint == labels.fingerprint
+    assert (labels.provider, labels.n_clusters) == ("clinic", 4)
+    assert labels.ids == tuple(str(i) for i in range(30))
+    predicted = ucds.load(provider, compute=cpu).predict(np.load(samples))  # 30: too few to centre
+    np.testing.assert_array_equal(labels.labels, predicted)

@@ -1,4 +1,4 @@
-"""Tests of `ucds.source.transport`: the provider's part of the consensus method."""
+"""Tests of `ucds.source.transport`, the provider's part of the consensus; and of PCD with many samples."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from sklearn.metrics import adjusted_rand_score
 from torch import nn
 
 from ucds import InputError, SourceClustering
-from ucds.backbones import Backbone, module_backbone
-from ucds.config import ConsensusSettings, MethodSettings
+from ucds.backbones import Backbone, identity_backbone, module_backbone
+from ucds.config import ConsensusSettings, MethodSettings, PCDSettings
 from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
 from ucds.math.consensus import match
 from ucds.models import ClusteringModel
 from ucds.source.fit import fit_source
 from ucds.training.options import Compute
+from ucds.training.prediction import predict
 from ucds.training.run_folder import RunFolder
 from ucds.training.runtime import Runtime
 from ucds.training.session import Session
@@ -41,8 +42,7 @@ def shifted(sizes: list[list[int]], seed: int = 0) -> tuple[np.ndarray, np.ndarr
 
 
 def source(**settings: Any) -> SourceClustering:
-    short = {"starts": 1} | settings
-    return SourceClustering(K, settings=short, random_state=0, accelerator="cpu")
+    return SourceClustering(K, settings={"starts": 1} | settings, random_state=0, accelerator="cpu")
 
 
 BALANCED, UNBALANCED = [[20] * K, [15] * K], [[40, 20, 12, 8], [8, 14, 24, 34]]
@@ -124,3 +124,20 @@ def test_a_finished_clustering_is_not_done_again_and_the_backbone_is_left_alone(
     assert all(torch.equal(t, resumed.state_dict()[name]) for name, t in whole.state_dict().items())
     start = small_backbone().module.state_dict()
     assert all(torch.equal(whole.encoder.backbone.state_dict()[name], start[name]) for name in start)
+
+
+@pytest.mark.parametrize("fraction", [0.0, 0.5])
+def test_with_pcd_some_of_many_samples_choose_the_model(blobs: Any, fraction: float) -> None:
+    data = Dataset(VectorSamples.from_arrays(blobs({"a": 400, "b": 40})))
+    settings = PCDSettings(
+        bottleneck_width=8, batch_size=20, source_epochs=30, most_samples=100, validation_fraction=fraction
+    )
+    runtime = Runtime(Compute("cpu", cache=None))
+    session: Session[MethodSettings] = Session(runtime, settings)
+    found = fit_source(session, identity_backbone(data.samples.rows.shape[1]), data, K)
+    (stage,) = found.stages
+    counted = 100 + (40 if fraction == 0 else 20)  # 100 of 400 or 200, and all of the small domain
+    assert stage.evaluations[-1].step == 30 * counted // 20
+    assert {len(one.labels) for one in stage.evaluations} == {counted}
+    clusters = predict(found.model, data, runtime).argmax(-1).numpy()
+    assert len(np.unique(clusters)) > 1

@@ -1,15 +1,11 @@
-"""Makes the helpers beside these tests importable, and keeps the number of threads."""
+"""Keeps the number of threads."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import torch
-
-sys.path.insert(0, str(Path(__file__).parent))  # for `killing`, in the processes that it starts too
 
 
 @pytest.fixture

@@ -1,16 +1,18 @@
-"""Tests of a checkpoint: its round trip, its damage, and the checkpoint before it, which is used then."""
+"""Tests of a checkpoint: its round trip, its damage, the one before it, and the log that it cuts."""
 
 from __future__ import annotations
 
 import io
+import json
 import os
-import warnings
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from ucds.config import PCDSettings
 from ucds.errors import DamagedFileError, UcdsWarning
 from ucds.files import digest_of
 from ucds.training.checkpoint import (
@@ -21,7 +23,10 @@ from ucds.training.checkpoint import (
     write_checkpoint,
 )
 from ucds.training.health import assess
+from ucds.training.options import Compute
 from ucds.training.run_folder import CHECKPOINT_FILE, EARLIER_FILE, RunFolder
+from ucds.training.runtime import Runtime
+from ucds.training.session import Session
 
 
 def checkpoint(step: int) -> Checkpoint:
@@ -45,13 +50,12 @@ def run(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.filterwarnings("error")
 def test_the_latest_is_read_and_the_one_before_it_is_kept(run: Path) -> None:
-    with warnings.catch_warnings(action="error"):
-        assert step_of(read_checkpoint(run)) == 2
+    assert step_of(read_checkpoint(run)) == 2
     write_checkpoint(run, checkpoint(3))
     (run / CHECKPOINT_FILE).unlink()  # as after a kill between the two renamings
-    with warnings.catch_warnings(action="error"):
-        assert step_of(read_checkpoint(run)) == 2
+    assert step_of(read_checkpoint(run)) == 2
     folder = RunFolder(run)
     assert folder.has_checkpoint()
     folder.drop_checkpoint()
@@ -71,7 +75,13 @@ def sealed(content: Any) -> bytes:
     return b"ucds-checkpoint/1 %s\n" % digest_of(saved(content)).encode() + saved(content)
 
 
+class Trap:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return print, ("code of a checkpoint was run",)
+
+
 FORMS: dict[str, Any] = {
+    "code": {"stage": Trap()},
     "dictionary": {"a": 1},
     "weights of another kind": Checkpoint("s", {"w": 1}, None, [], 0),  # type: ignore[dict-item]
     "results of another kind": Checkpoint("s", {}, None, [{}], 0),  # type: ignore[list-item]
@@ -87,13 +97,16 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("content", DAMAGES.values(), ids=DAMAGES)
-def test_damage_falls_back_to_the_one_before(run: Path, content: bytes) -> None:
+def test_damage_falls_back_to_the_one_before_and_runs_no_code(
+    run: Path, content: bytes, capsys: pytest.CaptureFixture[str]
+) -> None:
     (run / CHECKPOINT_FILE).write_bytes(content)
     with pytest.warns(UcdsWarning, match=r"checkpoint\.pt is damaged \(.+\): the one before it is used"):
         assert step_of(read_checkpoint(run)) == 1
     (run / EARLIER_FILE).write_bytes(content)
     with pytest.raises(DamagedFileError, match=r"checkpoint\.pt is damaged \(.+\): delete it to start over"):
         read_checkpoint(run)
+    assert capsys.readouterr().out == ""
 
 
 def test_an_unreadable_checkpoint_is_not_called_damaged(run: Path) -> None:
@@ -121,13 +134,32 @@ def test_what_was_being_replaced_is_never_lost(
     assert step_of(read_checkpoint(run)) == 2
 
 
-class Trap:
-    def __reduce__(self) -> tuple[Any, ...]:
-        return print, ("code of a checkpoint was run",)
+WEIGHTS = {"w": torch.arange(4.0)}
 
 
-def test_a_checkpoint_cannot_run_code(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (run / CHECKPOINT_FILE).write_bytes(sealed({"stage": Trap()}))
-    with pytest.warns(UcdsWarning, match="is damaged"):
-        assert step_of(read_checkpoint(run)) == 1
-    assert capsys.readouterr().out == ""
+def opened(path: Path) -> closing[Session[PCDSettings]]:
+    return closing(Session(Runtime(Compute("cpu", cache=None), folder=RunFolder(path)), PCDSettings()))
+
+
+def logged(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+
+
+def test_a_resumed_session_cuts_the_log_at_its_checkpoint(tmp_path: Path) -> None:
+    with opened(tmp_path) as first:
+        first.write("one", 1, "losses", {"a": 1.0})
+        first.save("one", WEIGHTS, StageProgress(step=1))
+        first.write("one", 2, "losses", {"a": 99.0})
+    with (tmp_path / "log.jsonl").open("ab") as file:
+        file.write(b'{"stage": "one", "st')  # killed in the middle of a line
+    with opened(tmp_path) as again:
+        again.write("one", 2, "losses", {"a": 2.0})
+    assert [line["a"] for line in logged(tmp_path)] == [1, 2]
+
+
+def test_without_a_checkpoint_the_log_begins_anew_and_its_figures_are_rounded(tmp_path: Path) -> None:
+    for value in (99.0, 0.12345678):
+        with opened(tmp_path) as session:
+            session.write("learn-source", 20, "losses", {"transport": value, "mixing": 2.0})
+    expected = {"stage": "learn-source", "step": 20, "kind": "losses", "transport": 0.123457, "mixing": 2.0}
+    assert logged(tmp_path) == [expected]

@@ -12,6 +12,7 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
+from odd_networks import Drawing, Untraceable
 from torch import Tensor, nn
 
 import ucds
@@ -52,12 +53,8 @@ def pixels(n: int = 11) -> Tensor:
     return torch.randn(n, 3, 32, 32, generator=torch.Generator().manual_seed(1))
 
 
-def silent(message: str) -> None:
-    raise AssertionError(message)
-
-
 def graph_of(
-    backbone: Backbone, folder: Path, inputs: Tensor | None = None, say: Callable[[str], None] = silent
+    backbone: Backbone, folder: Path, inputs: Tensor | None = None, say: Callable[[str], None] = pytest.fail
 ) -> bytes | None:
     given = pixels() if inputs is None else inputs
     return find_graph(backbone, lambda count: given[:count], folder, say)
@@ -123,40 +120,25 @@ def test_a_graph_that_cannot_be_kept_is_used(tmp_path: Path, monkeypatch: pytest
     assert not list(tmp_path.iterdir())
 
 
-class Drawing(nn.Module):
-    """Gives other features each time."""
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        return inputs.mean((2, 3)) + torch.rand_like(inputs[:, :, 0, 0])
-
-
-class Unwritable(nn.Module):
-    """Runs, but not while its operations are recorded."""
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        if torch.jit.is_tracing() or torch.compiler.is_compiling():
-            raise NotImplementedError("an operation\nthat no graph holds")
-        return inputs.mean((2, 3))
-
-
 @pytest.mark.parametrize(
     ("module", "reason"),
     [
         (Drawing(), "features of the encoder 'small' differ there by "),
-        (Unwritable(), "the encoder 'small' cannot run there ("),
+        (Untraceable(), "the encoder 'small' cannot run there ("),
     ],
 )
 def test_pytorch_computes_what_no_graph_holds_and_says_so_each_time(
     module: nn.Module, reason: str, tmp_path: Path, exports: Mock
 ) -> None:
     said: list[str] = []
-    assert graph_of(named(module, 3), tmp_path, say=said.append) is None
+    backbone = named(nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), module), 3)
+    assert graph_of(backbone, tmp_path, say=said.append) is None
     assert said[0].startswith(
         f"PyTorch computes the features, in more time than ONNX Runtime would take: {reason}"
     )
     assert "\n" not in said[0]
     tried = exports.call_count
-    assert graph_of(named(module, 3), tmp_path, say=said.append) is None
+    assert graph_of(backbone, tmp_path, say=said.append) is None
     assert said[0] == said[1]
     assert exports.call_count == tried  # the cache knows
 
@@ -192,16 +174,12 @@ def test_a_graph_is_for_many_images_on_a_processor() -> None:
     assert not suits_graph(BackboneSpec("module", 4, 224), 10**9, CPU)
 
 
-def pictures(n: int = 6) -> Dataset:
-    squares = np.random.default_rng(0).integers(256, size=(n, 40, 40, 3), dtype=np.uint8)
-    return Dataset(MemoryImages(Pictures.of_one_domain(squares, n), 37), ImageView(crop=32))
-
-
 def test_features_of_the_two_are_kept_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    data, backbone = pictures(), named(network())
+    squares = np.random.default_rng(0).integers(256, size=(6, 40, 40, 3), dtype=np.uint8)
+    data = Dataset(MemoryImages(Pictures.of_one_domain(squares, 6), 37), ImageView(crop=32))
 
     def compute(folder: Path | None) -> Dataset:
-        return frozen_features(backbone, data, Runtime(Compute("cpu", cache=folder)), batch_size=4)
+        return frozen_features(named(network()), data, Runtime(Compute("cpu", cache=folder)), batch_size=4)
 
     by_torch = compute(tmp_path)
     stores = set(tmp_path.iterdir())

@@ -38,12 +38,6 @@ VECTORS = np.eye(K, 6)[TRUTH] + 0.05 * np.random.default_rng(0).normal(size=(N, 
 DATA = Dataset(VectorSamples(VECTORS.astype(np.float32)))
 SETTINGS = ConsensusSettings(bottleneck_width=8)
 
-Started = Session[ConsensusSettings]
-
-
-def in_memory() -> Started:
-    return Session(Runtime(Compute("cpu", cache=None)), SETTINGS)
-
 
 def clusters_in(vectors: np.ndarray) -> FeatureClusters:
     axes, _ = principal_axes(centre(vectors), 5)
@@ -57,18 +51,18 @@ def refuse(vectors: np.ndarray) -> FeatureClusters:
     pytest.fail("clustered again")
 
 
-def built(session: Started, backbone: Backbone) -> Training:
-    """The model of clusters that are found in the features."""
+def built(backbone: Backbone) -> tuple[Session[ConsensusSettings], Training]:
+    """A session with the model of clusters that are found in the features."""
+    session = Session(Runtime(Compute("cpu", cache=None)), SETTINGS)
     features = features_to_cluster(session, backbone, DATA, K)
     found = remember(session, "find", lambda: clusters_in(read_all(features)))
-    return build_model(session, "find", backbone, features, found, K)[0]
+    return session, build_model(session, "find", backbone, features, found, K)[0]
 
 
 def test_the_model_built_from_clusters_in_frozen_features_predicts_them() -> None:
     torch.manual_seed(0)
     backbone = module_backbone(nn.Sequential(nn.Linear(6, 9), nn.Dropout(0.2), nn.Tanh()), 9)
-    session = in_memory()
-    training = built(session, backbone)
+    session, training = built(backbone)
     with torch.no_grad():
         vectors = backbone.module.eval()(DATA.samples.read(np.arange(N))).numpy()
     clusters = clusters_in(vectors)
@@ -85,8 +79,7 @@ def test_the_model_built_from_clusters_in_frozen_features_predicts_them() -> Non
 
 
 def test_a_model_is_fitted_to_assignments_that_its_start_does_not_have() -> None:
-    session = in_memory()
-    training = built(session, identity_backbone(6))
+    session, training = built(identity_backbone(6))
     asked = (TRUTH + 1) % K
     targets = torch.eye(K)[torch.from_numpy(asked)]
     features = encode(training.trained, training.data, session.runtime).numpy()

@@ -48,8 +48,8 @@ def test_every_layer_learns_in_every_stage(images: ImageSamples, precision: Prec
     target_domain = images.domain_names.index("three")
     source = Dataset(subset(images, np.flatnonzero(images.domain != target_domain)), view)
     target = Dataset(subset(images, np.flatnonzero(images.domain == target_domain)), view)
-    provider = Session(Runtime(Compute("cpu", precision, cache=None)), SETTINGS)
-    client = Session(Runtime(Compute("cpu", precision, cache=None)), SETTINGS)
+    runtime = Runtime(Compute("cpu", precision, cache=None))
+    provider, client = (Session(runtime, SETTINGS) for _ in range(2))
     answers = ClusterLabels(target.samples.ids, np.arange(8) % 3, 3, "test")
     trained = (
         fit_source(provider, build_backbone("resnet18", weights="none"), source, 3),

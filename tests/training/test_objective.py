@@ -24,30 +24,27 @@ def batch(n: int) -> tuple[Tensor, Tensor]:
     return torch.randn(n, 6, generator=generator), torch.randn(6, 4, generator=generator)
 
 
+def transport(**settings: Any) -> PrototypeTransport:
+    return PrototypeTransport((6,), 4, PCDSettings(**settings), torch.device("cpu"))
+
+
 def test_the_settings_reach_the_solver_which_is_not_called_without_weight(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     solve = Mock(wraps=solve_transport)
     monkeypatch.setattr(objective, "solve_transport", solve)
-    features, prototypes = batch(6)
-
-    def loss(**settings: Any) -> Tensor:
-        transport = PrototypeTransport((6,), 4, PCDSettings(**settings), torch.device("cpu"))
-        return transport.loss(features, prototypes)
-
-    assert loss(transport_weight=0).item() == 0
+    assert transport(transport_weight=0).loss(*batch(6)).item() == 0
     solve.assert_not_called()
-    loss(epsilon=0.07, transport_tolerance=1e-4, transport_max_iterations=31)
+    transport(epsilon=0.07, transport_tolerance=1e-4, transport_max_iterations=31).loss(*batch(6))
     assert solve.call_args.kwargs == {"epsilon": 0.07, "tolerance": 1e-4, "max_iterations": 31}
 
 
 def test_plans_that_miss_their_marginals_are_told() -> None:
     told = []
     for iterations in (1, 100):
-        settings = PCDSettings(transport_max_iterations=iterations, transport_tolerance=1e-9)
-        transport = PrototypeTransport((6,), 4, settings, torch.device("cpu"))
-        transport.loss(*batch(6))
-        told.append(transport.warning)
+        state = transport(transport_max_iterations=iterations, transport_tolerance=1e-9)
+        state.loss(*batch(6))
+        told.append(state.warning)
     assert told[0] is not None
     assert re.match(r"a transport plan missed its marginals by \S+ \(transport_tolerance is 1e-09\)", told[0])
     assert told[1] is None

@@ -1,10 +1,13 @@
-"""A killed run, resumed, ends with the same weights to the last bit as one that never stopped."""
+"""A run that was killed, or whose disk was full, ends with the weights of one that never stopped."""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
+import shutil
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -71,14 +74,13 @@ def command(side: str, data: Path, out: Path) -> list[str]:
         arguments = ["train-source", str(place), "--clusters", "5"]
     else:
         arguments = ["train-target", str(place), "--labels", str(data / "labels.json"), "--no-report"]
-    return ["ucds", *arguments, *common, "--quiet"]
+    return ["ucds", *arguments, *common, "--quiet", *(["--resume"] if out.exists() else [])]
 
 
 def is_killed(side: str, data: Path, out: Path, changes: int = 0, pause: float = 0.0) -> bool:
     """Run or resume in a process of its own. False when it came to its end before it was killed."""
-    resume = ["--resume"] if out.exists() else []
-    arguments = [*command(side, data, out), *resume]
-    process = PROCESSES.Process(target=run_and_kill, args=(arguments, f"{out}{os.sep}", changes, pause))
+    arguments = (command(side, data, out), f"{out}{os.sep}", changes, pause)
+    process = PROCESSES.Process(target=run_and_kill, args=arguments)
     process.start()
     process.join()
     assert process.exitcode in (0, -signal.SIGKILL)
@@ -119,3 +121,27 @@ def test_killed_at_thirty_random_moments(
         assert_same_run(tmp_path / "whole", out)
         runs += 1
         assert runs < 30
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_a_run_on_a_full_disk_goes_on_when_there_is_room(
+    side: str, embeddings: Path, disk: Path, tmp_path: Path
+) -> None:
+    assert not is_killed(side, embeddings, tmp_path / "whole")
+    often = os.environ | {"UCDS_CHECKPOINT_SECONDS": "0"}
+    out, filler = disk / "run", disk / "filler"
+    for leave in (8_192, 40_960, 90_112, 163_840):
+        filler.write_bytes(bytes(4 * 2**20 - leave))
+        typed = [sys.executable, "-m", *command(side, embeddings, out)]
+        full = subprocess.run(typed, capture_output=True, text=True, timeout=300, env=often)
+        assert full.returncode == 2, (leave, full.stderr)
+        *_, last = full.stderr.splitlines()
+        assert last.startswith("error: ")
+        assert str(out) in last
+        assert "Traceback" not in full.stderr
+        filler.unlink()
+        assert not is_killed(side, embeddings, out)
+        assert_same_run(tmp_path / "whole", out)
+        shutil.rmtree(out)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from unittest.mock import ANY, Mock, call
@@ -112,10 +113,9 @@ def test_stopped_and_resumed_equals_uninterrupted(tmp_path: Path, moment: int) -
     session.close()
     resumed = network()
     torch.nn.init.zeros_(resumed.prototypes)  # all comes from the checkpoint
-    session = opened(tmp_path)
     rest: list[Step] = []
-    found = train(started(session, resumed), rest.append)
-    session.close()
+    with closing(opened(tmp_path)) as session:
+        found = train(started(session, resumed), rest.append)
     assert len(rest) == 12 - moment
     assert (rest[0].predictions is not None) == (moment == 4)
     assert found.selected == expected.selected
@@ -134,20 +134,19 @@ def test_vectors_are_trained_on_one_thread_from_the_first_step_to_the_last(sever
     assert torch.get_num_threads() == several_threads
 
 
-def test_checkpoints_come_with_evaluations_and_after_the_time_given(tmp_path: Path) -> None:
-    for seconds, expected in ((1e9, 3), (0.0, 12)):
-        (tmp_path / str(seconds)).mkdir()
-        session = opened(tmp_path / str(seconds), checkpoint_seconds=seconds)
-        moments: set[int] = set()
-        path = tmp_path / str(seconds) / "checkpoint.pt"
-        stage, state = started(session, network()), PrototypeTransport((8,), K, SETTINGS, torch.device("cpu"))
-        for step in stage.steps(state):
-            if path.exists():
-                moments.add(path.stat().st_mtime_ns)
-            stage.update(information=mutual_information_loss(stage.forward(step.inputs).logits))
-        moments.add(path.stat().st_mtime_ns)
-        session.close()
-        assert len(moments) == expected
+@pytest.mark.parametrize(("seconds", "expected"), [(1e9, 3), (0.0, 12)])
+def test_checkpoints_come_with_evaluations_and_after_the_time_given(
+    seconds: float, expected: int, tmp_path: Path
+) -> None:
+    moments: set[int] = set()
+
+    def look(step: Step | None = None) -> None:
+        moments.update(path.stat().st_mtime_ns for path in tmp_path.glob("checkpoint.pt"))
+
+    with closing(opened(tmp_path, checkpoint_seconds=seconds)) as session:
+        train(started(session, network()), look)
+    look()
+    assert len(moments) == expected
 
 
 def test_progress_is_reported_with_losses_and_the_last_evaluation() -> None:

@@ -1,4 +1,4 @@
-"""Tests of the steps of a training loop: batches read ahead, optimiser, updates, reading of losses."""
+"""Tests of the steps of a training loop: seeds, batches read ahead, optimiser, updates, losses."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from ucds.models import ClusteringModel
 from ucds.training.options import Compute
 from ucds.training.run_folder import RunFolder
 from ucds.training.runtime import Runtime
+from ucds.training.seeds import derive, numpy_generator, step_seeds, torch_generator
 from ucds.training.session import Session
 from ucds.training.steps import LOG_STEPS, Batch, Steps, build_optimiser, set_learning_rate
 
@@ -43,6 +44,22 @@ def made(total: int = 50, seed: int = 0, name: str = "loop", data: Dataset = DAT
 
 def drawn(step: int, seed: int = 0, name: str = "loop") -> Batch:
     return next(made(seed=seed, name=name).batches(SAMPLER, step, 50))
+
+
+def test_the_words_are_their_checksums() -> None:
+    """A change here changes every result: 0x352441c2 is the CRC-32 of "abc"."""
+    expected = np.random.SeedSequence([7, 0x352441C2, 5])
+    np.testing.assert_array_equal(derive(7, "abc", 5).generate_state(2), expected.generate_state(2))
+    assert numpy_generator(7, "abc", 5).random() == np.random.default_rng(expected).random()
+    assert torch_generator(7, "abc", 5).initial_seed() == int(expected.generate_state(1)[0])
+
+
+def test_a_steps_numbers_are_three_independent_streams() -> None:
+    found = step_seeds(0, "s", 4)
+    augmentation, other, layers = derive(0, "s", 4).spawn(3)
+    assert found.augmentation.initial_seed() == int(augmentation.generate_state(1)[0])
+    assert found.rng.random() == np.random.default_rng(other).random()
+    assert found.layers == int(layers.generate_state(1)[0])
 
 
 def test_the_choices_of_a_step_are_a_function_of_seed_name_and_step() -> None:
