@@ -244,7 +244,8 @@ def test_wrong_inputs_are_refused_without_torch(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_offline_default_weights_are_one_clear_error(pictures: Path, tmp_path: Path) -> None:
-    offline = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "hub"), "TORCH_HOME": str(tmp_path / "torch")}
+    caches = {"HF_HOME": "hub", "TORCH_HOME": "torch", "UCDS_CACHE": "cache"}  # which hold nothing
+    offline = {name: str(tmp_path / folder) for name, folder in caches.items()} | {"HF_HUB_OFFLINE": "1"}
     arguments = ("train-source", pictures / "source", "--clusters", "3", "--out", tmp_path / "new")
     found = in_subprocess(*arguments, env=offline)
     assert found.status == 2
