@@ -99,7 +99,10 @@ def make_private(folder: Path) -> None:
 
 @contextmanager
 def making(folder: Path) -> Iterator[Path]:
-    """Give a new folder to fill, which takes the place of ``folder``, absent or empty, if nothing fails."""
+    """Give a temporary folder to fill; it becomes ``folder``, or is removed if the block fails.
+
+    The ``folder`` itself is absent or empty until then.
+    """
     partial = folder.with_name(f".{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     try:
