@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from serving_kit import free_port
 from sqlalchemy import Connection, create_engine
 
 from ucds.labels.journal import Journal, KeptReceipt
@@ -145,6 +144,8 @@ def set_back(connection: Connection, number: int) -> None:
 @contextmanager
 def postgresql() -> Iterator[str]:
     """Start a private server with an empty database: its address; all of it is removed afterwards."""
+    from serving_kit import free_port  # it brings torch, for which processes that spend would wait
+
     pytest.importorskip("psycopg", reason="PostgreSQL's driver is not installed")
     places = sorted(map(str, Path("/usr/lib/postgresql").glob("*/bin")), reverse=True)
     found = shutil.which("initdb", path=os.pathsep.join([*places, os.environ["PATH"]]))
