@@ -154,6 +154,8 @@ async def test_a_key_with_debts_gets_processes_that_give_way() -> None:
         usual = children()
         (first,) = usual - others
         assert os.getpriority(os.PRIO_PROCESS, first) == min(19, here + 10)  # the service goes first
+        assert os.getsid(first) == os.getsid(0)  # between sessions, Linux does not look at priorities
+        assert os.getpgid(first) != os.getpgid(0)  # Ctrl-C is for the service alone
         assert isinstance(await one(decoder, b"no image"), str)
         assert isinstance(await one(decoder, picture()), np.ndarray)
         (own,) = children() - usual

@@ -149,7 +149,7 @@ class _Process:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,  # libraries write there what a file makes them say
-                start_new_session=True,  # Ctrl-C is for the caller
+                process_group=0,  # Ctrl-C is for the caller; in a session of its own, priority means nothing
                 env=_environment(),
             )
         self._be_nice(_NICENESS)
