@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from multiprocessing.connection import Pipe
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +127,20 @@ async def test_a_process_that_dies_costs_one_image_at_work_and_none_when_idle(sl
         assert isinstance(await one(decoder, picture()), np.ndarray)
 
 
+@pytest.mark.parametrize("answer", [b"\0" + bytes(7), b"", b"\2", b"\0" + bytes(5000)], ids=len)
+async def test_a_decoder_that_breaks_the_form_of_its_answers_costs_its_image_alone(
+    answer: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with decoding() as decoder:
+        (process,) = decoder._idle
+        ours, theirs = Pipe()
+        monkeypatch.setattr(process, "_channel", ours)
+        theirs.send_bytes(answer)
+        assert isinstance(await one(decoder, picture()), str)
+        process.end()
+        assert isinstance(await one(decoder, picture(1)), np.ndarray)
+
+
 async def test_a_cancelled_request_ends_its_decoding_at_once(slow: bytes) -> None:
     others = children()
     async with decoding() as decoder:
@@ -148,20 +163,13 @@ async def test_slow_images_of_one_key_leave_a_process_to_the_others(slow: bytes)
         stuck.cancel()
 
 
-async def test_a_key_with_debts_gets_processes_that_give_way() -> None:
-    waste, others, here = Waste(10, clock=lambda: 0.0), children(), os.getpriority(os.PRIO_PROCESS, 0)
-    async with decoding(waste) as decoder:
-        usual = children()
-        (first,) = usual - others
-        assert os.getpriority(os.PRIO_PROCESS, first) == min(19, here + 10)  # the service goes first
-        assert os.getsid(first) == os.getsid(0)  # between sessions, Linux does not look at priorities
-        assert os.getpgid(first) != os.getpgid(0)  # Ctrl-C is for the service alone
-        assert isinstance(await one(decoder, b"no image"), str)
-        assert isinstance(await one(decoder, picture()), np.ndarray)
-        (own,) = children() - usual
-        assert os.getpriority(os.PRIO_PROCESS, own) == min(19, here + 19)
-        assert isinstance(await one(decoder, picture(1), BERT), np.ndarray)
-        assert children() - usual == {own}
+async def test_the_service_goes_before_its_decoders_and_ctrl_c_is_for_it_alone() -> None:
+    others = children()
+    async with decoding():
+        (decoder,) = children() - others
+        assert os.getpriority(os.PRIO_PROCESS, decoder) == min(19, os.getpriority(os.PRIO_PROCESS, 0) + 10)
+        assert os.getsid(decoder) == os.getsid(0)  # between sessions, Linux does not look at priorities
+        assert os.getpgid(decoder) != os.getpgid(0)
 
 
 async def test_processes_hold_no_secrets_and_end_with_their_decoder(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import socket
+import signal
 import subprocess
 import sys
-import time
 from collections import OrderedDict, defaultdict
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import Pipe
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +30,7 @@ from ucds.serving.sandbox import DONE
 
 _MODULE = "ucds.serving.sandbox"
 _START_SECONDS = 120.0  # a loaded machine may take long to start a process
-_LONG = 0.5  # seconds of processor time
-_NICENESS, _GIVES_WAY = 10, 19  # beyond that of the service
+_NICENESS = 10  # beyond that of the service
 _PATIENCE = 4  # times as long by the clock, where other work keeps the processors
 _MOST_REMEMBERED = 10_000
 _LONGEST_REASON = 4096
@@ -41,18 +41,18 @@ class ImageDecoder:
     """Decodes the images of requests, a fair turn for each key; used on the event loop only.
 
     The service itself goes first, so that no answer waits for the decoding of another. Processes are kept
-    for the next images. One that an image keeps long gives way to all other work from then on, for good. It
-    serves keys that wasted work of late: they do not compete with the others.
+    for the next images. A thread waits for each one that is at work, so that the event loop need not.
     """
 
     def __init__(self, size: int, limits: Limits, waste: Waste) -> None:
         self._size, self._limits, self._waste = size, limits, waste
         # One process more than one key may take: its slow images leave one for the others.
-        self._workers = limits.decode_workers or (os.cpu_count() or 1) + 1
-        self._places = asyncio.Semaphore(self._workers)
-        most = max(1, self._workers - 1)
+        workers = limits.decode_workers or (os.cpu_count() or 1) + 1
+        self._places = asyncio.Semaphore(workers)
+        most = max(1, workers - 1)
         self._turns = defaultdict[int, asyncio.Semaphore](lambda: asyncio.Semaphore(most))
-        self._idle: dict[bool, list[_Process]] = {False: [], True: []}
+        self._threads = ThreadPoolExecutor(workers, thread_name_prefix="decoding")
+        self._idle: list[_Process] = []
         self._unusable: OrderedDict[tuple[int, bytes], str] = OrderedDict()
 
     async def decode(self, key: int, files: Mapping[bytes, bytes | memoryview]) -> list[ByteArray | str]:
@@ -74,8 +74,9 @@ class ImageDecoder:
 
     def close(self) -> None:
         """End the idle processes; those at work end when their task is cancelled."""
-        for process in (*self._idle[False], *self._idle[True]):
+        for process in self._idle:
             process.end()
+        self._threads.shutdown()
 
     async def _decode(self, key: int, content: bytes, data: bytes | memoryview) -> ByteArray | str:
         if (key, content) in self._unusable:
@@ -88,7 +89,7 @@ class ImageDecoder:
                     raise UnusableImageError("image", "empty file")
                 if len(data) > self._limits.max_image_bytes:
                     raise UnusableImageError("image", f"longer than {self._limits.max_image_bytes:,} bytes")
-                process = self._take(self._waste.debt(key) > 0)
+                process = self._take()
                 try:
                     return await self._ask(process, data)
                 finally:
@@ -101,139 +102,110 @@ class ImageDecoder:
                 return error.reason
 
     async def _ask(self, process: _Process, data: bytes | memoryview) -> ByteArray:
-        """Ask a process, and keep it or end it."""
-        whole = False
+        """Ask a process in a thread, and keep it if it lives on."""
+        seconds = self._limits.decode_seconds
+        asking = asyncio.get_running_loop().run_in_executor(self._threads, process.ask, data)
         try:
-            kind, answer = await process.ask(self._size, data, self._limits.decode_seconds)
-            whole = True
+            await asyncio.wait([asking], timeout=_PATIENCE * seconds + process.seconds_to_start)
+            if not asking.done() and process.seconds_used() < seconds:  # the machine had other work
+                raise Refusal("busy", "The images could not be decoded in time; come again.", retry_after=5)
         finally:
-            others = self._idle[process.gives_way]
-            if whole and len(others) < self._workers:
-                others.append(process)
-            else:
-                await asyncio.to_thread(process.end)
-        if kind != DONE:
-            raise UnusableImageError("image", answer.decode(errors="replace"))
-        return np.frombuffer(answer, np.uint8).reshape(3, self._size, self._size)
+            if not asking.done():
+                process.kill()  # so that its thread waits no longer
+                await asyncio.wait([asking])
+                asking.exception()  # else asyncio would report that nobody looked at it
+            if process.is_alive:
+                self._idle.append(process)
+        return asking.result()
 
-    def _take(self, gives_way: bool) -> _Process:
+    def _take(self) -> _Process:
         """Return a process without work."""
-        while self._idle[gives_way]:
-            process = self._idle[gives_way].pop()
+        while self._idle:
+            process = self._idle.pop()
             if process.is_alive:  # the system may kill an idle one when memory is short
                 return process
             process.end()
         limits = self._limits
-        process = _Process(
+        return _Process(
+            size=self._size,
             seconds=limits.decode_seconds,
             memory_bytes=limits.decode_memory_bytes,
             max_pixels=min(limits.max_image_pixels, MAX_PIXELS),
             formats=limits.formats,
         )
-        if gives_way:
-            process.give_way()
-        return process
 
 
 class _Process:
-    """One process that decodes, and the socket to it; `spent` is its processor time for the last image."""
+    """One process that decodes, and the channel to it; `spent` is its processor time for the last image."""
 
-    def __init__(self, **bounds: Any) -> None:
-        self.gives_way, self.spent, self._is_ready = False, 0.0, False
-        self._ours, theirs = socket.socketpair()
-        self._ours.setblocking(False)
+    def __init__(self, size: int, **bounds: Any) -> None:
+        self._size, self._seconds = size, bounds["seconds"]
+        self._before, self.spent, self.seconds_to_start = 0.0, 0.0, _START_SECONDS
+        self._channel, theirs = Pipe()
         with theirs:
+            told = str(theirs.fileno()), json.dumps(bounds | {"size": size})
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", _MODULE, str(theirs.fileno()), json.dumps(bounds)],
+                [sys.executable, "-P", "-m", _MODULE, *told],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,  # libraries write there what a file makes them say
-                process_group=0,  # Ctrl-C is for the caller; in a session of its own, priority means nothing
+                process_group=0,  # Ctrl-C is for the caller
                 env=_environment(),
             )
-        self._be_nice(_NICENESS)
+        # Linux weighs it within a session alone, so the process stays in that of the service.
+        niceness = min(19, os.getpriority(os.PRIO_PROCESS, 0) + _NICENESS)
+        os.setpriority(os.PRIO_PROCESS, self._process.pid, niceness)
 
     @property
     def is_alive(self) -> bool:
         """Whether the process runs."""
         return self._process.poll() is None
 
-    async def ask(self, size: int, data: bytes | memoryview, seconds: float) -> tuple[bytes, bytes]:
-        """Return the kind and the content of the process's answer within some seconds of processor time."""
-        if not self._is_ready:
-            await self._wait_until_ready()
-        before, end = self._seconds_used(), time.monotonic() + _PATIENCE * seconds
-        asking = asyncio.ensure_future(self._exchange(size, data))
+    def ask(self, data: bytes | memoryview) -> ByteArray:
+        """Wait for the pixels of an image; a process that dies of it is gone when this raises."""
+        if self.seconds_to_start:
+            self._wait_until_ready()
+        self._before += self.seconds_used()
+        length = 3 * self._size**2
         try:
-            while not (await asyncio.wait([asking], timeout=min(_LONG, seconds)))[0]:
-                spent = self._seconds_used() - before
-                if spent > _LONG:
-                    self.give_way()
-                if spent > seconds:
-                    raise UnusableImageError("image", f"not decoded within {seconds:g} seconds")
-                if time.monotonic() > end:  # no word on the image: the machine had other work
-                    raise Refusal(
-                        "busy", "The images could not be decoded in time; come again.", retry_after=5
-                    )
-            return asking.result()
+            self._channel.send_bytes(data)
+            answer = self._channel.recv_bytes(1 + max(length, _LONGEST_REASON))
         except (EOFError, OSError):
-            raise UnusableImageError("image", "its decoder crashed") from None
-        finally:
-            if not asking.done():
-                asking.cancel()
-                await asyncio.wait([asking])  # until then the event loop looks at the socket
-            self.spent = self._seconds_used() - before
+            self.spent = self.seconds_used()
+            is_late = self.end() == -signal.SIGPROF or self.spent >= self._seconds
+            reason = f"not decoded within {self._seconds:g} seconds" if is_late else "its decoder crashed"
+            raise UnusableImageError("image", reason) from None
+        self.spent = self.seconds_used()
+        if answer[:1] != DONE or len(answer) != 1 + length:
+            reason = answer[1:_LONGEST_REASON].decode(errors="replace")
+            raise UnusableImageError("image", reason)
+        return np.frombuffer(answer, np.uint8, offset=1).reshape(3, self._size, self._size)
 
-    def give_way(self) -> None:
-        """Let all other work go first, for good: only the system's owner may take that back."""
-        if not self.gives_way:
-            self.gives_way = True
-            self._be_nice(_GIVES_WAY)
-
-    def _be_nice(self, more: int) -> None:
-        niceness = min(19, os.getpriority(os.PRIO_PROCESS, 0) + more)
-        os.setpriority(os.PRIO_PROCESS, self._process.pid, niceness)
-
-    def end(self) -> None:
-        """End the process, whatever it is doing, and wait until it is gone."""
-        self._process.kill()
-        self._process.wait()
-        self._ours.close()
-
-    async def _wait_until_ready(self) -> None:
-        try:
-            await asyncio.wait_for(self._receive(1), _START_SECONDS)
-        except (TimeoutError, OSError, EOFError):
-            raise RuntimeError(f"{_MODULE} cannot start; see `python -m {_MODULE}`") from None
-        self._is_ready = True
-
-    async def _exchange(self, size: int, data: bytes | memoryview) -> tuple[bytes, bytes]:
-        loop = asyncio.get_running_loop()
-        await loop.sock_sendall(self._ours, size.to_bytes(4) + len(data).to_bytes(4))
-        await loop.sock_sendall(self._ours, data)
-        head = await self._receive(5)
-        length = int.from_bytes(head[1:])
-        if length > max(3 * size * size, _LONGEST_REASON):
-            raise EOFError
-        return head[:1], await self._receive(length)
-
-    async def _receive(self, count: int) -> bytes:
-        received, loop = bytearray(), asyncio.get_running_loop()
-        while len(received) < count:
-            piece = await loop.sock_recv(self._ours, count - len(received))
-            if not piece:
-                raise EOFError
-            received += piece
-        return bytes(received)
-
-    def _seconds_used(self) -> float:
-        """Return the processor time that the process has taken; the clock where that is not known."""
+    def seconds_used(self) -> float:
+        """Return the processor time that the process took for this image; 0 where that is not known."""
         try:
             fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
         except OSError:
-            return time.monotonic()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+            return 0.0
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") - self._before
+
+    def kill(self) -> None:
+        """End the process, whatever it is doing."""
+        self._process.kill()
+
+    def end(self) -> int:
+        """End the process, wait until it is gone, and return its status."""
+        self._process.kill()
+        self._channel.close()
+        return self._process.wait()
+
+    def _wait_until_ready(self) -> None:
+        try:
+            self._channel.recv_bytes(1)
+        except (OSError, EOFError):
+            raise RuntimeError(f"{_MODULE} cannot start; see `python -m {_MODULE}`") from None
+        self.seconds_to_start = 0.0
 
 
 def _environment() -> dict[str, str]:

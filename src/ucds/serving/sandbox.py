@@ -10,11 +10,12 @@ import ctypes
 import json
 import os
 import resource
-import socket
+import signal
 import struct
 import sys
 import warnings
 from collections.abc import Iterable
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 from PIL import Image
@@ -32,7 +33,9 @@ _NETWORK, _SCOPES = 0b11, 0b11  # bind and connect; abstract sockets and signals
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
-def main(number: int, seconds: float, memory_bytes: int, max_pixels: int, formats: list[str]) -> None:
+def main(
+    number: int, size: int, seconds: float, memory_bytes: int, max_pixels: int, formats: list[str]
+) -> None:
     """Answer on an open socket, by its number; the other arguments are the bounds on one image."""
     warnings.simplefilter("ignore")
     Image.init()  # all that will be loaded is loaded now, and counts as memory of the start
@@ -41,22 +44,22 @@ def main(number: int, seconds: float, memory_bytes: int, max_pixels: int, format
         _bound(resource.RLIMIT_AS, taken + memory_bytes)
     _bound(resource.RLIMIT_CORE, 0)
     confine(map(Path, (*sys.path, *_LIBRARIES)))  # some modules are loaded when they are needed
-    caller = socket.socket(fileno=number).makefile("rwb")
-    caller.write(DONE)
-    caller.flush()
-    while head := caller.read(8):
-        size, data = int.from_bytes(head[:4]), caller.read(int.from_bytes(head[4:]))
-        # If the caller was killed, nobody is left to kill this process.
-        usage = resource.getrusage(resource.RUSAGE_SELF)
-        _bound(resource.RLIMIT_CPU, int(usage.ru_utime + usage.ru_stime + seconds) + 2)
+    caller = Connection(number)
+    caller.send_bytes(DONE)
+    while True:
+        # Also if the caller was killed, when nobody is left to end this process.
+        signal.setitimer(signal.ITIMER_PROF, seconds)
+        try:
+            data = caller.recv_bytes()
+        except EOFError:
+            return
         try:
             pixels = decode_image(data, size, formats=tuple(formats), max_pixels=max_pixels)
-            kind, answer = DONE, pixels.tobytes()
+            answer = DONE + pixels.tobytes()
         except UnusableImageError as error:
-            kind, answer = UNUSABLE, error.reason.encode()[:4096]
+            answer = UNUSABLE + error.reason.encode()[:4096]
         del data
-        caller.write(kind + len(answer).to_bytes(4) + answer)
-        caller.flush()
+        caller.send_bytes(answer)
 
 
 def hide_memory() -> None:
