@@ -27,6 +27,7 @@ from sklearn.utils import gen_batches
 
 from ucds.data.decode import decode_image
 from ucds.serving.labeller import ModelLabeller
+from ucds.training.model_file import load_model
 
 CONNECTIONS, PER_REQUEST, IMAGES, ROUNDS = 8, 32, 256, 5
 TARGET = 0.85
@@ -62,7 +63,7 @@ def compare(folder: Path) -> str:
     """Compare the service with the bare model."""
     run, serials, originals = folder / "run", itertools.count(), make_images(IMAGES)
     (key,) = make_run(run, "resnet18")
-    labeller = ModelLabeller.load(run, "cpu")
+    labeller = ModelLabeller(load_model(run, role="source"))
     choices = sorted({1, os.cpu_count() or 1})
     rows, ratios = list[Row](), list[float]()
     with service(run, "--port", 0) as (_, url):

@@ -24,6 +24,7 @@ from ucds.labels.client import LabelClient
 from ucds.serving.labeller import ModelLabeller
 from ucds.serving.ledger import Ledger
 from ucds.serving.limits import Limits
+from ucds.training.model_file import load_model
 from ucds.training.options import Compute
 
 EFFORT = Effort(samples=150, variants=5, boundary=15, shadows=6)
@@ -98,7 +99,7 @@ def test_a_service_is_audited_over_http_within_its_budget(samples: Path) -> None
     save_nearest(samples / "run", members_of(samples))
     effort = Effort(samples=30, variants=2, boundary=2, shadows=4)
     few_bytes = Limits(max_request_bytes=2000)  # fewer than a batch of the audit has
-    labeller = ModelLabeller.load(samples / "run", accelerator="cpu")
+    labeller = ModelLabeller(load_model(samples / "run", role="source"))
     with (
         closing(Ledger(samples, create=True)) as book,
         running(labeller, book, few_bytes) as service,

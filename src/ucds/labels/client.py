@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import email.utils
 import ipaddress
 import random
 import re
@@ -13,7 +12,6 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import NamedTuple, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
@@ -273,14 +271,6 @@ def _parts_of(url: str) -> SplitResult | None:
 
 
 def _read_retry_after(headers: httpx.Headers) -> float | None:
-    """Return the seconds that the service asks us to wait, which it gives as a number or as a date."""
-    text = headers.get("Retry-After")
-    if text is None:
-        return None
-    if re.fullmatch(r"\s*[0-9]{1,9}\s*", text):
-        return float(text)
-    try:
-        date = email.utils.parsedate_to_datetime(text)
-        return max(0.0, (date - datetime.now(UTC)).total_seconds()) if date.tzinfo else 0.0
-    except (ValueError, TypeError, OverflowError):  # no date, or one beyond the calendar
-        return 0.0
+    """Return the seconds that the service asks us to wait; ``None`` without them, or where a date stands."""
+    text = headers.get("Retry-After", "").strip()
+    return float(text) if re.fullmatch(r"[0-9]{1,9}", text) else None

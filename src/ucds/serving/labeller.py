@@ -7,7 +7,6 @@ import time
 from collections import OrderedDict, deque
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,13 +15,11 @@ import torch
 from torch import Tensor
 
 from ucds.backbones.spec import tensors_digest
-from ucds.choices import Accelerator
 from ucds.data.dataset import View
 from ucds.errors import InputError
 from ucds.serving.problems import stopping
 from ucds.training.inputs import stored_size, view_for
-from ucds.training.model_file import StoredModel, load_model
-from ucds.training.processes import choose_device
+from ucds.training.model_file import StoredModel
 
 Rows = npt.NDArray[Any]
 Labels = npt.NDArray[np.int64]
@@ -58,14 +55,6 @@ class ModelLabeller:
             self.row_shape, self.dtype = (3, stored_size(spec), stored_size(spec)), np.uint8
         self.batch_size = batch_size or (8 if self._device.type == "cpu" else 64)
         self.label(np.zeros((self.batch_size, *self.row_shape), self.dtype))  # what fails, fails at the start
-
-    @classmethod
-    def load(
-        cls, run: Path, accelerator: Accelerator = "auto", batch_size: int | None = None
-    ) -> ModelLabeller:
-        """Read the model of a finished run, which must be one of role "source"."""
-        stored = load_model(run, role="source")
-        return cls(stored, choose_device(accelerator), batch_size)
 
     def label(self, rows: Rows, means: Means | None = None) -> Labels:
         """Label ``(batch_size, *row_shape)`` rows: ``(batch_size,)`` in ``[0, n_clusters)``.

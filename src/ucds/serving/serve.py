@@ -30,6 +30,8 @@ from ucds.serving.ops import create_ops_app
 from ucds.serving.sandbox import landlock_version
 from ucds.serving.service import Service
 from ucds.serving.signing import SIGNING_KEY_FILE, Signer
+from ucds.training.model_file import load_model
+from ucds.training.processes import choose_device
 
 FIRST_KEY, FIRST_BUDGET = "first", 10_000
 _KEEP_ALIVE_SECONDS = 75  # longer than the proxy keeps a connection: else it sends into one that is closed
@@ -85,7 +87,8 @@ def serve(
         ServiceUnavailableError: the ledger's database cannot be reached.
     """
     _check_exposure(host, behind_proxy)
-    labeller = ModelLabeller.load(Path(run), accelerator, model_batch)
+    stored = load_model(Path(run), role="source")
+    labeller = ModelLabeller(stored, choose_device(accelerator), model_batch)
     with ExitStack() as stack:
         book = _open_ledger(ledger or run, _is_loopback(host), notice)
         stack.callback(book.close)
