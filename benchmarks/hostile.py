@@ -3,9 +3,10 @@
 For each attack a service (`ucds serve`, SQLite ledger) runs as a process of its own with a light model, so
 that decoding, which is attacked, counts in full; first with nginx and `deploy/nginx.conf` before it, then the
 service itself. One key asks honestly, one image a request, from the address 127.0.0.1: in the first row
-alone, in the others while an attacker works at 127.0.0.2. Meanwhile other processes ask the operator's port
-for `/healthz` each 50 ms on a new connection, read the memory of the service with those that decode, and look
-into the open files of nginx. At the end of the attack SIGTERM is sent.
+alone, in the others while an attacker works at 127.0.0.2. The attacker runs at the lowest priority, for its
+own machine would do its own work. Meanwhile other processes ask the operator's port for `/healthz` each 50 ms
+on a new connection, read the memory of the service with those that decode, and look into the open files of
+nginx. At the end of the attack SIGTERM is sent.
 
     python benchmarks/hostile.py
 """
@@ -132,6 +133,7 @@ def ask_honestly(place: Place, key: str, seconds: float, serials: Iterator[int])
 
 def attack(place: Place, keys: list[str], name: str, statuses: list[bool]) -> None:
     """Begin all that belongs to an attack, and go on until the process is killed."""
+    os.nice(19)
     serials, work = itertools.count(), list[Callable[[], None]]()
     if name in FILES or name == UPLOADS:
         data = FILES.get(name, lambda: bytes(64 * 2**20 - 4096))()
@@ -289,8 +291,8 @@ TOP = (
     "# The label service under hostile clients\n\n"
     "Made by `python benchmarks/hostile.py`; not edited by hand. Times are in seconds: of the p99 the "
     "median over the windows, of `/healthz` the worst. Status 204 stands for an answer without a label. "
-    "Attackers and the honest client ask from addresses of their own, and take their share of the same "
-    f"processors. Targets: p99 at most {SECONDS} s and {TIMES_ALONE:g} times that with nobody else, "
+    "Attackers and the honest client have addresses of their own and the same processors, the attackers at "
+    f"the lowest priority. Targets: p99 at most {SECONDS} s and {TIMES_ALONE:g} times that with nobody else, "
     f"`/healthz` at most {HEALTH_SECONDS} s, the end within {END_SECONDS:g} s, at most {MEMORY_MIB} MiB, "
     "no honest request failed, and no byte of a body on nginx's disk.\n"
 )
