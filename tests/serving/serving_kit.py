@@ -6,18 +6,19 @@ import io
 import itertools
 import re
 import socket
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import httpx
+import label_service
 import numpy as np
-from label_service import saved, source_model
 from PIL import Image
 
 from ucds.backbones import identity_backbone
@@ -30,6 +31,7 @@ from ucds.serving.limits import Limits
 from ucds.serving.serve import listen
 from ucds.serving.service import Service as LabelService
 from ucds.serving.signing import Signer
+from ucds.serving.verify import verify
 from ucds.training.model_file import save_model
 
 WIDTH = 4
@@ -95,12 +97,16 @@ class FakeImageLabeller(FakeLabeller):
 
 @dataclass
 class Service:
-    """A service that runs: its address, the operator's, the key that clients show, and its ledger."""
+    """A service that runs: its address, the operator's, the key that clients show, and its ledger.
+
+    The headers are those of a body that it takes.
+    """
 
     url: str
     ops: str = ""
     key: str | None = None
     ledger: Ledger | None = None
+    headers: dict[str, str] = field(default_factory=lambda: MULTIPART)
 
     def with_a_new_key(self, budget: int = 100) -> Service:
         """The same service, asked with a key that nobody else has."""
@@ -119,10 +125,10 @@ class Service:
         with self.client(key) as client:
             return client.post(path, **body)
 
-    def send(self, content: bytes, headers: dict[str, str]) -> httpx.Response:
-        """The answer to a request with this body."""
+    def send(self, content: bytes, headers: dict[str, str] | None = None) -> httpx.Response:
+        """The answer to a request with this body, and with these headers instead of the usual ones."""
         with self.client() as client:
-            return client.post("/v1/labels", content=content, headers=headers)
+            return client.post("/v1/labels", content=content, headers=headers or self.headers)
 
     def info(self, key: str | None = None) -> dict[str, Any]:
         with self.client(key) as client:
@@ -136,6 +142,27 @@ class Service:
     @property
     def queued(self) -> float:
         return self.figure("ucds_samples_queued")
+
+    def connect(self) -> socket.socket:
+        url = httpx.URL(self.url)
+        return socket.create_connection((url.host, url.port), timeout=60)
+
+    def head(self, *lines: str, host: str = "service") -> bytes:
+        """The first lines of a request with the key."""
+        headers = {"Host": host, "Authorization": f"Bearer {self.key}"} | self.headers
+        words = ["POST /v1/labels HTTP/1.1", *(f"{name}: {text}" for name, text in headers.items()), *lines]
+        return ("\r\n".join(words) + "\r\n\r\n").encode()
+
+    def exchange(self, *pieces: bytes) -> bytes:
+        """What comes on a bare connection until the other side closes it, or says nothing for 3 seconds."""
+        received = b""
+        with self.connect() as connection, suppress(ConnectionError, TimeoutError):
+            connection.settimeout(3)
+            for piece in pieces:
+                connection.sendall(piece)
+            while data := connection.recv(65536):
+                received += data
+        return received
 
 
 @contextmanager
@@ -159,8 +186,9 @@ def running(
         with closing(LabelService(labeller, ledger, signer, limits or Limits(), clock)) as service:
             listen(service, **told)
 
+    headers = MULTIPART if len(labeller.row_shape) == 3 else NPY
     with in_thread(serve) as url:
-        yield Service(url, f"http://127.0.0.1:{port}", key, ledger)
+        yield Service(url, f"http://127.0.0.1:{port}", key, ledger, headers)
 
 
 def free_port() -> int:
@@ -222,42 +250,25 @@ def vector(label: int, serial: float = 0.0) -> list[float]:
 def picture(label: int, form: str = "PNG", side: int = 40, serial: int = 0) -> bytes:
     pixels = np.full((side, side, 3), 20 * label, np.uint8)
     pixels[0, 0] = serial % 256, serial // 256 % 256, serial // 65536
-    return saved(Image.fromarray(pixels), form, **({"lossless": True} if form == "WEBP" else {}))
-
-
-def connect(service: Service) -> socket.socket:
-    url = httpx.URL(service.url)
-    return socket.create_connection((url.host, url.port), timeout=10)
-
-
-def head(
-    key: str | None, *lines: str, host: str = "service", type_: str = MULTIPART["Content-Type"]
-) -> bytes:
-    """The first lines of a request with a key."""
-    words = ["POST /v1/labels HTTP/1.1", f"Host: {host}", f"Authorization: Bearer {key}"]
-    return ("\r\n".join([*words, f"Content-Type: {type_}", *lines]) + "\r\n\r\n").encode()
-
-
-def answer_to(service: Service, *pieces: bytes) -> bytes:
-    """What comes back on a bare connection until the other side closes it, or says nothing for 3 seconds."""
-    with connect(service) as connection:
-        connection.settimeout(3)
-        received = b""
-        try:
-            for piece in pieces:
-                connection.sendall(piece)
-            while data := connection.recv(65536):
-                received += data
-        except (ConnectionError, TimeoutError):
-            pass
-    return received
+    options = {"lossless": True} if form == "WEBP" else {}
+    return label_service.saved(Image.fromarray(pixels), form, **options)
 
 
 def make_run(folder: Path, role: str = "source") -> Path:
     """A finished run with a random model."""
     folder.mkdir()
-    save_model(folder, source_model(identity_backbone(WIDTH), K, name=folder.name, role=role))
+    save_model(folder, label_service.source_model(identity_backbone(WIDTH), K, name=folder.name, role=role))
     return folder
+
+
+@contextmanager
+def command_for_images(run: Path, *limits: str) -> Iterator[tuple[Service, subprocess.Popen[str]]]:
+    """`ucds serve` in a process of its own, with a light model and a key; its ledger is sound at the end."""
+    (key,) = label_service.make_run(run, "ucds/oriented_edges")
+    options = [word for limit in limits for word in ("--limit", limit)]
+    with label_service.service(run, "--port", 0, *options) as (process, url):
+        yield Service(url, key=key), process
+    assert verify(run).faults == ()
 
 
 @contextmanager

@@ -11,7 +11,7 @@ import httpx
 import numpy as np
 import pytest
 from ledger_kit import behind
-from serving_kit import NPY, FakeLabeller, Service, npy, picture, refused, running, vector, wait_until
+from serving_kit import FakeLabeller, Service, npy, picture, refused, running, vector, wait_until
 
 from ucds.data.vectors import load_vectors
 from ucds.errors import UserError
@@ -34,7 +34,7 @@ def test_images_of_usual_formats_are_labelled(pictures: Service, form: str) -> N
 
 def test_float64_and_float32_of_the_same_value_and_both_zeros_are_one_sample(vectors: Service) -> None:
     for kind, zero in (("f8", 0.0), ("f4", -0.0)):
-        answer = vectors.send(npy([[1.0, 0.5, 0, zero]], kind), NPY)
+        answer = vectors.send(npy([[1.0, 0.5, 0, zero]], kind))
     assert answer.json()["budget"]["used"] == 1
 
 
@@ -83,7 +83,7 @@ def test_over_the_rate_a_key_is_told_when_to_come_again(vectors: Service) -> Non
 def test_a_wrong_media_type_is_refused(vectors: Service, pictures: Service) -> None:
     refused(vectors.ask(picture(1)), 415, "wrong-type")
     refused(pictures.ask(vector(1)), 415, "wrong-type")
-    refused(vectors.send(b"x", {}), 415, "wrong-type")
+    refused(vectors.send(b"x", {"Accept": "*/*"}), 415, "wrong-type")
 
 
 def test_unusable_samples_get_null_and_a_reason_and_the_others_are_charged(pictures: Service) -> None:

@@ -8,6 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any
 import httpx
 import label_service
 import pytest
-from serving_kit import WIDTH, K, Service, in_thread, make_run, vector, wait_until
+from serving_kit import WIDTH, K, Service, command_for_images, in_thread, make_run, vector, wait_until
 
 from ucds.errors import DamagedFileError, InputError, UserError
 from ucds.serving.ledger import Ledger
@@ -50,9 +51,9 @@ def test_the_first_start_makes_a_ledger_and_shows_a_key(tmp_path: Path) -> None:
     assert {"ledger.sqlite", "signing-key.pem"} <= files.keys()
 
 
-def test_an_answer_does_not_wait_for_acknowledgements(tmp_path: Path) -> None:
-    run, times, notices = make_run(tmp_path / "mine"), list[float](), list[str]()
-    with started(run, notices) as service, service.client(notices[-1].rpartition(" ")[2]) as client:
+def test_an_answer_does_not_wait_for_acknowledgements(vectors: Service) -> None:
+    times = list[float]()
+    with vectors.client() as client:
         for _ in range(40):  # on one connection
             begun = time.monotonic()
             client.get("/v1/info").raise_for_status()
@@ -75,9 +76,10 @@ def test_a_ledger_elsewhere_and_one_without_an_active_key(tmp_path: Path) -> Non
         assert "no active key" in notices[0]
 
 
-def test_what_cannot_be_served_is_refused(tmp_path: Path) -> None:
+def test_what_cannot_be_served_is_refused_and_leaves_no_thread_behind(tmp_path: Path) -> None:
     run = make_run(tmp_path / "mine")
     theirs = make_run(tmp_path / "theirs", role="target")
+    before, taken = set(threading.enumerate()), socket.create_server(("127.0.0.1", 0))
     refusals: list[tuple[type[UserError], str, dict[str, Any]]] = [
         (InputError, "not a run folder", {"run": tmp_path / "nothing"}),
         (InputError, "role 'target'", {"run": theirs}),
@@ -89,17 +91,12 @@ def test_what_cannot_be_served_is_refused(tmp_path: Path) -> None:
         (InputError, "at least one sample", {"run": run, "model_batch": 0}),
         (InputError, "no folder", {"run": run, "ledger": tmp_path / "no" / "such.sqlite"}),
         (DamagedFileError, "cannot be used", {"run": run, "ledger": run / "model.safetensors"}),
+        (InputError, "cannot listen", {"run": run, "port": taken.getsockname()[1]}),
     ]
-    for kind, words, arguments in refusals:
-        with pytest.raises(kind, match=words):
-            serve(**({"port": 0} | arguments), accelerator="cpu")
-
-
-def test_a_refusal_leaves_no_thread_behind(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "mine")
-    before = set(threading.enumerate())
-    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(InputError, match="cannot listen"):
-        serve(run, port=taken.getsockname()[1], accelerator="cpu")
+    with taken:
+        for kind, words, arguments in refusals:
+            with pytest.raises(kind, match=words):
+                serve(**({"port": 0} | arguments), accelerator="cpu")
     wait_until(lambda: set(threading.enumerate()) <= before, seconds=10)
 
 
@@ -113,3 +110,16 @@ def test_the_command_hides_its_memory_and_ends_with_status_0_at_sigterm(tmp_path
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
     assert re.fullmatch(r'(\{"signer":.*\}\n)+', marks.read_text())
+
+
+@pytest.mark.slow
+def test_sigterm_ends_the_service_whatever_is_being_decoded(tmp_path: Path) -> None:
+    limits = ("decode-seconds=600", "shutdown-seconds=1", "waste-seconds=1000")
+    with command_for_images(tmp_path / "run", *limits) as (service, process), ThreadPoolExecutor(1) as pool:
+        lost = pool.submit(service.ask, label_service.slow_bmp())  # whose decoding takes some 3 s
+        time.sleep(1)
+        begun = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+        assert time.monotonic() - begun < 14
+        assert lost.exception() or lost.result().status_code >= 500
