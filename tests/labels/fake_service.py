@@ -53,7 +53,6 @@ class FakeService(ThreadingHTTPServer):
         answered: samples per request, in order.
         faults: replies to give to the next questions instead of labels; ``None`` drops the connection.
         unusable: contents that get no label.
-        forbidden: contents that nobody has a reason to ask about any more.
     """
 
     daemon_threads = True
@@ -81,8 +80,6 @@ class FakeService(ThreadingHTTPServer):
         self.answered: list[int] = []
         self.faults: deque[Reply | None] = deque()
         self.unusable: set[bytes] = set()
-        self.forbidden: set[bytes] = set()
-        self.violations = 0
         self.requests = 0
         self.bodies: list[bytes] = []
         self.change: Callable[[dict[str, Any]], object] = lambda answer: None
@@ -110,7 +107,6 @@ class FakeService(ThreadingHTTPServer):
         with self._lock:
             self.requests += 1
             self.asked.update(contents)
-            self.violations += sum(content in self.forbidden for content in contents)
         time.sleep(self.delay)
         with self._lock:
             return self.faults.popleft() if self.faults else self._labels(contents)

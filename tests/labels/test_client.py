@@ -102,10 +102,13 @@ def test_nothing_is_repeated_after_a_stop(service: FakeService) -> None:
     assert service.requests == 1
 
 
-def test_the_key_of_the_receipts_may_be_named_before(service: FakeService) -> None:
+def test_information_is_checked_and_the_key_of_the_receipts_may_be_named_before(service: FakeService) -> None:
     with _client(service, signer=service.info["signer"].upper()) as client:
         assert client.info().signer == service.info["signer"]
     with _client(service, signer="0" * 64) as client, pytest.raises(RefusedError, match="signs its receipts"):
+        client.info()
+    service.info["weights"] = "AAAA"
+    with _client(service) as client, pytest.raises(RefusedError, match="weights: Extra"):
         client.info()
 
 
@@ -129,12 +132,6 @@ def test_an_answer_with_anything_but_labels_is_refused(service: FakeService, cha
     with pytest.raises(RefusedError, match="not of the form agreed on|gave 0 labels for 1 samples"):
         _ask(service)
     assert service.requests == 1
-
-
-def test_information_is_checked_as_well(service: FakeService) -> None:
-    service.info["weights"] = "AAAA"
-    with _client(service) as client, pytest.raises(RefusedError, match="weights: Extra"):
-        client.info()
 
 
 UNSAFE = ["http://labels.example.org", "http://10.0.0.1:80", "http://localhost.example.org"]

@@ -67,11 +67,7 @@ def test_waste_slows_then_refuses_then_is_forgiven() -> None:
     assert waste.delay(ANNA) == 0
     now += 3600
     assert waste.debt(ANNA) == 0
-
-
-def test_honest_clients_may_send_some_bad_files() -> None:
-    waste = Waste(10.0, clock=lambda: 0.0)
-    for _ in range(200):
+    for _ in range(200):  # bad files of an honest client
         waste.charge(ANNA, 0.003 + cost_of_refusal(30_000))
     assert waste.delay(ANNA) == 0
 
@@ -81,6 +77,8 @@ def test_limits_are_set_by_name_and_have_the_type_of_the_default() -> None:
     assert (found.max_batch, found.decode_seconds, found.formats) == (64, 2.5, ("JPEG", "PPM"))
     assert found.client_share == 1.0
     assert Limits.parse([]) == Limits()
+    quarter = Limits(client_share=0.25)
+    assert (quarter.for_one(128), quarter.for_one(1024, least=512), quarter.for_one(2)) == (32, 512, 1)
 
 
 @pytest.mark.parametrize(
@@ -102,8 +100,3 @@ def test_limits_are_set_by_name_and_have_the_type_of_the_default() -> None:
 def test_what_sets_no_limit_or_answers_no_request_is_refused(setting: str, words: str) -> None:
     with pytest.raises(InputError, match=words):
         Limits.parse([setting])
-
-
-def test_one_key_may_hold_a_share_and_always_one_request() -> None:
-    limits = Limits(client_share=0.25)
-    assert (limits.for_one(128), limits.for_one(1024, least=512), limits.for_one(2)) == (32, 512, 1)

@@ -12,7 +12,19 @@ import httpx
 import numpy as np
 import pytest
 from label_service import source_model
-from serving_kit import NPY, WIDTH, FakeMeanLabeller, K, Service, npy, refused, running, vector, wait_until
+from serving_kit import (
+    NPY,
+    WIDTH,
+    FakeLabeller,
+    FakeMeanLabeller,
+    K,
+    Service,
+    npy,
+    refused,
+    running,
+    vector,
+    wait_until,
+)
 
 from ucds.backbones import identity_backbone
 from ucds.data.dataset import Dataset
@@ -22,7 +34,7 @@ from ucds.labels.client import LabelClient
 from ucds.labels.query import query_labels
 from ucds.labels.questions import open_questions
 from ucds.labels.wire import digest_of_contents
-from ucds.serving.labeller import Batcher, ModelLabeller
+from ucds.serving.labeller import ModelLabeller
 from ucds.serving.ledger import Ledger
 from ucds.serving.limits import Limits
 from ucds.serving.verify import verify
@@ -92,7 +104,7 @@ def test_a_calibration_is_fixed_once_and_stays_after_a_restart(service: Service,
 
 
 def test_where_all_samples_are_seen_alike_nothing_can_be_calibrated(ledger: Ledger) -> None:
-    with running(ModelLabeller(source_model(identity_backbone(WIDTH), K)), ledger, budget=300) as service:
+    with running(FakeLabeller(), ledger, budget=300) as service:
         assert service.info()["fewest_to_calibrate"] is None
         assert calibrate(service, samples()).status_code == 404
 
@@ -151,43 +163,28 @@ def test_unusable_samples_are_no_part_of_a_calibration(service: Service) -> None
     assert found["calibration"] == {"samples": 38, "digest": digest_of_contents(VectorSamples(usable).keys)}
 
 
-def test_a_label_does_not_depend_on_the_means_of_others_in_the_batch() -> None:
-    rows, mean = samples(64), samples(1, seed=5)[0]
-    batcher = Batcher(ModelLabeller(RECENTRING, batch_size=8))
-    jobs = [batcher.submit(rows[i : i + 3], i, mean if i % 2 else None) for i in range(0, 60, 3)]
-    together = [job.result() for job in jobs]
-    for i, labels in zip(range(0, 60, 3), together, strict=True):
-        alone = batcher.submit(rows[i : i + 3], 1, mean if i % 2 else None).result()
-        np.testing.assert_array_equal(labels, alone)
-    batcher.close()
-
-
-def test_the_client_calibrates_before_its_first_question(service: Service, tmp_path: Path) -> None:
+def test_the_client_calibrates_before_its_first_question_or_is_told_why_not(
+    service: Service, tmp_path: Path
+) -> None:
     rows, said = samples(), list[str]()
     np.save(tmp_path / "x.npy", rows)
-    questions = open_questions(tmp_path / "x.npy")
-    with LabelClient(service.url, service.key, calibrate_key=True) as client:
-        found = query_labels(client, questions, tmp_path / "a.json", say=said.append)
-        query_labels(client, questions, tmp_path / "b.json", say=said.append)
-    assert found.labels.tolist() == offline(rows, recentred=True)
-    assert [text for text in said if "calibrated" in text] == [
-        "the key is calibrated with 100 of your samples",
-        "the key was calibrated with 100 samples",
-    ]
-
-
-def test_the_client_is_told_what_it_could_do_and_what_it_cannot(service: Service, tmp_path: Path) -> None:
-    np.save(tmp_path / "x.npy", samples())
-    np.save(tmp_path / "few.npy", samples(20))
+    np.save(tmp_path / "few.npy", rows[:20])
     enough, few = (open_questions(tmp_path / name) for name in ("x.npy", "few.npy"))
-    said = list[str]()
+    later = service.ledger.add_key("later", 300)
     with LabelClient(service.url, service.key, calibrate_key=True) as client:
         with pytest.raises(InputError, match="needs 32 different samples, but only 20"):
             query_labels(client, few, tmp_path / "few.json")
-        client.calibrate_key = False
-        query_labels(client, enough, tmp_path / "x.json", say=said.append)
-        assert any("--calibrate may improve" in text for text in said)
+        found = query_labels(client, enough, tmp_path / "a.json", say=said.append)
+        query_labels(client, enough, tmp_path / "b.json", say=said.append)
+    assert found.labels.tolist() == offline(rows, recentred=True)
+    with LabelClient(service.url, later) as client:
+        query_labels(client, enough, tmp_path / "c.json", say=said.append)
         client.calibrate_key = True
         with pytest.raises(RefusedError, match="labels of this model already"):
-            query_labels(client, enough, tmp_path / "again.json")
+            query_labels(client, enough, tmp_path / "d.json")
         assert client.info().calibration is None
+    assert [text.partition(" (")[0] for text in said if "calibrat" in text] == [
+        "the key is calibrated with 100 of your samples",
+        "the key was calibrated with 100 samples",
+        "if these samples are of one kind, --calibrate may improve their labels",
+    ]

@@ -25,7 +25,8 @@ def labeller() -> ModelLabeller:
     last = nn.Sequential(nn.Conv2d(32, 64, 3, 2), nn.AdaptiveAvgPool2d(1), nn.Flatten())
     module = nn.Sequential(first, last)
     backbone = module_backbone(module, 64, input_size=28, mean=(0.5,) * 3, std=(0.2,) * 3)
-    return ModelLabeller(source_model(backbone, K), batch_size=8)
+    stored = source_model(backbone, K, recentres=True, unit_features=True)
+    return ModelLabeller(stored, batch_size=8)
 
 
 def images(count: int) -> np.ndarray:
@@ -45,9 +46,12 @@ def test_a_row_s_probabilities_are_the_same_to_the_bit_in_any_company(labeller: 
 
 
 def test_coalesced_requests_get_the_labels_of_single_ones(labeller: ModelLabeller) -> None:
+    """The samples of every second request are seen from a mean of their own."""
     rows, label, gate = images(50), labeller.label, threading.Event()
-    batcher = Batcher(labeller)
-    single = np.concatenate([batcher.submit(row[None], 1).result() for row in rows])
+    mean, batcher = labeller.mean(rows[:9]), Batcher(labeller)
+    parts = pairwise((0, 1, 4, 20, 21, 50))
+    requests = [(rows[a:b], a % 3, mean if a % 2 else None) for a, b in parts]
+    single = [batcher.submit(row[None], *how).result() for part, *how in requests for row in part]
     alone = batcher.batches
     assert (alone, batcher.rows) == (50, 50)
 
@@ -56,9 +60,10 @@ def test_coalesced_requests_get_the_labels_of_single_ones(labeller: ModelLabelle
         return label(*arguments)
 
     labeller.label = wait_and_label  # type: ignore[method-assign]
-    futures = [batcher.submit(rows[a:b], a % 3) for a, b in pairwise((0, 1, 4, 20, 21, 50))]
+    futures = [batcher.submit(*request) for request in requests]
     gate.set()
-    np.testing.assert_array_equal(np.concatenate([future.result() for future in futures]), single)
+    found = np.concatenate([future.result() for future in futures])
+    np.testing.assert_array_equal(found, np.concatenate(single))
     batcher.close()
     assert batcher.batches - alone <= 8  # one that had begun, and the others full
     assert batcher.rows == 100

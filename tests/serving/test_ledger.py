@@ -195,10 +195,8 @@ def test_a_clock_that_is_behind_the_log(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("place", "kind", "words"),
     [
-        ("mysql://host/name", InputError, "SQLite file or in PostgreSQL"),
         ("postgresql://anna:geheim@127.0.0.1:1/none", ServiceUnavailableError, "cannot be used"),
         ("sqlite://", InputError, "SQLite file"),
-        ("no/such/folder/ledger.sqlite", InputError, "no folder"),
         ("sqlite:///no/such/folder/ledger.sqlite", InputError, "no folder"),
     ],
 )
@@ -211,26 +209,28 @@ def test_places_that_hold_no_ledger(place: str, kind: type[UserError], words: st
         assert "geheim" not in str(caught.value)  # the password
 
 
-def test_files_that_are_no_ledger_are_refused(ledger: Ledger, tmp_path: Path) -> None:
+def test_files_that_are_no_ledger_are_refused_and_none_is_made_unasked(
+    ledger: Ledger, tmp_path: Path
+) -> None:
     ledger.close()
     path = tmp_path / "ledger.sqlite"
     damaged = path.read_bytes().replace(b"CREATE TABLE log", b"CREATE TABLE\x80log")
-    for data in (damaged, b"no database, but long enough to be read as one" * 50):
-        path.write_bytes(data)
-        with pytest.raises(DamagedFileError, match="not UTF-8|cannot be used"):
-            Ledger(tmp_path)
-    path.unlink()
+    noise = b"no database, but long enough to be read as one" * 50
+    for data, kind, words in (
+        (damaged, DamagedFileError, "not UTF-8"),
+        (noise, DamagedFileError, "cannot be used"),
+        (b"", InputError, "no ledger"),  # an empty file is an empty database
+        (None, InputError, "no ledger"),
+    ):
+        path.unlink()
+        if data is not None:
+            path.write_bytes(data)
+        for use in (Ledger, verify):
+            with pytest.raises(kind, match=words):
+                use(tmp_path)  # type: ignore[operator]
     path.mkdir()
     with pytest.raises(InputError, match="cannot be used"):
         Ledger(tmp_path)
-
-
-def test_a_ledger_is_made_only_where_one_is_wanted(tmp_path: Path) -> None:
-    for prepare in (lambda path: None, Path.touch):  # an empty file is an empty database
-        prepare(tmp_path / "ledger.sqlite")
-        for use in (Ledger, verify):
-            with pytest.raises(InputError, match="no ledger"):
-                use(tmp_path)  # type: ignore[operator]
 
 
 def test_a_file_that_cannot_be_made_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

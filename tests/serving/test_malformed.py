@@ -14,7 +14,7 @@ import httpx
 import numpy as np
 import psutil
 import pytest
-from serving_kit import MULTIPART, SMALL, Service, command_for_images, npy, picture, vector
+from serving_kit import MULTIPART, SMALL, Service, command_for_images, npy, picture, refused, vector
 
 from ucds.labels.wire import PROBLEM_TYPE, Problem
 
@@ -163,10 +163,16 @@ def test_hostile_arrays(vectors: Service) -> None:
     assert answer["unusable"] == [{"position": 1, "reason": "holds NaN or infinity"}]
 
 
-def test_the_header_of_an_array_may_be_written_in_other_ways_than_numpy_does(vectors: Service) -> None:
+def test_arrays_of_other_forms_hold_the_same_sample(vectors: Service) -> None:
+    """Float64 or float32, with either zero, and with a header that NumPy would not write."""
     words = '{"shape":(1,4,),"fortran_order":False,"descr":"<f4"}   \n'
-    body = header(words, np.array(vector(4), "<f4").tobytes())
-    assert vectors.send(body).json()["labels"] == [4]
+    for array in (
+        npy([[1.0, 0.5, 0, 0.0]], "f8"),
+        npy([[1.0, 0.5, 0, -0.0]], "f4"),
+        header(words, np.array([1.0, 0.5, 0, 0.0], "<f4").tobytes()),
+    ):
+        answer = vectors.send(array).json()
+        assert (answer["labels"], answer["budget"]["used"]) == ([1], 1)
 
 
 def test_what_is_no_whole_request_is_refused(pictures: Service) -> None:
@@ -192,7 +198,10 @@ def test_no_second_request_hides_behind_two_lengths_of_the_first(pictures: Servi
     assert answer.count(b"HTTP/1.1") == 1
 
 
-def test_a_body_that_was_packed_is_refused(pictures: Service) -> None:
+def test_a_wrong_media_type_or_coding_is_refused(vectors: Service, pictures: Service) -> None:
+    refused(vectors.ask(picture(1)), 415, "wrong-type")
+    refused(pictures.ask(vector(1)), 415, "wrong-type")
+    refused(vectors.send(b"x", {"Accept": "*/*"}), 415, "wrong-type")
     answer = pictures.send(multipart(picture(1)), MULTIPART | {"Content-Encoding": "gzip"})
     assert (answer.status_code, answer.headers["accept-encoding"]) == (415, "identity")
 
