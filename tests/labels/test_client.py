@@ -47,12 +47,10 @@ def test_it_asks_again_when_that_may_help(service: FakeService, fault: Reply | N
     assert service.requests == 4
 
 
+REFUSED = (400, 401, 403, 404, 413, 415, 422)
 TOO_LONG = ["3600", "Fri, 31 Dec 2999 23:59:59 GMT", "Fri, 31 Dec 9999 23:59:59 -2359"]
 AT_ONCE: list[tuple[Reply, type[UserError], str]] = [
-    *(
-        (problem(status), RefusedError, f"answers {status}: no: {status}")
-        for status in (400, 401, 403, 404, 413, 415, 422)
-    ),
+    *((problem(status), RefusedError, f"answers {status}: no: {status}") for status in REFUSED),
     (problem(500), ServiceUnavailableError, "answers 500: no: 500"),
     *(
         (problem(503, {"Retry-After": wait}), ServiceUnavailableError, "no: 503; try again later")
@@ -62,11 +60,7 @@ AT_ONCE: list[tuple[Reply, type[UserError], str]] = [
     ((200, {}, b"[" * 5_000_000), RefusedError, "without end"),
     ((200, {"Content-Encoding": "gzip"}, b"\x1f\x8b"), RefusedError, "not of the form"),
     ((404, {}, b"<html>not here</html>"), RefusedError, "is that the address"),
-    (
-        (307, {"Location": "https://elsewhere.example/"}, b""),
-        RefusedError,
-        "sends us on to https://elsewhere",
-    ),
+    ((307, {"Location": "https://elsewhere/"}, b""), RefusedError, "sends us on to https://elsewhere"),
 ]
 
 

@@ -18,9 +18,7 @@ from ucds.labels.questions import VectorQuestions, open_questions
 from ucds.labels.wire import answers_digest, is_authentic
 
 
-def test_every_image_gets_its_label_and_equal_ones_are_asked_about_once(
-    service: FakeService, clinic: Clinic
-) -> None:
+def test_every_image_gets_its_label_and_equal_ones_are_asked_about_once(clinic: Clinic) -> None:
     images, out, seen = clinic.images(21), clinic.out, list[tuple[int, int]]()
     shutil.copytree(images / "a", images / "c")
     labels = clinic.query(images, progress=lambda *now: seen.append(now))
@@ -32,7 +30,7 @@ def test_every_image_gets_its_label_and_equal_ones_are_asked_about_once(
     assert (labels.provider, labels.n_clusters) == ("alpha", 7)
     stored = ClusterLabels.load(out)
     assert stored.fingerprint == labels.fingerprint
-    assert sorted(service.answered) == [5, 8, 8]
+    assert sorted(clinic.service.answered) == [5, 8, 8]
     kept = read_receipts(journal_path(out))
     assert sorted(len(one.labels) for one in kept) == [5, 8, 8]
     assert all(is_authentic(one.receipt) for one in kept)
@@ -40,22 +38,17 @@ def test_every_image_gets_its_label_and_equal_ones_are_asked_about_once(
         clinic.query(images)
 
 
-def test_an_answer_that_ctrl_c_interrupts_is_kept(
-    service: FakeService, clinic: Clinic, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    keep, images = Journal.add, clinic.images(6)
-    interrupted: list[int] = []
+def test_an_answer_that_ctrl_c_interrupts_is_kept(clinic: Clinic, monkeypatch: pytest.MonkeyPatch) -> None:
+    keep, images, service = Journal.add, clinic.images(6), clinic.service
 
     def interrupt_once(journal: Journal, kept: KeptReceipt) -> None:
-        if not interrupted:
-            interrupted.append(len(kept.labels))
-            raise KeyboardInterrupt
-        keep(journal, kept)
+        monkeypatch.setattr(Journal, "add", keep)
+        raise KeyboardInterrupt
 
     monkeypatch.setattr(Journal, "add", interrupt_once)
     with pytest.raises(KeyboardInterrupt):
         clinic.query(images)
-    assert len(service.charged) == interrupted[0] == 6
+    assert len(service.charged) == 6
     clinic.query(images)
     assert set(service.asked.values()) == {1}  # nothing is asked for twice
 
@@ -88,15 +81,13 @@ def test_the_wrong_kind_of_samples_is_refused(service: FakeService, clinic: Clin
     assert not service.requests
 
 
-def test_unusable_images_are_left_out_and_told_and_one_must_be_usable(
-    service: FakeService, clinic: Clinic
-) -> None:
+def test_unusable_images_are_left_out_and_told_and_one_must_be_usable(clinic: Clinic) -> None:
     images = clinic.images(20)
     (images / "empty.png").touch()
     (images / "huge.png").write_bytes(b"x" * 200_000)
     for name in ("broken.png", "copy of broken.png"):
         (images / name).write_bytes(b"no image")
-    service.unusable = {b"no image"}
+    clinic.service.unusable = {b"no image"}
     with pytest.warns(UcdsWarning) as caught:
         labels = clinic.query(images)
     messages = sorted(str(warning.message) for warning in caught if warning.category is UcdsWarning)
@@ -115,9 +106,8 @@ def test_unusable_images_are_left_out_and_told_and_one_must_be_usable(
 
 
 @pytest.mark.parametrize("change", [{"model": "beta"}, {"model_digest": "c" * 32}, {"n_clusters": 8}])
-def test_a_model_that_changes_on_the_way_is_refused(
-    service: FakeService, clinic: Clinic, change: dict[str, Any]
-) -> None:
+def test_a_model_that_changes_on_the_way_is_refused(clinic: Clinic, change: dict[str, Any]) -> None:
+    service = clinic.service
     service.change = lambda answer: answer.update(change) if len(service.charged) > 8 else None
     with pytest.raises(RefusedError, match="changed from model 'alpha' .*: labels of two models do not mix"):
         clinic.query(clinic.images(24))

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -42,10 +42,9 @@ def embeddings() -> Iterator[FakeService]:
 
 
 @pytest.fixture
-def vectors(tmp_path: Path) -> Path:
-    centres = np.random.default_rng(0).normal(size=(5, 6))
-    array = centres[np.arange(60) % 5] + 0.1 * np.random.default_rng(1).normal(size=(60, 6))
-    np.save(tmp_path / "x.npy", array.astype(np.float32))
+def vectors(blobs: Callable[..., dict[str, np.ndarray]], tmp_path: Path) -> Path:
+    """60 vectors around five centres in turn."""
+    np.save(tmp_path / "x.npy", blobs({"a": 60}, n_clusters=5)["a"])
     return tmp_path / "x.npy"
 
 
@@ -186,10 +185,8 @@ def test_a_client_that_is_asked_to_stop_keeps_what_is_under_way(service: FakeSer
 
 
 @pytest.mark.parametrize("kills", [1, pytest.param(20, marks=pytest.mark.slow)])
-def test_killed_clients_lose_nothing_and_pay_nothing_twice(
-    kills: int, service: FakeService, clinic: Clinic
-) -> None:
-    images, out = clinic.images(IMAGES), clinic.out
+def test_killed_clients_lose_nothing_and_pay_nothing_twice(kills: int, clinic: Clinic) -> None:
+    images, out, service = clinic.images(IMAGES), clinic.out, clinic.service
     contents = {name: (images / name).read_bytes() for name in scan_folder(images).ids}
     known, rng = set[str](), random.Random(kills)
 

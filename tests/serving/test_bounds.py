@@ -1,13 +1,33 @@
-"""Limits of the service, and bounds and prices by which one key leaves something for the others."""
+"""Bounds and prices by which one client leaves something for the others, in numbers and over HTTP."""
 
 from __future__ import annotations
 
-from contextlib import ExitStack, suppress
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 
+import httpx
 import pytest
+from serving_kit import (
+    FakeImageLabeller,
+    FakeLabeller,
+    Service,
+    children,
+    npy,
+    picture,
+    refused,
+    running,
+    vector,
+    wait_until,
+)
 
 from ucds.errors import InputError
 from ucds.serving.bounds import Share, Waste, cost_of_refusal
+from ucds.serving.ledger import Ledger
 from ucds.serving.limits import Limits
 from ucds.serving.problems import Refusal
 
@@ -100,3 +120,138 @@ def test_limits_are_set_by_name_and_have_the_type_of_the_default() -> None:
 def test_what_sets_no_limit_or_answers_no_request_is_refused(setting: str, words: str) -> None:
     with pytest.raises(InputError, match=words):
         Limits.parse([setting])
+
+
+def test_a_body_that_comes_too_slowly_is_refused(pictures: Service) -> None:
+    words = pictures.head("Content-Length: 1000", "Connection: close")
+    begun = time.monotonic()
+    assert b"HTTP/1.1 408" in pictures.exchange(words, b"--b")
+    assert 0.8 < time.monotonic() - begun < 9
+    assert pictures.ask(picture(7)).json()["labels"] == [7]
+
+
+def test_requests_beyond_the_memory_are_told_to_come_again(ledger: Ledger) -> None:
+    limits = Limits(max_request_bytes=100_000, max_body_bytes=100_000, body_seconds=3)
+    with running(FakeImageLabeller(), ledger, limits, budget=10) as service, service.connect() as slow:
+        slow.sendall(service.head("Content-Length: 99000") + bytes(50_000))
+        time.sleep(0.3)
+        answer = service.with_a_new_key().ask(bytes(20_000))
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+
+
+@contextmanager
+def pictures_service(
+    ledger: Ledger, clock: Callable[[], float] = time.monotonic, **limits: float
+) -> Iterator[Service]:
+    """Answers for images; two processes decode."""
+    settings: dict[str, float] = {"decode_workers": 2, "decode_seconds": 60, "waste_seconds": 1e6}
+    found = Limits(**settings | limits)  # type: ignore[arg-type]
+    with running(FakeImageLabeller(), ledger, found, budget=1000, clock=clock) as service:
+        service.ask(*(picture(1, serial=i) for i in range(8)))  # all processes have started
+        yield service
+
+
+def test_an_abandoned_request_is_finished_and_charged_and_its_repeat_is_free(ledger: Ledger) -> None:
+    labeller, rows = FakeLabeller(), [vector(1, i) for i in range(5)]
+    labeller.gate.clear()
+    body = npy(rows)
+    with running(labeller, ledger, budget=100) as service:
+        with service.connect() as connection:
+            words = service.head(f"Content-Length: {len(body)}")
+            connection.sendall(words + body)
+            wait_until(lambda: service.queued == 5)
+        labeller.gate.set()
+        wait_until(lambda: ledger.list_keys()[0].used == 5)
+        batches = labeller.batches
+        answer = service.ask(*rows).json()
+    assert (answer["labels"], answer["budget"]["used"], labeller.batches) == ([1] * 5, 5, batches)
+
+
+def test_abandoned_bodies_are_waste_and_cost_no_budget(ledger: Ledger) -> None:
+    with running(FakeImageLabeller(), ledger, Limits(waste_seconds=0.1), budget=100) as service:
+        for _ in range(8):
+            with service.connect() as connection:
+                connection.sendall(service.head("Content-Length: 1000") + b"--b")
+                time.sleep(0.05)
+
+        wait_until(lambda: "over-waste" in service.ask(picture(1)).text)
+    assert ledger.list_keys()[0].used <= 1  # for this picture
+
+
+def test_requests_beyond_the_share_of_a_key_are_refused_by_their_headers_or_are_waste(ledger: Ledger) -> None:
+    labeller = FakeLabeller()
+    limits = Limits(max_batch=8, max_queue=24, waste_seconds=0.03, body_seconds=30)
+
+    def ask(start: int, count: int) -> httpx.Response:
+        return service.ask(*(vector(1, start + i) for i in range(count)))
+
+    with running(labeller, ledger, limits, budget=100) as service, ThreadPoolExecutor() as pool:
+        labeller.gate.clear()
+        begun = [pool.submit(ask, 0, 8)]
+        wait_until(lambda: service.queued == 8)
+        begun.append(pool.submit(ask, 8, 4))
+        wait_until(lambda: service.queued == 12)
+        refused(service.with_a_new_key().ask(*(vector(1, i) for i in range(8))), 503, "busy")
+        words = service.head("Content-Length: 999", "Connection: close")
+        assert b"over-share" in service.exchange(words)
+        labeller.gate.set()
+        wait_until(lambda: service.queued == 0)
+        labeller.gate.clear()
+        begun.append(pool.submit(ask, 12, 8))
+        wait_until(lambda: service.queued == 8)
+        kinds = [ask(20 + 8 * i, 8).json()["type"].rpartition(":")[2] for i in range(3)]
+        labeller.gate.set()
+        assert [one.result().status_code for one in begun] == [200] * 3
+    assert kinds == ["over-share", "over-share", "over-waste"]
+
+
+def test_who_sends_unusable_images_is_refused_for_a_while_and_pays_for_each_once(
+    ledger: Ledger, caplog: pytest.LogCaptureFixture
+) -> None:
+    """So an honest client with many broken files comes to an end."""
+    now, refusals = 0.0, 0
+    contents = [*(b"broken %d" % i for i in range(100)), picture(4)]
+    with pictures_service(ledger, lambda: now, waste_seconds=1.0) as service:
+        other = service.with_a_new_key()
+        while (answer := service.ask(*contents)).status_code == 429:
+            assert other.ask(picture(2, serial=50 + refusals)).status_code == 200
+            refusals, now = refusals + 1, now + int(answer.headers["retry-after"])
+            assert refusals < 4  # 100 images cost two seconds in all
+        assert service.figure("ucds_samples_unusable_total") >= 100
+    assert refusals > 0
+    assert [r.message for r in caplog.records if '"event": "waste", "key": "anna"' in r.message]
+    assert answer.json()["labels"] == [None] * 100 + [4]
+
+
+def test_a_decoder_that_gets_no_processor_is_told_to_come_again(ledger: Ledger) -> None:
+    with pictures_service(ledger, decode_seconds=0.3) as service:
+        for number in children():
+            os.kill(number, signal.SIGSTOP)
+        answer = service.ask(picture(1, serial=9))
+        refused(answer, 503, "busy")
+        assert int(answer.headers["retry-after"]) > 0
+        used = ledger.list_keys()[0].used
+        assert service.ask(picture(1, serial=9)).status_code in (200, 503)
+    assert used == 8
+
+
+def test_slow_bodies_of_one_key_leave_places_to_others_and_to_the_operator(ledger: Ledger) -> None:
+    with pictures_service(ledger, max_requests=6, body_seconds=20) as service, ExitStack() as stack:
+        for i in range(100):
+            connection = stack.enter_context(service.connect())
+            connection.sendall(service.head("Content-Length: 1000") + b"--b" if i % 2 else b"")
+        time.sleep(0.5)
+        answer = service.ask(picture(1))
+        assert (answer.status_code, answer.headers["retry-after"]) == (429, "1")
+        assert service.with_a_new_key().ask(picture(1)).status_code == 200
+        begun = time.monotonic()
+        assert httpx.get(f"{service.ops}/healthz").text == "ok\n"
+        assert httpx.get(f"{service.ops}/readyz").text == "ready\n"
+        assert time.monotonic() - begun < 5
+
+
+def test_a_refused_upload_of_64_mib_arrives_as_its_refusal(ledger: Ledger) -> None:
+    body = bytes(64 * 2**20 + 1)
+    with running(FakeImageLabeller(), ledger) as service:
+        for key, status in (("ucds_wrong", 401), (ledger.add_key("anna", 1), 413)):
+            assert replace(service, key=key).send(body).status_code == status

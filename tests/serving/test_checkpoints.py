@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from cli_kit import run_command, run_successfully
 from ledger_kit import MODELS, Provider, behind, charge, make_key
 from serving_kit import wait_until
 
@@ -166,3 +167,35 @@ def test_a_lost_signing_key_is_replaced_by_a_decision(provider: Provider, tmp_pa
     with pytest.raises(InputError, match="not signed for this ledger"):
         accept_loss(book, marks)
     book.close()
+
+
+def test_a_ledger_is_checked_archived_restored_and_accepted(provider: Provider, tmp_path: Path) -> None:
+    place, key, marks = ("--ledger", tmp_path), make_key(provider.ledger), provider.marks
+    for number in range(3):
+        provider.keep(key, number)
+    evidence = ("--receipts", provider.receipts, "--checkpoints", marks)
+    provider.snapshots().close()
+    charge(provider.ledger, key, 9)
+    told = run_successfully("ledger", "verify", *place, *evidence).err
+    assert "4 receipts and checkpoints agree" in told
+    assert "names the last 2 entries" in told
+    old = tmp_path / "old.jsonl"
+    run_successfully("ledger", "archive", "--out", old, *place)
+    assert "archived and were not read" in run_command("ledger", "verify", *place).err
+    run_successfully("ledger", "verify", *place, *evidence, "--archive", old)
+    provider.snapshots().close()
+    provider.restore(8)
+    run_successfully("ledger", "verify", *place)
+    done = run_command("ledger", "verify", *place, "--checkpoints", marks)
+    assert done.status == 2
+    assert "fault: the checkpoint of" in done.err
+    run_successfully("ledger", "accept-loss", "--checkpoints", marks, *place)
+    assert "accepted" in run_command("ledger", "verify", *place, "--checkpoints", marks).err
+    public = Signer.open(tmp_path / "new.pem").public
+    run_successfully("ledger", "accept-loss", "--signing-key", tmp_path / "new.pem", *place)
+    Ledger(tmp_path).set_signer(public)
+    with behind(tmp_path) as connection:
+        connection.exec_driver_sql("UPDATE log SET operator = 'mallory' WHERE number = 8")
+    faulty = run_command("ledger", "verify", *place)
+    assert faulty.status == 2
+    assert "fault: entry 8 was changed, or one before it" in faulty.err

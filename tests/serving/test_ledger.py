@@ -47,10 +47,9 @@ def test_only_new_contents_are_charged_and_kept_answers_win(ledger: Ledger, tmp_
     assert verify(tmp_path).faults == ()
 
 
-def test_a_receipt_names_the_entries_of_its_answers_and_nothing_of_others(
-    ledger: Ledger, tmp_path: Path
-) -> None:
-    signer, key, other = Signer.open(tmp_path / "key.pem"), make_key(ledger), make_key(ledger, name="bert")
+def test_a_receipt_names_the_entries_of_its_answers_and_nothing_of_others(provider: Provider) -> None:
+    ledger, signer = provider.ledger, provider.signer
+    key, other = make_key(ledger), make_key(ledger, name="bert")
     first, second = charge(ledger, key, 1), charge(ledger, key, 2)
     charge(ledger, other, 1, 2, 3)
     both = ledger.find_answers(key, MODELS[0], [content(1), content(2)])
