@@ -256,7 +256,11 @@ def test_the_options_of_the_service_are_those_it_has() -> None:
         assert used <= known
 
 
-def test_the_compose_file_names_what_is_there() -> None:
+def test_the_dockerfile_and_the_compose_file_name_what_is_there() -> None:
+    for line in (DEPLOY / "Dockerfile").read_text().splitlines():
+        if line.startswith("COPY ") and "--from" not in line:
+            for source in line.split()[1:-1]:
+                assert (ROOT / source).exists(), source
     yaml = pytest.importorskip("yaml")
     stack = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
     build = stack["services"]["labels"]["build"]
@@ -269,10 +273,3 @@ def test_the_compose_file_names_what_is_there() -> None:
             assert source.startswith("$") or source in stack["volumes"] or (DEPLOY / source).is_file(), volume
     assert "ports" not in stack["services"]["labels"]  # clients reach it through the proxy alone
     assert "ports" not in stack["services"]["ledger"]
-
-
-def test_the_dockerfile_copies_what_is_there() -> None:
-    for line in (DEPLOY / "Dockerfile").read_text().splitlines():
-        if line.startswith("COPY ") and "--from" not in line:
-            for source in line.split()[1:-1]:
-                assert (ROOT / source).exists(), source
