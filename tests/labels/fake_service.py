@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import ssl
 import threading
 import time
 from collections import Counter, deque
@@ -90,12 +89,6 @@ class FakeService(ThreadingHTTPServer):
     def url(self) -> str:
         return f"http://127.0.0.1:{self.server_address[1]}"
 
-    def use_tls(self, certificate: Path) -> None:
-        """Speak TLS from now on, with a certificate whose key lies in the same file."""
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(certificate)
-        self.socket = context.wrap_socket(self.socket, server_side=True)
-
     def close(self) -> None:
         self.shutdown()
         self.server_close()
@@ -111,35 +104,29 @@ class FakeService(ThreadingHTTPServer):
         with self._lock:
             return self.faults.popleft() if self.faults else self._labels(contents)
 
-    def sign(self, contents: list[bytes]) -> dict[str, Any] | None:
-        """The receipt for an answer; ``None`` if nothing was labelled."""
-        if not contents:
-            return None
-        labels = {content_key(content): label_of(content) for content in contents}
-        told = {"model_digest": self.info["model_digest"], "answers_digest": answers_digest(labels.items())}
-        entries = [f"{len(self.answered):064x}"]
-        return self.signer.sign(Receipt, entries=entries, time=RECEIPT.time, **told).model_dump()
-
     def _labels(self, contents: list[bytes]) -> Reply:
-        usable = [content for content in contents if content not in self.unusable]
-        new = set(usable) - self.charged
-        if len(self.charged) + len(new) > self.limit:
+        labels = {content: label_of(content) for content in contents if content not in self.unusable}
+        if len(self.charged | labels.keys()) > self.limit:
             return problem(429)
-        self.charged.update(new)
+        self.charged |= labels.keys()
         self.answered.append(len(contents))
-        used = len(self.charged)
-        bad = [i for i, content in enumerate(contents) if content in self.unusable]
+        used, bad = len(self.charged), [i for i, content in enumerate(contents) if content not in labels]
         answer = {
-            "labels": [None if content in self.unusable else label_of(content) for content in contents],
+            "labels": [labels.get(content) for content in contents],
             "unusable": [{"position": i, "reason": "not an image"} for i in bad],
             "n_clusters": self.info["n_clusters"],
             "model": self.info["model"],
             "model_digest": self.info["model_digest"],
             "budget": {"limit": self.limit, "used": used, "remaining": self.limit - used},
-            "receipt": self.sign(usable),
+            "receipt": self._receipt(labels) if labels else None,
         }
         self.change(answer)
         return 200, {"Content-Type": "application/json"}, json.dumps(answer).encode()
+
+    def _receipt(self, labels: dict[bytes, int]) -> dict[str, Any]:
+        digest = answers_digest((content_key(content), label) for content, label in labels.items())
+        told = {"model_digest": self.info["model_digest"], "answers_digest": digest, "time": RECEIPT.time}
+        return self.signer.sign(Receipt, entries=[f"{len(self.answered):064x}"], **told).model_dump()
 
 
 @dataclass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import threading
 import time
 from contextlib import suppress
@@ -228,13 +229,12 @@ def test_text_of_a_service_cannot_steer_a_terminal(service: FakeService) -> None
 def test_a_service_with_a_certificate_of_its_own_is_reached(
     service: FakeService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    certificate = make_certificate(tmp_path)
-    service.use_tls(certificate)
+    certificate, context = make_certificate(tmp_path), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    service.socket = context.wrap_socket(service.socket, server_side=True)
     url = service.url.replace("http://127.0.0.1", "https://localhost")
-    with (
-        LabelClient(url, KEY, patience=1.0) as client,
-        pytest.raises(ServiceUnavailableError, match="CERTIFICATE"),
-    ):
+    client = LabelClient(url, KEY, patience=1.0)
+    with client, pytest.raises(ServiceUnavailableError, match="CERTIFICATE"):
         client.info()
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
     with LabelClient(url, KEY) as client:

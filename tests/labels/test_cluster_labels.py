@@ -40,14 +40,8 @@ def content(**changes: Any) -> dict[str, Any]:
 
 
 def test_there_is_no_room_for_a_model() -> None:
-    fields = {field.name: field.type for field in dataclasses.fields(ClusterLabels)}
-    assert fields == {
-        "ids": "Sequence[str]",
-        "labels": "NDArray[np.int64]",
-        "n_clusters": "int",
-        "provider": "str",
-        "contents": "Sequence[str] | None",
-    }
+    names = {field.name for field in dataclasses.fields(ClusterLabels)}
+    assert names == {"ids", "labels", "n_clusters", "provider", "contents"}
 
 
 def test_labels_are_a_read_only_copy() -> None:

@@ -113,9 +113,7 @@ class Service:
         return replace(self, key=self.ledger.add_key(f"key{len(self.ledger.list_keys())}", budget))
 
     def client(self, key: str | None = None) -> httpx.Client:
-        shown = key or self.key
-        headers = {"Authorization": f"Bearer {shown}"} if shown else {}
-        return httpx.Client(base_url=self.url, headers=headers, timeout=120)
+        return label_service.client_of(self.url, str(key or self.key))
 
     def ask(self, *samples: Any, key: str | None = None, path: str = "/v1/labels") -> httpx.Response:
         """The answer to a request with image files, or with rows of embeddings."""

@@ -42,21 +42,12 @@ def test_paths_and_methods_that_are_not_there(vectors: Service) -> None:
     with vectors.client() as client:
         for path in ("/", "/v1/labels/", "/metrics", "/healthz", "/readyz", "/docs", "/made/up/path"):
             refused(client.get(path), 404, "not-found")
+        # The model sees all samples alike.
+        refused(client.post("/v1/calibration"), 404, "not-found")
+        assert vectors.info()["fewest_to_calibrate"] is None
         answer = client.delete("/v1/labels")
     refused(answer, 405, "wrong-method")
     assert answer.headers["allow"] == "POST"
-
-
-def test_over_the_budget_the_whole_request_is_refused(vectors: Service) -> None:
-    for start in range(0, 95, 19):
-        assert vectors.ask(*(vector(1, start + i) for i in range(19))).status_code == 200
-    answer = vectors.ask(vector(1, 0), *(vector(2, i) for i in range(6)))
-    problem = refused(answer, 429, "over-budget")
-    assert "retry-after" not in answer.headers
-    assert "6 samples" in problem.detail
-    assert "5 left" in problem.detail
-    for _ in range(2):  # the second time free
-        assert vectors.ask(*(vector(2, i) for i in range(5))).json()["budget"]["remaining"] == 0
 
 
 def test_over_the_rate_a_key_is_told_when_to_come_again(vectors: Service) -> None:

@@ -34,23 +34,6 @@ from ucds.serving.problems import Refusal
 ANNA, BERT = 1, 2
 
 
-def test_a_share_is_bounded_for_all_and_for_each() -> None:
-    share = Share(10, 6, "bytes")
-    with ExitStack() as stack:
-        stack.enter_context(share.taking(ANNA, 4))
-        stack.enter_context(share.taking(ANNA, 2))
-        with pytest.raises(Refusal, match="as one key may") as own:
-            stack.enter_context(share.taking(ANNA, 1))
-        stack.enter_context(share.taking(BERT, 2))
-        with pytest.raises(Refusal, match="nearly all the bytes") as all_of_it:
-            stack.enter_context(share.taking(BERT, 1))
-        assert (share.held, share.held_by(ANNA), share.held_by(BERT)) == (8, 6, 2)
-    assert (own.value.kind, all_of_it.value.kind) == ("over-share", "busy")
-    assert (share.held, share.held_by(ANNA)) == (0, 0)
-    with share.taking(ANNA, 6):
-        assert share.held == 6
-
-
 def test_several_keys_together_leave_room_for_the_next_one() -> None:
     share = Share(1024, 512, "samples")
     with ExitStack() as stack:

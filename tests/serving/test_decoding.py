@@ -112,10 +112,14 @@ async def test_other_formats_and_more_pixels_than_permitted_are_refused() -> Non
         assert "too many pixels" in await one(decoder, picture())
 
 
-async def test_a_process_that_dies_costs_one_image_at_work_and_none_when_idle(slow: bytes) -> None:
+async def test_processes_hold_no_secrets_and_cost_one_image_at_most_when_they_die(
+    slow: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("UCDS_LEDGER", "postgresql://me:secret@host/ledger")
     before = children()
     async with decoding() as decoder:
         (idle,) = children() - before
+        assert "me:secret" not in Path(f"/proc/{idle}/environ").read_text()
         os.kill(idle, signal.SIGKILL)  # as the system does when memory is short
         os.waitid(os.P_PID, idle, os.WEXITED | os.WNOWAIT)
         assert isinstance(await one(decoder, picture()), np.ndarray)
@@ -125,6 +129,7 @@ async def test_a_process_that_dies_costs_one_image_at_work_and_none_when_idle(sl
         os.kill(busy, signal.SIGKILL)
         assert await lost == "its decoder crashed"
         assert isinstance(await one(decoder, picture()), np.ndarray)
+    assert children() == before
 
 
 async def test_slow_images_of_one_key_leave_a_process_to_the_others_and_end_when_cancelled(
@@ -155,16 +160,6 @@ async def test_a_key_with_debts_gets_processes_that_give_way() -> None:
         assert os.getpriority(os.PRIO_PROCESS, own) == min(19, here + 19)
         assert isinstance(await one(decoder, picture(1), BERT), np.ndarray)
         assert children() - usual == {own}
-
-
-async def test_processes_hold_no_secrets_and_end_with_their_decoder(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("UCDS_LEDGER", "postgresql://me:secret@host/ledger")
-    before = children()
-
-    async with decoding():
-        (number,) = children() - before
-        assert "me:secret" not in Path(f"/proc/{number}/environ").read_text()
-    assert children() == before
 
 
 ATTEMPTS = """

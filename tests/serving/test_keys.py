@@ -44,7 +44,9 @@ def test_secrets_differ_and_only_their_hash_is_kept(ledger: Ledger, tmp_path: Pa
     assert (tmp_path / "ledger.sqlite").stat().st_mode & 0o077 == 0
 
 
-def test_two_secrets_share_a_budget_for_a_time(ledger: Ledger, tmp_path: Path) -> None:
+def test_two_secrets_share_a_budget_for_a_time_and_a_revoked_name_is_free(
+    ledger: Ledger, tmp_path: Path
+) -> None:
     first = ledger.add_key("anna", 5)
     second = ledger.renew_key("anna", timedelta(seconds=0.3))
     for number, secret in enumerate((first, second)):
@@ -56,6 +58,15 @@ def test_two_secrets_share_a_budget_for_a_time(ledger: Ledger, tmp_path: Path) -
     assert [state_of(ledger, secret) for secret in (first, second)] == ["expired-key", "anna"]
     third = ledger.renew_key("anna")
     assert [state_of(ledger, one) for one in (first, second, third)] == ["unknown-key", "anna", "anna"]
+    with pytest.raises(InputError, match="already"):
+        ledger.add_key("anna", 1)
+    ledger.revoke_key("anna")
+    with pytest.raises(InputError, match="revoked already"):
+        ledger.revoke_key("anna")
+    fourth = ledger.add_key("anna", 7)
+    assert [state_of(ledger, secret) for secret in (third, fourth)] == ["revoked-key", "anna"]
+    ledger.set_key("anna", budget=8)
+    assert [key.terms.budget for key in ledger.list_keys()] == [5, 8]
     assert verify(tmp_path).faults == ()
 
 
@@ -85,20 +96,6 @@ def test_terms_that_cannot_be_are_refused(ledger: Ledger) -> None:
             ledger.add_key(name, 1)
     with ledger.reading() as (_, state):
         assert state.number == 2
-
-
-def test_a_revoked_name_may_be_used_again(ledger: Ledger, tmp_path: Path) -> None:
-    first = ledger.add_key("anna", 1)
-    with pytest.raises(InputError, match="already"):
-        ledger.add_key("anna", 1)
-    ledger.revoke_key("anna")
-    with pytest.raises(InputError, match="revoked already"):
-        ledger.revoke_key("anna")
-    second = ledger.add_key("anna", 7)
-    assert [state_of(ledger, secret) for secret in (first, second)] == ["revoked-key", "anna"]
-    ledger.set_key("anna", budget=8)
-    assert [key.terms.budget for key in ledger.list_keys()] == [1, 8]
-    assert verify(tmp_path).faults == ()
 
 
 def test_each_change_names_its_operator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,7 +138,7 @@ def test_a_key_is_made_once_and_is_for_its_owner_alone(tmp_path: Path) -> None:
 def test_what_holds_no_key_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "key.pem"
     other = rsa.generate_private_key(65537, 1024)
-    for content in (b"", b"no key", other.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())):
+    for content in (b"", other.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())):
         path.write_bytes(content)
         with pytest.raises(DamagedFileError, match="not a file with an Ed25519 key"):
             Signer.open(path)
@@ -207,6 +204,7 @@ BAD = {
     "ledger archive": [["--out", "{junk}"], ["--out", "{folder}"], ["--out", "{folder}/new"]],
 }
 PLACES = ("", "{junk}", "{folder}/no/ledger", "{folder}/none", "mysql://host/name", "postgresql://h:port/x")
+PLACES += ("sqlite://", "sqlite:///no/such/folder/ledger.sqlite", "postgresql://anna:geheim@127.0.0.1:1/none")
 
 
 @pytest.mark.parametrize("command", BAD)
@@ -220,6 +218,7 @@ def test_what_cannot_be_is_refused_in_one_line(tmp_path: Path, command: str) -> 
         error = CliRunner().invoke(app, [*command.split(), *filled]).exception
         assert isinstance(error, UserError), words
         assert "\n" not in str(error)
+        assert "geheim" not in str(error)  # the password
 
     for words in BAD[command]:
         refuse(*words, "--ledger", "{folder}")

@@ -146,10 +146,11 @@ def test_a_calibrated_key_gets_the_labels_of_the_whole_folder(service: Service, 
     rows = samples()
     plain, expected = offline(rows, recentred=False), offline(rows, recentred=True)
     assert plain != expected
-    found = calibrate(service, rows)
+    found = calibrate(service, np.insert(rows, [3, 17], np.nan, axis=0))
     assert found.status_code == 200, found.text
     told = {"samples": 100, "digest": digest_of_contents(VectorSamples(rows).keys)}
-    assert found.json() == {"calibration": told, "unusable": []}
+    left_out = [{"position": position, "reason": "holds NaN or infinity"} for position in (3, 18)]
+    assert found.json() == {"calibration": told, "unusable": left_out}
     info = service.info()
     assert info["calibration"] == told
     assert info["budget"]["used"] == 0
@@ -173,12 +174,6 @@ def test_a_calibration_is_fixed_once_and_stays_after_a_restart(service: Service,
             info = again.info()
         assert info["calibration"] == first["calibration"]
         assert info["fewest_to_calibrate"] == (FEWEST_TO_CENTRE if most == 128 else None)
-
-
-def test_where_all_samples_are_seen_alike_nothing_can_be_calibrated(ledger: Ledger) -> None:
-    with running(FakeLabeller(), ledger, budget=300) as service:
-        assert service.info()["fewest_to_calibrate"] is None
-        assert calibrate(service, samples()).status_code == 404
 
 
 class SlowMean(FakeMeanLabeller):
@@ -224,15 +219,6 @@ def test_a_key_is_calibrated_once_and_pays_for_what_comes_to_nothing(ledger: Led
     assert statuses[0] == 409
     assert statuses[-1] == 429  # over-waste
     assert labeller.done == 1
-
-
-def test_unusable_samples_are_no_part_of_a_calibration(service: Service) -> None:
-    rows = samples(40)
-    rows[[3, 17]] = np.nan
-    found = calibrate(service, rows).json()
-    assert [sample["position"] for sample in found["unusable"]] == [3, 17]
-    usable = np.delete(rows, [3, 17], axis=0)
-    assert found["calibration"] == {"samples": 38, "digest": digest_of_contents(VectorSamples(usable).keys)}
 
 
 def test_the_client_calibrates_before_its_first_question_or_is_told_why_not(

@@ -137,17 +137,16 @@ def test_values_of_another_type(tampering: Tampering, name: str, column: str) ->
         with closing(Ledger(tampering.place)) as book:
             return book.find_answers(book.list_keys()[0], MODELS[0], contents).labels
 
+    def change(value: object, connection: Connection) -> None:
+        connection.exec_driver_sql(f"UPDATE OR REPLACE {name} SET {column} = ? WHERE {row}", (value,))
+
+    def use() -> None:
+        with suppress(UserError):
+            assert ask().items() <= good.items()
+
     good = ask()
     for value in ("x", b"x", 0.5, 7, 2**62):
-
-        def change(connection: Connection, value: object = value) -> None:
-            connection.exec_driver_sql(f"UPDATE OR REPLACE {name} SET {column} = ? WHERE {row}", (value,))
-
-        def use(value: object = value) -> None:
-            with suppress(UserError):
-                assert ask().items() <= good.items(), value
-
-        assert tampering.faults(change, use), value
+        assert tampering.faults(partial(change, value), use), value
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -306,22 +305,19 @@ def test_a_log_set_back_is_found_by_all_that_is_kept_elsewhere(provider: Provide
             assert all("not in the log" in fault for fault in faults)
 
 
-def test_statements_are_compared_word_for_word(full: Path) -> None:
-    signer, other = Signer.open(full / "key.pem"), Signer.open(full / "other.pem")
-    book = Ledger(full)
-    told = book.take_snapshot(signer)
-    path = full / "marks"
+def test_statements_are_compared_word_for_word(provider: Provider, tmp_path: Path) -> None:
+    signer, other = provider.signer, Signer.open(tmp_path / "other.pem")
+    told = provider.ledger.take_snapshot(signer)
 
     def faults(by: Signer, **changes: Any) -> str:
         fields = told.model_dump(exclude={"signer", "signature", "format"}) | changes
-        path.write_text(by.sign(Statement, **fields).model_dump_json() + "\n")
-        return " ".join(verify(full, checkpoints=[path]).faults)
+        provider.marks.write_text(by.sign(Statement, **fields).model_dump_json() + "\n")
+        return " ".join(provider.verify().faults)
 
     assert faults(signer) == ""
     assert "does not name" in faults(other)
     assert "not in the log" in faults(signer, hash="0" * 64)
     assert "not in the log" in faults(signer, number=told.number + 9)
-    book.close()
 
 
 def test_the_running_service_finds_changed_answers_when_it_gives_them_again(full: Path) -> None:
