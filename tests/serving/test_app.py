@@ -11,7 +11,7 @@ import httpx
 import numpy as np
 import pytest
 from ledger_kit import behind
-from serving_kit import FakeLabeller, Service, picture, refused, running, vector, wait_until
+from serving_kit import FakeLabeller, Service, npy, picture, refused, running, vector, wait_until
 
 from ucds.data.vectors import load_vectors
 from ucds.labels.client import LabelClient
@@ -88,6 +88,22 @@ def test_a_model_or_a_ledger_that_fails_charges_nothing_and_the_service_says_so(
         assert answer.headers["retry-after"] == "5"
         refused(httpx.get(f"{service.ops}/readyz"), 503, "ledger-away")
         assert httpx.get(f"{service.ops}/healthz").status_code == 200
+
+
+def test_an_abandoned_request_is_finished_and_charged_and_its_repeat_is_free(ledger: Ledger) -> None:
+    labeller, rows = FakeLabeller(), [vector(1, i) for i in range(5)]
+    labeller.gate.clear()
+    body = npy(rows)
+    with running(labeller, ledger, budget=100) as service:
+        with service.connect() as connection:
+            words = service.head(f"Content-Length: {len(body)}")
+            connection.sendall(words + body)
+            wait_until(lambda: service.queued == 5)
+        labeller.gate.set()
+        wait_until(lambda: ledger.list_keys()[0].used == 5)
+        batches = labeller.batches
+        answer = service.ask(*rows).json()
+    assert (answer["labels"], answer["budget"]["used"], labeller.batches) == ([1] * 5, 5, batches)
 
 
 def test_failed_authentications_are_security_events_and_figures_name_nobody(

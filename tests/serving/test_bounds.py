@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,8 +14,6 @@ from serving_kit import (
     FakeImageLabeller,
     FakeLabeller,
     Service,
-    children,
-    npy,
     picture,
     refused,
     running,
@@ -134,22 +130,6 @@ def pictures_service(
         yield service
 
 
-def test_an_abandoned_request_is_finished_and_charged_and_its_repeat_is_free(ledger: Ledger) -> None:
-    labeller, rows = FakeLabeller(), [vector(1, i) for i in range(5)]
-    labeller.gate.clear()
-    body = npy(rows)
-    with running(labeller, ledger, budget=100) as service:
-        with service.connect() as connection:
-            words = service.head(f"Content-Length: {len(body)}")
-            connection.sendall(words + body)
-            wait_until(lambda: service.queued == 5)
-        labeller.gate.set()
-        wait_until(lambda: ledger.list_keys()[0].used == 5)
-        batches = labeller.batches
-        answer = service.ask(*rows).json()
-    assert (answer["labels"], answer["budget"]["used"], labeller.batches) == ([1] * 5, 5, batches)
-
-
 def test_abandoned_bodies_are_waste_and_cost_no_budget(ledger: Ledger) -> None:
     with running(FakeImageLabeller(), ledger, Limits(waste_seconds=0.1), budget=100) as service:
         for _ in range(8):
@@ -204,18 +184,6 @@ def test_who_sends_unusable_images_is_refused_for_a_while_and_pays_for_each_once
     assert refusals > 0
     assert [r.message for r in caplog.records if '"event": "waste", "key": "anna"' in r.message]
     assert answer.json()["labels"] == [None] * 100 + [4]
-
-
-def test_a_decoder_that_gets_no_processor_is_told_to_come_again(ledger: Ledger) -> None:
-    with pictures_service(ledger, decode_seconds=0.3) as service:
-        for number in children():
-            os.kill(number, signal.SIGSTOP)
-        answer = service.ask(picture(1, serial=9))
-        refused(answer, 503, "busy")
-        assert int(answer.headers["retry-after"]) > 0
-        used = ledger.list_keys()[0].used
-        assert service.ask(picture(1, serial=9)).status_code in (200, 503)
-    assert used == 8
 
 
 def test_slow_bodies_of_one_key_leave_places_to_others_and_to_the_operator(ledger: Ledger) -> None:

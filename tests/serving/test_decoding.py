@@ -24,6 +24,7 @@ from ucds.data.decode import UnusableImageError, decode_image
 from ucds.serving.bounds import Waste
 from ucds.serving.decoding import ImageDecoder
 from ucds.serving.limits import Limits
+from ucds.serving.problems import Refusal
 from ucds.serving.sandbox import landlock_version
 
 ANNA, BERT = 1, 2
@@ -130,6 +131,18 @@ async def test_processes_hold_no_secrets_and_cost_one_image_at_most_when_they_di
         assert await lost == "its decoder crashed"
         assert isinstance(await one(decoder, picture()), np.ndarray)
     assert children() == before
+
+
+async def test_a_file_whose_process_gets_no_processor_may_be_sent_again() -> None:
+    others = children()
+    async with decoding(decode_seconds=0.3) as decoder:
+        (stopped,) = children() - others
+        os.kill(stopped, signal.SIGSTOP)
+        with pytest.raises(Refusal) as refused:
+            await one(decoder, picture())
+        assert refused.value.kind == "busy"
+        assert int(refused.value.headers["Retry-After"]) > 0
+        assert isinstance(await one(decoder, picture()), np.ndarray)
 
 
 async def test_slow_images_of_one_key_leave_a_process_to_the_others_and_end_when_cancelled(

@@ -179,9 +179,7 @@ def test_a_calibration_is_fixed_once_and_stays_after_a_restart(service: Service,
 class SlowMean(FakeMeanLabeller):
     """Notes how many means are computed at a time."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.computing = self.most = self.done = 0
+    computing = most = done = 0
 
     def mean(self, rows: np.ndarray) -> np.ndarray:
         self.computing += 1
