@@ -80,15 +80,9 @@ def test_the_distance_to_a_plane_is_found_and_steps_bring_it_closer() -> None:
     assert (plain >= exact * 0.999).all()
     assert (close <= plain).all()
     np.testing.assert_allclose(close, exact, rtol=0.15)
-
-
-def test_a_sample_whose_label_never_changes_has_the_largest_distance() -> None:
-    subject, generator = HalfSpace(-1e9), torch.Generator().manual_seed(0)
-    rows = torch.zeros(2, 3)
-    found = attacks.boundary_distances(
-        subject, rows, subject.ask(rows), generator, smallest=1.0, doublings=4, steps=1
-    )
-    np.testing.assert_array_equal(found, [16, 16])
+    subject, options = HalfSpace(-1e9), {"smallest": 1.0, "doublings": 4, "steps": 1}  # no label ever changes
+    found = attacks.boundary_distances(subject, rows, subject.ask(rows), generator, **options)
+    np.testing.assert_array_equal(found, [16, 16, 16])
 
 
 def test_agreement_counts_the_copies_that_keep_their_label() -> None:
@@ -117,7 +111,7 @@ def test_shadows_find_the_samples_whose_labels_only_their_own_presence_explains(
     assert chance.auc_low <= 0.5 <= chance.auc_high
 
 
-def test_edits_of_images_do_what_they_say() -> None:
+def test_edits_of_images_and_noise_on_vectors_do_what_they_say() -> None:
     image = torch.arange(2 * 3 * 8 * 8, dtype=torch.uint8).reshape(2, 3, 8, 8)
     generator = torch.Generator()
     assert torch.equal(attacks.flip(attacks.flip(image, generator), generator), image)
@@ -131,9 +125,7 @@ def test_edits_of_images_do_what_they_say() -> None:
         copy = variant(image, generator)
         assert (copy.shape, copy.dtype) == (image.shape, torch.uint8)
         assert not torch.equal(copy, image)
-
-
-def test_noise_on_vectors_grows_from_one_to_sixteen_spreads() -> None:
+    # Noise on vectors grows from one to sixteen spreads.
     rows, generator = torch.zeros(1, 20_000), torch.Generator().manual_seed(0)
     deviations = [float(variant(rows, generator).std()) for variant in attacks.vector_variants(3, 0.5)]
     assert deviations == pytest.approx([0.5, 2.0, 8.0], rel=0.03)

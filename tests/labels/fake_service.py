@@ -9,19 +9,13 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from ucds.data.content import content_key
-from ucds.labels.client import LabelClient
-from ucds.labels.cluster_labels import ClusterLabels
-from ucds.labels.query import query_labels
-from ucds.labels.questions import open_questions
 from ucds.labels.wire import Receipt, answers_digest
 from ucds.serving.signing import Signer
 from ucds.serving.uploads import read_images
@@ -127,30 +121,6 @@ class FakeService(ThreadingHTTPServer):
         digest = answers_digest((content_key(content), label) for content, label in labels.items())
         told = {"model_digest": self.info["model_digest"], "answers_digest": digest, "time": RECEIPT.time}
         return self.signer.sign(Receipt, entries=[f"{len(self.answered):064x}"], **told).model_dump()
-
-
-@dataclass
-class Clinic:
-    """A client of a service that answers about images, and where it writes its labels."""
-
-    service: FakeService
-    write_images: Callable[..., list[Path]]
-    folder: Path
-
-    @property
-    def out(self) -> Path:
-        return self.folder / "labels.json"
-
-    def images(self, count: int) -> Path:
-        """Write so many different small images into a folder, in two sub-folders."""
-        names = (f"{'ab'[number % 2]}/{number:03d}.png" for number in range(count))
-        self.write_images(self.folder / "images", names, size=(8, 8))
-        return self.folder / "images"
-
-    def query(self, images: Path, **options: Any) -> ClusterLabels:
-        """Ask about a folder."""
-        with LabelClient(self.service.url, KEY, first_wait=0.01, patience=5.0) as client:
-            return query_labels(client, open_questions(images), self.out, **options)
 
 
 def problem(status: int, headers: dict[str, str] | None = None, **more: Any) -> Reply:

@@ -44,10 +44,12 @@ def written(tmp_path: Path) -> Path:
     return path
 
 
-def test_it_lies_beside_the_label_file_and_comes_back(written: Path) -> None:
+def test_it_lies_beside_the_label_file_comes_back_and_has_one_writer(written: Path) -> None:
     assert written.name == "labels.json.receipts"
     with _open(written) as journal:
         assert journal.labels == LABELS
+        with pytest.raises(InputError, match="another process"):
+            _open(written)
     assert [one.labels for one in read_receipts(written)] == [
         {b"one".hex(): 0, b"two".hex(): 2},
         {b"three".hex(): 1},
@@ -141,12 +143,6 @@ def test_a_first_line_of_another_form_is_refused(written: Path, header: str, alo
     with pytest.raises(DamagedFileError, match="does not begin as a journal: delete it to ask again"):
         _open(written)
     assert written.read_bytes() == before
-
-
-def test_only_one_process_may_write(written: Path) -> None:
-    with _open(written), pytest.raises(InputError, match="another process"):
-        _open(written)
-    _open(written)
 
 
 @contextmanager

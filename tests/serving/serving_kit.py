@@ -22,9 +22,6 @@ import numpy as np
 from PIL import Image
 
 from ucds.backbones import identity_backbone
-from ucds.errors import ServiceUnavailableError
-from ucds.labels.client import LabelClient
-from ucds.labels.questions import body_of_rows
 from ucds.labels.wire import PROBLEM_TYPE, Problem
 from ucds.serving.ledger import Ledger
 from ucds.serving.limits import Limits
@@ -115,13 +112,15 @@ class Service:
     def client(self, key: str | None = None) -> httpx.Client:
         return label_service.client_of(self.url, str(key or self.key))
 
-    def ask(self, *samples: Any, key: str | None = None, path: str = "/v1/labels") -> httpx.Response:
+    def ask(
+        self, *samples: Any, key: str | None = None, path: str = "/v1/labels", timeout: float = 120
+    ) -> httpx.Response:
         """The answer to a request with image files, or with rows of embeddings."""
         body: dict[str, Any] = {"files": [("images", ("image", sample)) for sample in samples]}
         if not isinstance(samples[0], bytes):
             body = {"content": npy(samples), "headers": NPY}
         with self.client(key) as client:
-            return client.post(path, **body)
+            return client.post(path, timeout=timeout, **body)
 
     def send(self, content: bytes, headers: dict[str, str] | None = None) -> httpx.Response:
         """The answer to a request with this body, and with these headers instead of the usual ones."""
@@ -271,30 +270,28 @@ def command_for_images(run: Path, *limits: str) -> Iterator[tuple[Service, subpr
 
 
 @contextmanager
-def asking(url: str, key: str, count: int = 6) -> Iterator[list[int | None]]:
+def asking(service: Service, count: int = 6) -> Iterator[list[int | None]]:
     """Clients that ask for new samples all the time, each again until it is answered; the labels so far.
 
     At the end each waits for its last answer.
     """
     stop, numbers, labels = threading.Event(), itertools.count(), list[int | None]()
 
-    def ask(client: LabelClient, rows: np.ndarray) -> list[int | None]:
-        while True:
-            try:
-                return client.ask(body_of_rows(rows), len(rows)).labels
-            except ServiceUnavailableError as error:
-                # A proxy answers 429 where an address asks too often, in a form of its own.
-                if re.search("answers (429|503)|cannot be reached", str(error)) is None:
-                    raise
-                time.sleep(0.1)
+    def ask(rows: list[list[float]]) -> list[int | None] | None:
+        with suppress(httpx.TransportError):  # the service was killed
+            answer = service.ask(*rows)
+            if answer.status_code == 200:
+                return list(answer.json()["labels"])
+            assert answer.status_code in (429, 503), answer.text  # 429: a proxy of an address that asks often
+        return None
 
     def work() -> None:
-        # With waits beyond its patience it never asks again by itself, ever more rarely.
-        with LabelClient(url, key, first_wait=60, patience=10) as client:
-            while not stop.is_set():
-                number = next(numbers)
-                rows = [vector(number % 7, number + part / 4) for part in range(3)]
-                labels.extend(ask(client, np.array(rows, np.float32)))
+        while not stop.is_set():
+            number = next(numbers)
+            rows = [vector(number % 7, number + part / 4) for part in range(3)]
+            while (found := ask(rows)) is None:
+                time.sleep(0.1)
+            labels.extend(found)
 
     with ThreadPoolExecutor(count) as pool:
         working = [pool.submit(work) for _ in range(count)]

@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 
 import httpx
 import pytest
-from serving_kit import (
-    FakeImageLabeller,
-    FakeLabeller,
-    Service,
-    picture,
-    refused,
-    running,
-    vector,
-    wait_until,
-)
+from serving_kit import FakeImageLabeller, FakeLabeller, Service, picture, running, vector, wait_until
 
 from ucds.errors import InputError
 from ucds.serving.bounds import Share, Waste, cost_of_refusal
@@ -84,7 +74,6 @@ def test_limits_are_set_by_name_and_have_the_type_of_the_default() -> None:
     ("setting", "words"),
     [
         ("max-bach=3", "no limit 'max-bach': the limits are max-batch, max-image-bytes"),
-        ("max-batch", "write max-batch=256"),
         ("max-batch=many", "write max-batch=256"),
         ("max-batch=0", "max_batch must be positive"),
         ("decode-workers=-1", "decode_workers must be positive"),
@@ -118,25 +107,12 @@ def test_requests_beyond_the_memory_are_told_to_come_again(ledger: Ledger) -> No
         assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
 
 
-@contextmanager
-def pictures_service(
-    ledger: Ledger, clock: Callable[[], float] = time.monotonic, **limits: float
-) -> Iterator[Service]:
-    """Answers for images; two processes decode."""
-    settings: dict[str, float] = {"decode_workers": 2, "decode_seconds": 60, "waste_seconds": 1e6}
-    found = Limits(**settings | limits)  # type: ignore[arg-type]
-    with running(FakeImageLabeller(), ledger, found, budget=1000, clock=clock) as service:
-        service.ask(*(picture(1, serial=i) for i in range(8)))  # all processes have started
-        yield service
-
-
 def test_abandoned_bodies_are_waste_and_cost_no_budget(ledger: Ledger) -> None:
     with running(FakeImageLabeller(), ledger, Limits(waste_seconds=0.1), budget=100) as service:
         for _ in range(8):
             with service.connect() as connection:
                 connection.sendall(service.head("Content-Length: 1000") + b"--b")
                 time.sleep(0.05)
-
         wait_until(lambda: "over-waste" in service.ask(picture(1)).text)
     assert ledger.list_keys()[0].used <= 1  # for this picture
 
@@ -154,7 +130,7 @@ def test_requests_beyond_the_share_of_a_key_are_refused_by_their_headers_or_are_
         wait_until(lambda: service.queued == 8)
         begun.append(pool.submit(ask, 8, 4))
         wait_until(lambda: service.queued == 12)
-        refused(service.with_a_new_key().ask(*(vector(1, i) for i in range(8))), 503, "busy")
+        assert "problem:busy" in service.with_a_new_key().ask(*(vector(1, i) for i in range(8))).text
         words = service.head("Content-Length: 999", "Connection: close")
         assert b"over-share" in service.exchange(words)
         labeller.gate.set()
@@ -174,7 +150,9 @@ def test_who_sends_unusable_images_is_refused_for_a_while_and_pays_for_each_once
     """So an honest client with many broken files comes to an end."""
     now, refusals = 0.0, 0
     contents = [*(b"broken %d" % i for i in range(100)), picture(4)]
-    with pictures_service(ledger, lambda: now, waste_seconds=1.0) as service:
+    limits = Limits(decode_workers=2, decode_seconds=60, waste_seconds=1.0)
+    with running(FakeImageLabeller(), ledger, limits, budget=1000, clock=lambda: now) as service:
+        service.ask(*(picture(1, serial=i) for i in range(8)))  # all processes have started
         other = service.with_a_new_key()
         while (answer := service.ask(*contents)).status_code == 429:
             assert other.ask(picture(2, serial=50 + refusals)).status_code == 200
@@ -187,7 +165,8 @@ def test_who_sends_unusable_images_is_refused_for_a_while_and_pays_for_each_once
 
 
 def test_slow_bodies_of_one_key_leave_places_to_others_and_to_the_operator(ledger: Ledger) -> None:
-    with pictures_service(ledger, max_requests=6, body_seconds=20) as service, ExitStack() as stack:
+    limits = Limits(max_requests=6, body_seconds=20, decode_seconds=60)
+    with running(FakeImageLabeller(), ledger, limits, budget=10) as service, ExitStack() as stack:
         for i in range(100):
             connection = stack.enter_context(service.connect())
             connection.sendall(service.head("Content-Length: 1000") + b"--b" if i % 2 else b"")

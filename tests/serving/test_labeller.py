@@ -16,19 +16,7 @@ import numpy as np
 import pytest
 import torch
 from label_service import source_model
-from serving_kit import (
-    NPY,
-    WIDTH,
-    FakeLabeller,
-    FakeMeanLabeller,
-    K,
-    Service,
-    npy,
-    refused,
-    running,
-    vector,
-    wait_until,
-)
+from serving_kit import WIDTH, FakeLabeller, FakeMeanLabeller, Service, refused, running, vector, wait_until
 from torch import nn
 
 from ucds.backbones import identity_backbone, module_backbone
@@ -55,7 +43,7 @@ def labeller() -> ModelLabeller:
     last = nn.Sequential(nn.Conv2d(32, 64, 3, 2), nn.AdaptiveAvgPool2d(1), nn.Flatten())
     module = nn.Sequential(first, last)
     backbone = module_backbone(module, 64, input_size=28, mean=(0.5,) * 3, std=(0.2,) * 3)
-    stored = source_model(backbone, K, recentres=True, unit_features=True)
+    stored = source_model(backbone, 12, recentres=True, unit_features=True)
     return ModelLabeller(stored, batch_size=8)
 
 
@@ -113,7 +101,7 @@ def test_a_key_with_many_samples_delays_another_one_by_a_batch() -> None:
     assert labeller.batches >= 100
 
 
-RECENTRING = source_model(identity_backbone(WIDTH), K, recentres=True, unit_features=True)
+RECENTRING = source_model(identity_backbone(WIDTH), 12, recentres=True, unit_features=True)
 
 
 def samples(count: int = 100, seed: int = 0) -> np.ndarray:
@@ -198,8 +186,8 @@ def test_dropped_calibrations_hold_their_place_to_their_end_and_delay_nobody(led
     hostile = [ledger.add_key(f"hostile{i}", 10) for i in range(5)]
     with running(labeller, ledger) as service:
         for key in hostile:
-            with service.client(key) as client, suppress(httpx.TimeoutException):
-                client.post("/v1/calibration", content=npy(ROWS), headers=NPY, timeout=0.2)
+            with suppress(httpx.TimeoutException):
+                service.ask(*ROWS, key=key, path="/v1/calibration", timeout=0.2)
         begun = time.monotonic()
         assert labels_of(service, np.array([vector(3)]), honest) == [3]
         assert time.monotonic() - begun < 1.4  # and not after five times 0.3 s

@@ -201,7 +201,7 @@ def test_sigkill_at_thirty_moments(tmp_path: Path) -> None:
     run, port, dice = make_run(tmp_path / "run"), free_port(), random.Random(0)
     with closing(Ledger(run, create=True)) as book, ExitStack() as clients:
         key = book.add_key("anna", 10**9)
-        labels = clients.enter_context(asking(f"http://127.0.0.1:{port}", key))
+        labels = clients.enter_context(asking(Service(f"http://127.0.0.1:{port}", key=key)))
         for _ in range(MOMENTS):
             with label_service.service(run, "--port", port) as (process, _):
                 time.sleep(dice.uniform(0.2, 1.2))
