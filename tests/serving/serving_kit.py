@@ -279,7 +279,7 @@ def asking(service: Service, count: int = 6) -> Iterator[list[int | None]]:
 
     def ask(rows: list[list[float]]) -> list[int | None] | None:
         with suppress(httpx.TransportError):  # the service was killed
-            answer = service.ask(*rows)
+            answer = service.ask(*rows, timeout=10)
             if answer.status_code == 200:
                 return list(answer.json()["labels"])
             assert answer.status_code in (429, 503), answer.text  # 429: a proxy of an address that asks often

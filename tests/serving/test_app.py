@@ -42,9 +42,6 @@ def test_paths_and_methods_that_are_not_there(vectors: Service) -> None:
     with vectors.client() as client:
         for path in ("/", "/v1/labels/", "/metrics", "/healthz", "/readyz", "/docs", "/made/up/path"):
             refused(client.get(path), 404, "not-found")
-        # The model sees all samples alike.
-        refused(client.post("/v1/calibration"), 404, "not-found")
-        assert vectors.info()["fewest_to_calibrate"] is None
         answer = client.delete("/v1/labels")
     refused(answer, 405, "wrong-method")
     assert answer.headers["allow"] == "POST"
@@ -75,11 +72,10 @@ def test_unusable_samples_get_null_and_a_reason_and_the_others_are_charged(pictu
 def test_a_model_or_a_ledger_that_fails_charges_nothing_and_the_service_says_so(ledger: Ledger) -> None:
     labeller = FakeLabeller()
     with running(labeller, ledger, budget=100) as service:
-        good = labeller.look_at
         labeller.look_at = lambda rows: 1 / 0  # type: ignore[method-assign, assignment, return-value]
         problem = refused(service.ask(vector(1)), 500, "fault")
         assert "division" not in problem.detail
-        labeller.look_at = good  # type: ignore[method-assign]
+        del labeller.look_at
         assert service.ask(vector(1)).json()["budget"]["used"] == 1
         with behind(ledger.place) as database:
             database.exec_driver_sql("DROP TABLE log")

@@ -164,6 +164,12 @@ def test_a_calibration_is_fixed_once_and_stays_after_a_restart(service: Service,
         assert info["fewest_to_calibrate"] == (FEWEST_TO_CENTRE if most == 128 else None)
 
 
+def test_where_all_samples_are_seen_alike_nothing_can_be_calibrated(ledger: Ledger) -> None:
+    with running(FakeLabeller(), ledger, budget=300) as service:
+        assert service.info()["fewest_to_calibrate"] is None
+        assert calibrate(service, samples()).status_code == 404
+
+
 class SlowMean(FakeMeanLabeller):
     """Notes how many means are computed at a time."""
 
