@@ -1,4 +1,4 @@
-"""Tests of `ucds audit` from samples to report: a model that memorises, one that knows nothing, a service."""
+"""Tests of `ucds audit`: its attacks against known answers, and from samples to report, also of a service."""
 
 from __future__ import annotations
 
@@ -11,21 +11,132 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from audit_kit import WIDTH, HalfSpace, draw, save_nearest
 from cli_kit import run_successfully
+from label_service import source_model
 from serving_kit import running
 
-from ucds.auditing import subject
-from ucds.auditing.attacks import Price, price_curve, price_of
+from ucds.auditing import attacks, subject
 from ucds.auditing.audit import QUICK, Effort, audit
 from ucds.auditing.report import Findings
+from ucds.backbones import identity_backbone
+from ucds.data.vectors import VectorSamples
 from ucds.errors import InputError, RefusedError
 from ucds.labels.client import LabelClient
+from ucds.math.attack_scores import attack_success
+from ucds.models import ProjectionHead
 from ucds.serving.labeller import ModelLabeller
 from ucds.serving.ledger import Ledger
 from ucds.serving.limits import Limits
-from ucds.training.model_file import load_model
+from ucds.training.model_file import load_model, save_model
 from ucds.training.options import Compute
+
+WIDTH = 16
+
+
+def draw(count: int, seed: int) -> np.ndarray:
+    """Vectors of three wide groups."""
+    rng = np.random.default_rng(seed)
+    groups = 2 * np.eye(WIDTH)[rng.integers(0, 3, count)]
+    return (groups + rng.standard_normal((count, WIDTH))).astype(np.float32)
+
+
+class HalfSpace:
+    """Labels a vector, or an image, by whether the mean of its entries is above a threshold, and keeps it."""
+
+    name, n_clusters, privacy, proportions = "half space", 2, None, None
+
+    def __init__(self, threshold: float) -> None:
+        self.threshold, self.asked = threshold, list[torch.Tensor]()
+
+    @property
+    def queries(self) -> int:
+        return sum(map(len, self.asked))
+
+    def ask(self, rows: torch.Tensor) -> np.ndarray:
+        self.asked.append(rows)
+        return (rows.flatten(1).float().mean(1) > self.threshold).long().numpy()
+
+
+def save_nearest(run: Path, prototypes: np.ndarray) -> None:
+    """Write a source model that labels a vector by the prototype with the largest cosine."""
+    unit = prototypes / np.linalg.norm(prototypes, axis=1, keepdims=True)
+    head = ProjectionHead(
+        torch.eye(WIDTH), torch.zeros(WIDTH), torch.ones(WIDTH), torch.from_numpy(unit.T.astype(np.float32))
+    )
+    shape = {"bottleneck_width": WIDTH, "unit_features": True}
+    run.mkdir()
+    save_model(run, source_model(identity_backbone(WIDTH), len(unit), head, name="nearest", **shape))
+
+
+def test_the_distance_to_a_plane_is_found_and_steps_bring_it_closer() -> None:
+    subject, generator = HalfSpace(0.0), torch.Generator().manual_seed(0)
+    rows = torch.tensor([0.5, 1.0, 2.0])[:, None].expand(3, 6).clone()
+    labels = subject.ask(rows)
+    options = {"smallest": 0.05, "bisections": 12, "doublings": 9, "directions": 6}
+    plain = attacks.boundary_distances(subject, rows, labels, generator, **options)
+    generator.manual_seed(0)
+    close = attacks.boundary_distances(subject, rows, labels, generator, **options, steps=6, probes=60)
+    exact = np.array([0.5, 1.0, 2.0])  # all entries must fall by as much
+    assert (plain >= exact * 0.999).all()
+    assert (close <= plain).all()
+    np.testing.assert_allclose(close, exact, rtol=0.15)
+    subject, options = HalfSpace(-1e9), {"smallest": 1.0, "doublings": 4, "steps": 1}  # no label ever changes
+    found = attacks.boundary_distances(subject, rows, subject.ask(rows), generator, **options)
+    np.testing.assert_array_equal(found, [16, 16, 16])
+
+
+def test_agreement_counts_the_copies_that_keep_their_label() -> None:
+    samples = VectorSamples(np.array([[1.0, 1.0], [9.0, 9.0]]))
+    subject = HalfSpace(0.0)
+    down = [lambda rows, generator: rows - 5, lambda rows, generator: rows - 20, lambda rows, generator: rows]
+    labels = subject.ask(samples.read(np.arange(2)))
+    found = attacks.agreement_scores(
+        subject, samples, labels, down, torch.Generator(), lambda *progress: None
+    )
+    np.testing.assert_allclose(found, [1 / 3, 2 / 3])
+    assert subject.queries == 2 + 2 * 3
+
+
+def test_shadows_find_the_samples_whose_labels_only_their_own_presence_explains() -> None:
+    """Members have labels of a clustering that saw them, others labels without any sense."""
+    rng = np.random.default_rng(0)
+    features = rng.standard_normal((200, 12)).astype(np.float32)
+    features[:100] += 4 * np.eye(12)[rng.integers(0, 8, 100)].astype(np.float32)
+    labels = np.concatenate([features[:100, :8].argmax(1), rng.integers(0, 8, 100)])
+    scores = attacks.shadow_scores(features, labels, 8, rng, 12)
+    assert scores.shape == (200,)
+    assert np.abs(scores).max() <= 1
+    same = attacks.shadow_scores(features[:100], labels[:100], 8, np.random.default_rng(1), 12)
+    chance = attack_success(same[:50], same[50:])
+    assert chance.auc_low <= 0.5 <= chance.auc_high
+
+
+def test_edits_of_images_and_noise_on_vectors_do_what_they_say() -> None:
+    image = torch.arange(2 * 3 * 8 * 8, dtype=torch.uint8).reshape(2, 3, 8, 8)
+    generator = torch.Generator()
+    assert torch.equal(attacks.flip(attacks.flip(image, generator), generator), image)
+    moved = attacks.shift(2, -1)(image, generator)
+    assert torch.equal(moved[:, :, 2:, :-1], image[:, :, :-2, 1:])
+    assert torch.equal(moved[:, :, 0, :-1], image[:, :, 0, 1:])
+    assert attacks.brighten(2.0)(torch.full((1, 3, 2, 2), 200, dtype=torch.uint8), generator).max() == 255
+    flat = torch.full((1, 3, 4, 4), 7, dtype=torch.uint8)
+    assert torch.equal(attacks.blur(flat, generator), flat)
+    for variant in attacks.image_variants(12):
+        copy = variant(image, generator)
+        assert (copy.shape, copy.dtype) == (image.shape, torch.uint8)
+        assert not torch.equal(copy, image)
+    # Noise on vectors grows from one to sixteen spreads.
+    rows, generator = torch.zeros(1, 20_000), torch.Generator().manual_seed(0)
+    deviations = [float(variant(rows, generator).std()) for variant in attacks.vector_variants(3, 0.5)]
+    assert deviations == pytest.approx([0.5, 2.0, 8.0], rel=0.03)
+
+
+def test_a_bag_holds_samples_of_one_domain() -> None:
+    bags = attacks.bag_scores(
+        np.repeat([1.0, 2.0], [60, 30]), np.repeat([0, 1], [60, 30]), np.random.default_rng(0)
+    )
+    assert bags.tolist() == [1, 1, 2]
+
 
 EFFORT = Effort(samples=150, variants=5, boundary=15, shadows=6)
 
@@ -67,14 +178,20 @@ def test_a_model_of_other_data_gives_nothing_away(samples: Path) -> None:
         assert attack.success.auc_low <= 0.5 <= attack.success.auc_high
 
 
-def test_page_and_figures_agree_and_equal_seeds_give_equal_figures(samples: Path) -> None:
+def test_page_figures_and_words_agree_and_equal_seeds_give_equal_figures(samples: Path) -> None:
     save_nearest(samples / "run", draw(5, 99))
-    quick = replace(QUICK, samples=60)
-    first, again = run_audit(samples, quick), run_audit(samples, quick, out=samples / "again.html")
-    assert replace(first, seconds=0) == replace(again, seconds=0)
-    assert json.loads((samples / "report.json").read_text()) == json.loads(json.dumps(first.to_dict()))
+    data = ("--members", samples / "members.npz", "--others", samples / "others.npz")
+    given = ("--out", samples / "report.html", "--quick", "--accelerator", "cpu")
+    told = run_successfully("audit", samples / "run", *data, *given).err
+    assert "Membership: the strongest attack is" in told
+    assert "Copying: " in told
+    found = run_audit(samples, QUICK, out=samples / "again.html")
+    figures = json.loads((samples / "report.json").read_text())
+    again = json.loads((samples / "again.json").read_text())
+    assert again == json.loads(json.dumps(found.to_dict()))
+    assert figures | {"seconds": 0} == again | {"seconds": 0}
     page = (samples / "report.html").read_text()
-    for attack in first.membership:
+    for attack in found.membership:
         assert f"{attack.success.auc:.3f}" in page
     assert "<script" not in page
     assert "Guarantee: the model has none" in page
@@ -116,22 +233,13 @@ def test_a_service_is_audited_over_http_within_its_budget(samples: Path) -> None
     assert (remote.membership, remote.queries) == (local.membership, local.queries)
 
 
-def test_the_command_prints_what_was_found(samples: Path) -> None:
-    save_nearest(samples / "run", draw(3, 99))
-    data = ("--members", samples / "members.npz", "--others", samples / "others.npz")
-    given = ("--out", samples / "report.html", "--quick", "--accelerator", "cpu")
-    told = run_successfully("audit", samples / "run", *data, *given).err
-    assert "Membership: the strongest attack is" in told
-    assert "Copying: " in told
-
-
 def test_the_price_curve_rises_to_the_price() -> None:
     vectors = draw(900, 0)
-    curve = price_curve(vectors, vectors[:, :3].argmax(1), np.random.default_rng(0), (50, 200))
+    curve = attacks.price_curve(vectors, vectors[:, :3].argmax(1), np.random.default_rng(0), (50, 200))
     assert [point.labels for point in curve] == [50, 200, 600]
     assert curve[-1].agreement > curve[0].agreement
-    assert price_of([Price(50, 0.5), Price(100, 0.91)]) == 100
-    assert price_of([Price(50, 0.5)]) is None
+    assert attacks.price_of([attacks.Price(50, 0.5), attacks.Price(100, 0.91)]) == 100
+    assert attacks.price_of([attacks.Price(50, 0.5)]) is None
 
 
 def test_each_attack_asks_about_samples_of_all_domains(

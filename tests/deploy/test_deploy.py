@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import socket
 import ssl
 import subprocess
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import httpx
@@ -20,19 +19,7 @@ import pytest
 from label_service import client_of, files_with_a_body, make_certificate, nginx, replaced
 from label_service import service as started
 from ledger_kit import postgresql
-from serving_kit import (
-    NPY,
-    FakeMeanLabeller,
-    Service,
-    asking,
-    free_port,
-    head,
-    make_run,
-    npy,
-    running,
-    vector,
-    wait_until,
-)
+from serving_kit import FakeMeanLabeller, Service, asking, free_port, make_run, running, vector, wait_until
 
 from ucds.serving.ledger import Ledger
 from ucds.serving.verify import verify
@@ -59,46 +46,43 @@ def service(tmp_path: Path) -> Iterator[Service]:
 
 
 @dataclass
-class Proxy:
-    """A proxy that runs before a service."""
+class Proxy(Service):
+    """A proxy that runs before a service, asked with the key of a client."""
 
-    port: int
-    certificate: Path
+    certificate: Path = Path()
     master: int = 0
+
+    @classmethod
+    def before(cls, service: Service, port: int, certificate: Path, master: int = 0) -> Proxy:
+        url, key = f"https://localhost:{port}", service.key
+        return cls(url, key=key, headers=service.headers, certificate=certificate, master=master)
 
     @property
     def trusted(self) -> ssl.SSLContext:
         return ssl.create_default_context(cafile=self.certificate)
 
-    @contextmanager
-    def client(self, key: str | None, address: str = "127.0.0.1") -> Iterator[httpx.Client]:
-        """A client that asks from an address of this machine, once the proxy answers."""
-        with client_of(f"https://localhost:{self.port}", str(key), address, self.trusted) as client:
-            wait_until(lambda: self._answers(client), seconds=60)
-            yield client
+    def client(self, key: str | None = None, address: str = "127.0.0.1") -> httpx.Client:
+        """A client that asks from an address of this machine."""
+        return client_of(self.url, str(key or self.key), address, self.trusted)
 
-    def connect(self) -> socket.socket:
-        return socket.create_connection(("127.0.0.1", self.port), timeout=60)
-
-    def _answers(self, client: httpx.Client) -> bool:
-        with suppress(httpx.TransportError):
+    def answers(self) -> bool:
+        with suppress(httpx.TransportError), self.client() as client:
             return client.get("/openapi.json").status_code in (200, 503)
         return False
 
 
-def check_proxy(proxy: Proxy, key: str | None) -> None:
+def check_proxy(proxy: Proxy) -> None:
     """Ask through a proxy what clients ask, and what they must not reach."""
-    with proxy.client(key) as client:
-        rows = [vector(1, serial) for serial in range(FEWEST_TO_CENTRE)]
-        calibrated = client.post("/v1/calibration", content=npy(rows), headers=NPY)
-        assert calibrated.status_code == 200, calibrated.text
-        answer = client.post("/v1/labels", content=npy([vector(3), vector(5)]), headers=NPY)
-        assert answer.json()["labels"] == [3, 5]
-        assert client.get("/v1/info").json()["budget"]["used"] == 2
+    rows = [vector(1, serial) for serial in range(FEWEST_TO_CENTRE)]
+    calibrated = proxy.ask(*rows, path="/v1/calibration")
+    assert calibrated.status_code == 200, calibrated.text
+    assert proxy.ask(vector(3), vector(5)).json()["labels"] == [3, 5]
+    assert proxy.info()["budget"]["used"] == 2
+    with proxy.client() as client:
         for hidden in ("/metrics", "/healthz", "/readyz", "/", "/v1/labels/", "/v1/other"):
             assert client.get(hidden).status_code == 404, hidden
-        assert client.get("/v1/info", headers={"Authorization": "Bearer ucds_no"}).status_code == 401
-        assert client.post("/v1/labels", content=b"x" * (65 * 2**20), headers=NPY).status_code == 413
+    assert proxy.ask(vector(3), key="ucds_no").status_code == 401
+    assert proxy.send(b"x" * (65 * 2**20)).status_code == 413
 
 
 def test_the_proxies_name_every_path_for_clients(service: Service) -> None:
@@ -111,49 +95,47 @@ def test_the_proxies_name_every_path_for_clients(service: Service) -> None:
 
 
 @contextmanager
-def nginx_before(folder: Path, *services: str, **words: str) -> Iterator[Proxy]:
-    """Run nginx with the file of `deploy/` before services at these addresses."""
+def nginx_before(folder: Path, *services: Service, **words: str) -> Iterator[Proxy]:
+    """Run nginx with the file of `deploy/` before services, and wait until it answers."""
     program("nginx")
-    port, upstreams = free_port(), [url.removeprefix("http://") for url in services]
+    port, upstreams = free_port(), [one.url.removeprefix("http://") for one in services]
     with nginx(folder, port, *upstreams, **words) as (certificate, master):
-        yield Proxy(port, certificate, master)
+        proxy = Proxy.before(services[0], port, certificate, master)
+        wait_until(proxy.answers, seconds=60)
+        yield proxy
 
 
 def test_nginx_passes_on_what_clients_need(service: Service, tmp_path: Path) -> None:
-    with nginx_before(tmp_path, service.url) as proxy:
-        check_proxy(proxy, service.key)
+    with nginx_before(tmp_path, service) as proxy:
+        check_proxy(proxy)
 
 
 @pytest.mark.parametrize("buffering", ["off", "on"])
 def test_nginx_keeps_no_byte_of_a_body_and_a_refusal_arrives(
     service: Service, tmp_path: Path, buffering: str
 ) -> None:
-    seen, stop = list[str](), threading.Event()
+    seen, stop, body = list[str](), threading.Event(), bytes(63 * 2**20)
     words = {"proxy_request_buffering off;": f"proxy_request_buffering {buffering};"}
-    with nginx_before(tmp_path, service.url, **words) as proxy:
+    with nginx_before(tmp_path, service, **words) as proxy:
 
         def look() -> None:
             while not stop.wait(0.02):
                 seen.extend(files_with_a_body(proxy.master))
 
-        with proxy.client(service.key) as client:
-            looking = threading.Thread(target=look)
-            looking.start()
-            body = bytes(63 * 2**20)
-            refused = client.post("/v1/labels", content=body, headers=NPY | {"Authorization": "Bearer no"})
-            malformed = client.post("/v1/labels", content=body, headers=NPY)
-            stop.set()
-            looking.join()
-    assert refused.status_code == 401
-    assert malformed.status_code == 422
+        looking = threading.Thread(target=look)
+        looking.start()
+        assert replace(proxy, key="no").send(body).status_code == 401
+        assert proxy.send(body).status_code == 422  # malformed
+        stop.set()
+        looking.join()
     assert bool(seen) == (buffering == "on")  # where it keeps bodies, this finds them
 
 
 def test_nginx_refuses_another_name_and_too_many_connections(service: Service, tmp_path: Path) -> None:
     with (
-        nginx_before(tmp_path, service.url) as proxy,
-        proxy.client(service.key) as client,
-        proxy.client(service.key, "127.0.0.2") as elsewhere,
+        nginx_before(tmp_path, service) as proxy,
+        proxy.client() as client,
+        proxy.client(address="127.0.0.2") as elsewhere,
         ExitStack() as stack,
     ):
         trusted = proxy.trusted
@@ -161,7 +143,7 @@ def test_nginx_refuses_another_name_and_too_many_connections(service: Service, t
         other = stack.enter_context(proxy.connect())
         with pytest.raises(ssl.SSLError, match="UNRECOGNIZED_NAME"):
             trusted.wrap_socket(other, server_hostname="other.example")
-        begun = head(service.key, "Content-Length: 999", host="localhost", type_=NPY["Content-Type"]) + b"x"
+        begun = proxy.head("Content-Length: 999", host="localhost") + b"x"
 
         def is_refused_beside_64() -> bool:
             """Hold 64 connections of one address, each with a body that does not come, and ask once more."""
@@ -178,20 +160,15 @@ def test_nginx_refuses_another_name_and_too_many_connections(service: Service, t
 
 
 def test_nginx_says_that_the_service_is_away(tmp_path: Path) -> None:
-    with nginx_before(tmp_path, f"127.0.0.1:{free_port()}") as proxy, proxy.client("key") as client:
-        answer = client.get("/v1/info")
+    with nginx_before(tmp_path, Service(f"http://127.0.0.1:{free_port()}")) as proxy:
+        answer = proxy.ask(vector(1))
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
     assert answer.json()["type"] == "urn:ucds:problem:busy"
 
 
 @pytest.mark.slow
 def test_nginx_closes_connections_that_say_nothing(service: Service, tmp_path: Path) -> None:
-    with (
-        nginx_before(tmp_path, service.url) as proxy,
-        proxy.client(service.key),
-        proxy.connect() as silent,
-        proxy.connect() as plain,
-    ):
+    with nginx_before(tmp_path, service) as proxy, proxy.connect() as silent, proxy.connect() as plain:
         begun = time.monotonic()
         slow = proxy.trusted.wrap_socket(plain, server_hostname="localhost")
         slow.sendall(b"GET /v1/info HTTP/1.1\r\nX-")
@@ -202,9 +179,7 @@ def test_nginx_closes_connections_that_say_nothing(service: Service, tmp_path: P
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_clients_do_not_notice_a_replica_that_is_killed_behind_nginx(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_clients_do_not_notice_a_replica_that_is_killed_behind_nginx(tmp_path: Path) -> None:
     """Five times under load, on one PostgreSQL ledger: who asks again is answered, and charges are exact."""
     run, replicas = make_run(tmp_path / "run"), (free_port(), free_port())
     with postgresql() as place, closing(Ledger(place, create=True)) as book, ExitStack() as stack:
@@ -218,9 +193,9 @@ def test_clients_do_not_notice_a_replica_that_is_killed_behind_nginx(
             wait_until(lambda: len(labels) >= before + 60, 240)
 
         _, victim = map(start, replicas)
-        proxy = stack.enter_context(nginx_before(tmp_path, *(f"127.0.0.1:{one}" for one in replicas)))
-        monkeypatch.setenv("SSL_CERT_FILE", str(proxy.certificate))
-        with asking(f"https://localhost:{proxy.port}", book.add_key("anna", 10**9), count=8) as labels:
+        services = [Service(f"http://127.0.0.1:{one}") for one in replicas]
+        proxy = stack.enter_context(nginx_before(tmp_path, *services))
+        with asking(replace(proxy, key=book.add_key("anna", 10**9)), count=8) as labels:
             for _ in range(5):
                 wait_for_more()
                 victim.kill()
@@ -242,13 +217,14 @@ def test_caddy_passes_on_what_clients_need(service: Service, tmp_path: Path) -> 
         },
     )
     (tmp_path / "Caddyfile").write_text(site)
-    places = {"XDG_DATA_HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path), "HOME": str(tmp_path)}
-    upstream = service.url.removeprefix("http://")
-    places |= {"LABELS_HOST": f"https://localhost:{port}", "LABELS_UPSTREAM": upstream}
+    proxy = Proxy.before(service, port, certificate)
+    places = dict.fromkeys(("XDG_DATA_HOME", "XDG_CONFIG_HOME", "HOME"), str(tmp_path))
+    places |= {"LABELS_HOST": proxy.url, "LABELS_UPSTREAM": service.url.removeprefix("http://")}
     command = [caddy, "run", "--adapter", "caddyfile", "--config", str(tmp_path / "Caddyfile")]
     with subprocess.Popen(command, env=os.environ | places, stderr=subprocess.DEVNULL) as process:
         try:
-            check_proxy(Proxy(port, certificate), service.key)
+            wait_until(proxy.answers, seconds=60)
+            check_proxy(proxy)
         finally:
             process.terminate()
 
@@ -277,7 +253,11 @@ def test_the_options_of_the_service_are_those_it_has() -> None:
         assert used <= known
 
 
-def test_the_compose_file_names_what_is_there() -> None:
+def test_the_dockerfile_and_the_compose_file_name_what_is_there() -> None:
+    for line in (DEPLOY / "Dockerfile").read_text().splitlines():
+        if line.startswith("COPY ") and "--from" not in line:
+            for source in line.split()[1:-1]:
+                assert (ROOT / source).exists(), source
     yaml = pytest.importorskip("yaml")
     stack = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
     build = stack["services"]["labels"]["build"]
@@ -290,10 +270,3 @@ def test_the_compose_file_names_what_is_there() -> None:
             assert source.startswith("$") or source in stack["volumes"] or (DEPLOY / source).is_file(), volume
     assert "ports" not in stack["services"]["labels"]  # clients reach it through the proxy alone
     assert "ports" not in stack["services"]["ledger"]
-
-
-def test_the_dockerfile_copies_what_is_there() -> None:
-    for line in (DEPLOY / "Dockerfile").read_text().splitlines():
-        if line.startswith("COPY ") and "--from" not in line:
-            for source in line.split()[1:-1]:
-                assert (ROOT / source).exists(), source

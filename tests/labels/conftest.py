@@ -1,12 +1,11 @@
-"""A fake label service, and a client that asks it about small image files."""
+"""A fake label service."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
-from fake_service import Clinic, FakeService
+from fake_service import FakeService
 
 
 @pytest.fixture
@@ -15,8 +14,3 @@ def service() -> Iterator[FakeService]:
     running = FakeService()
     yield running
     running.close()
-
-
-@pytest.fixture
-def clinic(service: FakeService, write_images: Callable[..., list[Path]], tmp_path: Path) -> Clinic:
-    return Clinic(service, write_images, tmp_path)

@@ -5,24 +5,17 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import ssl
 import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from ucds.data.content import content_key
-from ucds.labels.client import LabelClient
-from ucds.labels.cluster_labels import ClusterLabels
-from ucds.labels.query import query_labels
-from ucds.labels.questions import open_questions
 from ucds.labels.wire import Receipt, answers_digest
 from ucds.serving.signing import Signer
 from ucds.serving.uploads import read_images
@@ -53,7 +46,6 @@ class FakeService(ThreadingHTTPServer):
         answered: samples per request, in order.
         faults: replies to give to the next questions instead of labels; ``None`` drops the connection.
         unusable: contents that get no label.
-        forbidden: contents that nobody has a reason to ask about any more.
     """
 
     daemon_threads = True
@@ -81,8 +73,6 @@ class FakeService(ThreadingHTTPServer):
         self.answered: list[int] = []
         self.faults: deque[Reply | None] = deque()
         self.unusable: set[bytes] = set()
-        self.forbidden: set[bytes] = set()
-        self.violations = 0
         self.requests = 0
         self.bodies: list[bytes] = []
         self.change: Callable[[dict[str, Any]], object] = lambda answer: None
@@ -92,12 +82,6 @@ class FakeService(ThreadingHTTPServer):
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.server_address[1]}"
-
-    def use_tls(self, certificate: Path) -> None:
-        """Speak TLS from now on, with a certificate whose key lies in the same file."""
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(certificate)
-        self.socket = context.wrap_socket(self.socket, server_side=True)
 
     def close(self) -> None:
         self.shutdown()
@@ -110,64 +94,33 @@ class FakeService(ThreadingHTTPServer):
         with self._lock:
             self.requests += 1
             self.asked.update(contents)
-            self.violations += sum(content in self.forbidden for content in contents)
         time.sleep(self.delay)
         with self._lock:
             return self.faults.popleft() if self.faults else self._labels(contents)
 
-    def sign(self, contents: list[bytes]) -> dict[str, Any] | None:
-        """The receipt for an answer; ``None`` if nothing was labelled."""
-        if not contents:
-            return None
-        labels = {content_key(content): label_of(content) for content in contents}
-        told = {"model_digest": self.info["model_digest"], "answers_digest": answers_digest(labels.items())}
-        entries = [f"{len(self.answered):064x}"]
-        return self.signer.sign(Receipt, entries=entries, time=RECEIPT.time, **told).model_dump()
-
     def _labels(self, contents: list[bytes]) -> Reply:
-        usable = [content for content in contents if content not in self.unusable]
-        new = set(usable) - self.charged
-        if len(self.charged) + len(new) > self.limit:
+        labels = {content: label_of(content) for content in contents if content not in self.unusable}
+        if len(self.charged | labels.keys()) > self.limit:
             return problem(429)
-        self.charged.update(new)
+        self.charged |= labels.keys()
         self.answered.append(len(contents))
-        used = len(self.charged)
-        bad = [i for i, content in enumerate(contents) if content in self.unusable]
+        used, bad = len(self.charged), [i for i, content in enumerate(contents) if content not in labels]
         answer = {
-            "labels": [None if content in self.unusable else label_of(content) for content in contents],
+            "labels": [labels.get(content) for content in contents],
             "unusable": [{"position": i, "reason": "not an image"} for i in bad],
             "n_clusters": self.info["n_clusters"],
             "model": self.info["model"],
             "model_digest": self.info["model_digest"],
             "budget": {"limit": self.limit, "used": used, "remaining": self.limit - used},
-            "receipt": self.sign(usable),
+            "receipt": self._receipt(labels) if labels else None,
         }
         self.change(answer)
         return 200, {"Content-Type": "application/json"}, json.dumps(answer).encode()
 
-
-@dataclass
-class Clinic:
-    """A client of a service that answers about images, and where it writes its labels."""
-
-    service: FakeService
-    write_images: Callable[..., list[Path]]
-    folder: Path
-
-    @property
-    def out(self) -> Path:
-        return self.folder / "labels.json"
-
-    def images(self, count: int) -> Path:
-        """Write so many different small images into a folder, in two sub-folders."""
-        names = (f"{'ab'[number % 2]}/{number:03d}.png" for number in range(count))
-        self.write_images(self.folder / "images", names, size=(8, 8))
-        return self.folder / "images"
-
-    def query(self, images: Path, **options: Any) -> ClusterLabels:
-        """Ask about a folder."""
-        with LabelClient(self.service.url, KEY, first_wait=0.01, patience=5.0) as client:
-            return query_labels(client, open_questions(images), self.out, **options)
+    def _receipt(self, labels: dict[bytes, int]) -> dict[str, Any]:
+        digest = answers_digest((content_key(content), label) for content, label in labels.items())
+        told = {"model_digest": self.info["model_digest"], "answers_digest": digest, "time": RECEIPT.time}
+        return self.signer.sign(Receipt, entries=[f"{len(self.answered):064x}"], **told).model_dump()
 
 
 def problem(status: int, headers: dict[str, str] | None = None, **more: Any) -> Reply:

@@ -18,6 +18,7 @@ from ucds.errors import DamagedFileError, InputError, NoSpaceError, RefusedError
 from ucds.labels.journal import Journal, KeptReceipt, journal_path, read_receipts
 from ucds.labels.wire import Calibration, ServiceInfo
 
+LABELS = {b"one": 0, b"two": 2, b"three": 1}
 INFO = ServiceInfo.model_construct(model="alpha", model_digest="a" * 32, n_clusters=3, signer="5" * 64)
 
 
@@ -43,10 +44,12 @@ def written(tmp_path: Path) -> Path:
     return path
 
 
-def test_it_lies_beside_the_label_file_and_comes_back(written: Path) -> None:
+def test_it_lies_beside_the_label_file_comes_back_and_has_one_writer(written: Path) -> None:
     assert written.name == "labels.json.receipts"
     with _open(written) as journal:
-        assert journal.labels == {b"one": 0, b"two": 2, b"three": 1}
+        assert journal.labels == LABELS
+        with pytest.raises(InputError, match="another process"):
+            _open(written)
     assert [one.labels for one in read_receipts(written)] == [
         {b"one".hex(): 0, b"two".hex(): 2},
         {b"three".hex(): 1},
@@ -115,12 +118,12 @@ def test_a_damaged_line_is_dropped_and_said(written: Path, line: str, sealed: bo
     written.write_text(lines[0] + (line_of(line) if sealed else line + "\n") + "".join(lines[1:]))
     with pytest.warns(UcdsWarning, match=r"1 of 3 lines of .*receipts are damaged; .* asked again"):
         journal = _open(written)
-    assert journal.labels == {b"one": 0, b"two": 2, b"three": 1}
+    assert journal.labels == LABELS
     journal.__exit__()
 
 
 def test_any_changed_bit_is_found(written: Path) -> None:
-    whole, labels = written.read_bytes(), {b"one": 0, b"two": 2, b"three": 1}
+    whole, labels = written.read_bytes(), LABELS
     generator = random.Random(0)
     for place in generator.sample(range(len(whole)), 200):
         changed = whole[place] ^ 1 << generator.randrange(8)
@@ -142,12 +145,6 @@ def test_a_first_line_of_another_form_is_refused(written: Path, header: str, alo
     assert written.read_bytes() == before
 
 
-def test_only_one_process_may_write(written: Path) -> None:
-    with _open(written), pytest.raises(InputError, match="another process"):
-        _open(written)
-    _open(written)
-
-
 @contextmanager
 def full_at(size: int) -> Iterator[None]:
     """Let no file grow beyond so many bytes, as on a disk that is full."""
@@ -165,27 +162,17 @@ NO_SPACE = (
 MANY = {bytes([number]): 1 for number in range(100)}
 
 
-def test_a_full_disk_is_said_and_the_labels_before_are_kept(written: Path) -> None:
-    before, room = {b"one": 0, b"two": 2, b"three": 1}, written.stat().st_size + 50
+def test_a_full_disk_is_said_and_no_label_is_lost(written: Path) -> None:
+    with full_at(10), pytest.raises(NoSpaceError, match=NO_SPACE):
+        _open(journal_path(written.with_name("new.labels.json")))
+    room = written.stat().st_size + 50
     with full_at(room), pytest.raises(NoSpaceError, match=NO_SPACE), _open(written) as journal:
         journal.add(kept(MANY))
     assert written.stat().st_size == room  # a part of the line
     with _open(written) as journal:
-        assert journal.labels == before
-        journal.add(kept(MANY))
-    with _open(written) as journal:
-        assert journal.labels == before | MANY
-
-
-def test_labels_that_found_no_room_are_written_when_there_is_room_again(written: Path) -> None:
-    with _open(written) as journal:
-        with full_at(written.stat().st_size + 50), pytest.raises(NoSpaceError, match=NO_SPACE):
+        assert journal.labels == LABELS
+        with full_at(room), pytest.raises(NoSpaceError, match=NO_SPACE):
             journal.add(kept(MANY))
-        journal.add(kept({b"four": 2}))
+        journal.add(kept({b"four": 2}))  # there is room again
     with _open(written) as journal:
-        assert journal.labels == {b"one": 0, b"two": 2, b"three": 1, b"four": 2} | MANY
-
-
-def test_a_disk_that_was_full_before_is_said(tmp_path: Path) -> None:
-    with full_at(10), pytest.raises(NoSpaceError, match=NO_SPACE):
-        _open(journal_path(tmp_path / "labels.json"))
+        assert journal.labels == LABELS | MANY | {b"four": 2}

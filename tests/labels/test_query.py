@@ -1,60 +1,122 @@
-"""Queries about many samples: each asked once, continued after failures, and each receipt checked."""
+"""Tests of queries, by Python and `ucds query`: each sample once, receipts checked, kills at any moment."""
 
 from __future__ import annotations
 
+import json
+import random
 import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from fake_service import KEY, Clinic, FakeService, label_of
+from cli_kit import SHORT_TARGET, run_command, run_successfully
+from fake_service import KEY, FakeService, label_of
+from serving_kit import wait_until
 
+import ucds
+from ucds.data.content import content_key
 from ucds.data.folders import scan_folder
 from ucds.errors import DamagedFileError, InputError, RefusedError, UcdsWarning
 from ucds.labels.client import LabelClient
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.labels.journal import Journal, KeptReceipt, journal_path, read_receipts
+from ucds.labels.query import query_labels
 from ucds.labels.questions import VectorQuestions, open_questions
 from ucds.labels.wire import answers_digest, is_authentic
 
+QUICK = (*SHORT_TARGET, "--accelerator", "cpu", "--set=bottleneck_width=8", "--set=batch_size=16")
+BALANCE = {"limit": 100, "used": 60, "remaining": 40}
 
-def _expected(images: Path) -> dict[str, int]:
-    return {name: label_of((images / name).read_bytes()) for name in scan_folder(images).ids}
+
+@dataclass
+class Clinic:
+    """A client of a service that answers about images, and where it writes its labels."""
+
+    service: FakeService
+    write_images: Callable[..., list[Path]]
+    folder: Path
+    out: Path
+
+    def images(self, count: int) -> Path:
+        """Write so many different small images into a folder, in two sub-folders."""
+        names = (f"{'ab'[number % 2]}/{number:03d}.png" for number in range(count))
+        self.write_images(self.folder / "images", names, size=(8, 8))
+        return self.folder / "images"
+
+    def query(self, images: Path, **options: Any) -> ClusterLabels:
+        """Ask about a folder."""
+        with LabelClient(self.service.url, KEY, first_wait=0.01, patience=5.0) as client:
+            return query_labels(client, open_questions(images), self.out, **options)
 
 
-def test_every_image_gets_its_label(service: FakeService, clinic: Clinic) -> None:
-    images, out = clinic.images(21), clinic.out
-    labels = clinic.query(images)
-    assert dict(zip(labels.ids, labels.labels.tolist(), strict=True)) == _expected(images)
+@pytest.fixture
+def clinic(service: FakeService, write_images: Callable[..., list[Path]], tmp_path: Path) -> Clinic:
+    return Clinic(service, write_images, tmp_path, tmp_path / "labels.json")
+
+
+@pytest.fixture(autouse=True)
+def _empty_folder_and_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("UCDS_KEY", KEY)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def embeddings() -> Iterator[FakeService]:
+    """A service that answers about vectors."""
+    running = FakeService("embeddings", width=6)
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def vectors(blobs: Callable[..., dict[str, np.ndarray]], tmp_path: Path) -> Path:
+    """60 vectors around five centres in turn."""
+    np.save(tmp_path / "x.npy", blobs({"a": 60}, n_clusters=5)["a"])
+    return tmp_path / "x.npy"
+
+
+def test_every_image_gets_its_label_and_equal_ones_are_asked_about_once(clinic: Clinic) -> None:
+    images, out, seen = clinic.images(21), clinic.out, list[tuple[int, int]]()
+    shutil.copytree(images / "a", images / "c")
+    labels = clinic.query(images, progress=lambda *now: seen.append(now))
+    expected = {name: label_of((images / name).read_bytes()) for name in scan_folder(images).ids}
+    assert dict(zip(labels.ids, labels.labels.tolist(), strict=True)) == expected
     assert labels.ids == scan_folder(images).ids
+    assert seen == sorted(set(seen))
+    assert seen[-1] == (32, 32)
     assert (labels.provider, labels.n_clusters) == ("alpha", 7)
     stored = ClusterLabels.load(out)
     assert stored.fingerprint == labels.fingerprint
-    assert sorted(service.answered) == [5, 8, 8]
+    assert sorted(clinic.service.answered) == [5, 8, 8]
     kept = read_receipts(journal_path(out))
     assert sorted(len(one.labels) for one in kept) == [5, 8, 8]
     assert all(is_authentic(one.receipt) for one in kept)
     with pytest.raises(InputError, match="exists already"):
         clinic.query(images)
+    path = journal_path(out)
+    path.write_bytes(path.read_bytes().replace(b'"time":"2026', b'"time":"2027'))
+    with pytest.raises(DamagedFileError, match="line 2 of .* is not a receipt as it was written"):
+        read_receipts(path)
 
 
-def test_an_answer_that_ctrl_c_interrupts_is_kept(
-    service: FakeService, clinic: Clinic, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    keep, images = Journal.add, clinic.images(6)
-    interrupted: list[int] = []
+def test_an_answer_that_ctrl_c_interrupts_is_kept(clinic: Clinic, monkeypatch: pytest.MonkeyPatch) -> None:
+    keep, images, service = Journal.add, clinic.images(6), clinic.service
 
     def interrupt_once(journal: Journal, kept: KeptReceipt) -> None:
-        if not interrupted:
-            interrupted.append(len(kept.labels))
-            raise KeyboardInterrupt
-        keep(journal, kept)
+        monkeypatch.setattr(Journal, "add", keep)
+        raise KeyboardInterrupt
 
     monkeypatch.setattr(Journal, "add", interrupt_once)
     with pytest.raises(KeyboardInterrupt):
         clinic.query(images)
-    assert len(service.charged) == interrupted[0] == 6
+    assert len(service.charged) == 6
     clinic.query(images)
     assert set(service.asked.values()) == {1}  # nothing is asked for twice
 
@@ -87,13 +149,13 @@ def test_the_wrong_kind_of_samples_is_refused(service: FakeService, clinic: Clin
     assert not service.requests
 
 
-def test_unusable_images_are_left_out_and_told(service: FakeService, clinic: Clinic) -> None:
+def test_unusable_images_are_left_out_and_told_and_one_must_be_usable(clinic: Clinic) -> None:
     images = clinic.images(20)
     (images / "empty.png").touch()
     (images / "huge.png").write_bytes(b"x" * 200_000)
     for name in ("broken.png", "copy of broken.png"):
         (images / name).write_bytes(b"no image")
-    service.unusable = {b"no image"}
+    clinic.service.unusable = {b"no image"}
     with pytest.warns(UcdsWarning) as caught:
         labels = clinic.query(images)
     messages = sorted(str(warning.message) for warning in caught if warning.category is UcdsWarning)
@@ -105,35 +167,19 @@ def test_unusable_images_are_left_out_and_told(service: FakeService, clinic: Cli
         "huge.png: too large for the service (200,000 bytes; it takes 100,000); skipped",
     ]
     assert len(labels.ids) == 20
-
-
-def test_nothing_usable_at_all_is_an_error(service: FakeService, clinic: Clinic) -> None:
-    images = clinic.images(3)
-    service.unusable = {path.read_bytes() for path in images.rglob("*.png")}
+    for path in (*images.glob("?/*.png"), clinic.out):
+        path.unlink()
     with pytest.warns(UcdsWarning), pytest.raises(InputError, match="none of the samples"):
         clinic.query(images)
 
 
 @pytest.mark.parametrize("change", [{"model": "beta"}, {"model_digest": "c" * 32}, {"n_clusters": 8}])
-def test_a_model_that_changes_on_the_way_is_refused(
-    service: FakeService, clinic: Clinic, change: dict[str, Any]
-) -> None:
+def test_a_model_that_changes_on_the_way_is_refused(clinic: Clinic, change: dict[str, Any]) -> None:
+    service = clinic.service
     service.change = lambda answer: answer.update(change) if len(service.charged) > 8 else None
     with pytest.raises(RefusedError, match="changed from model 'alpha' .*: labels of two models do not mix"):
         clinic.query(clinic.images(24))
     assert len(read_receipts(journal_path(clinic.out))) == 1
-
-
-def test_equal_images_are_asked_about_once_and_progress_counts_to_the_end(
-    service: FakeService, clinic: Clinic
-) -> None:
-    images, seen = clinic.images(20), list[tuple[int, int]]()
-    shutil.copytree(images / "a", images / "c")
-    labels = clinic.query(images, progress=lambda *now: seen.append(now))
-    assert dict(zip(labels.ids, labels.labels.tolist(), strict=True)) == _expected(images)
-    assert sum(service.asked.values()) == 20
-    assert seen == sorted(set(seen))
-    assert seen[-1] == (30, 30)
 
 
 CHANGES: dict[str, tuple[str, dict[str, Any] | None]] = {
@@ -183,14 +229,162 @@ def test_the_digest_of_answers_is_known_and_has_no_order() -> None:
     assert answers_digest(answers) == "a482864f2da33949f2de6187efe917d3b239b359d83391ab151972d000d9ec97"
 
 
-def test_what_is_no_file_of_receipts_is_refused(clinic: Clinic) -> None:
-    with pytest.raises(InputError, match="cannot be read"):
-        read_receipts(clinic.folder / "nothing")
-    (clinic.folder / "other").write_text('{"labels": {}}\n')
-    with pytest.raises(DamagedFileError, match="does not begin as a client's file of receipts"):
-        read_receipts(clinic.folder / "other")
-    clinic.query(clinic.images(8))
-    path = journal_path(clinic.out)
-    path.write_bytes(path.read_bytes().replace(b'"time":"2026', b'"time":"2027'))
-    with pytest.raises(DamagedFileError, match="line 2 of .* is not a receipt as it was written"):
-        read_receipts(path)
+def test_a_missing_or_wrong_key_is_told_in_one_line(clinic: Clinic, monkeypatch: pytest.MonkeyPatch) -> None:
+    command = ("query", clinic.images(2), "--url", clinic.service.url, "--out", "o")
+    status, _, told = run_command(*command, "--key", "wrong")
+    assert status == 2
+    assert told.startswith("error: ")
+    assert told.count("\n") == 1
+    assert "401" in told
+    monkeypatch.delenv("UCDS_KEY")
+    status, _, told = run_command(*command)
+    assert status == 2
+    assert "environment variable UCDS_KEY, or --key" in told
+    assert not Path("o").exists()
+
+
+def test_a_few_queries_are_spread_and_the_same_again_by_command_and_function(
+    embeddings: FakeService, vectors: Path
+) -> None:
+    command = ("query", vectors, "--url", embeddings.url, "--max-queries", 5, "--accelerator", "cpu")
+    done = run_successfully(*command, "--out", "a.json", "--seed", 1)
+    assert "5 labels of 7 clusters written to a.json" in done.err
+    assert KEY not in done.err + done.out
+    labels = ClusterLabels.load(Path("a.json"))
+    assert {int(name) % 5 for name in labels.ids} == set(range(5))  # one of each group
+    with ucds.LabelClient(embeddings.url, KEY) as client:
+        given = {"max_queries": 5, "seed": 1, "compute": ucds.Compute("cpu")}
+        again = ucds.query(str(vectors), "b.json", client, **given)
+    assert again.ids == labels.ids
+    assert Path("b.json").read_bytes() == Path("a.json").read_bytes()
+    assert sum(embeddings.asked.values()) == 10
+    trained = run_successfully("train-target", vectors, "--labels", "a.json", "--out", "run", *QUICK)
+    assert "warning: 5 of 60 samples have a label of the provider" in trained.err
+
+
+def test_images_are_chosen_by_the_owners_own_backbone_and_copies_come_free(clinic: Clinic) -> None:
+    images, service = clinic.images(12), clinic.service
+    for path in sorted(images.rglob("*.png")):
+        (path.parent / f"copy-{path.name}").write_bytes(path.read_bytes())
+    backbone = ("--backbone", "ucds/oriented_edges", "--weights", "none", "--accelerator", "cpu")
+    run_successfully("query", images, "--url", service.url, "--out", "l", "--max-queries", 4, *backbone)
+    labels = ClusterLabels.load(Path("l"))
+    assert len(labels.ids) == 8
+    assert sum(service.asked.values()) == 4
+
+
+def test_a_used_up_budget_can_be_gone_on_with(embeddings: FakeService, vectors: Path) -> None:
+    embeddings.limit = 29  # no whole number of requests
+    command = ("query", vectors, "--url", embeddings.url, "--out", "l", "--accelerator", "cpu")
+    for _ in range(2):
+        status, _, said = run_command(*command)
+        assert status == 2
+        assert "used up: 29 labels for 60 samples are kept" in said
+        assert "go on with what there is by --max-queries 29" in said
+    assert len(embeddings.charged) == 29
+    known = set(embeddings.charged)
+    embeddings.asked.clear()
+    run_successfully(*command, "--max-queries", 29)
+    assert len(ClusterLabels.load(Path("l")).ids) == 29
+    Path("l").unlink()
+    embeddings.limit, embeddings.info["budget"] = 60, BALANCE  # it covers the 31 that are not known
+    run_successfully(*command)
+    rows = np.load(vectors)
+    assert ClusterLabels.load(Path("l")).labels.tolist() == [label_of(row.tobytes()) for row in rows]
+    assert len(embeddings.charged) == 60
+    assert not known & embeddings.asked.keys()
+
+
+def test_a_query_beyond_the_budget_needs_overdraw(embeddings: FakeService, vectors: Path) -> None:
+    embeddings.info["budget"] = BALANCE
+    command = ("query", vectors, "--url", embeddings.url, "--out", "l.json")
+    status, _, said = run_command(*command)
+    assert status == 2
+    assert "40 of 100 labels are left of the budget of this key" in said
+    assert "error: 40 labels are left of the budget of this key, and 60 samples have no label yet" in said
+    assert "ask about fewer by --max-queries 40, or use up what is left by --overdraw" in said
+    assert embeddings.requests == 0
+    run_successfully(*command, "--max-queries", 40)
+    Path("l.json").unlink()
+    run_successfully(*command, "--overdraw")
+
+
+def test_labels_are_for_the_data_that_was_labelled(embeddings: FakeService, vectors: Path) -> None:
+    """The rows of every array are called "0", "1" and so on."""
+    run_successfully("query", vectors, "--url", embeddings.url, "--out", "l.json")
+    values = np.load(vectors)
+    train = ("--labels", "l.json", *QUICK)
+    np.save("other.npy", values[::-1] + 1)
+    status, _, said = run_command("train-target", "other.npy", "--out", "other", *train)
+    assert status == 2
+    assert "the labels belong to other data: of 60 samples with these names, none" in said
+    values[:3] += 1
+    np.save("changed.npy", values)
+    said = run_successfully("train-target", "changed.npy", "--out", "changed", *train).err
+    assert "3 of 60 samples have changed since they were labelled" in said
+
+
+IMAGES, BATCH, PARALLEL = 120, 2, 4
+
+LISTENING = (
+    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    "from ucds.cli import main; main()"
+)
+"""A shell without job control lets what it starts in the background, these tests too, ignore interrupts."""
+
+
+def _start(clinic: Clinic, images: Path) -> subprocess.Popen[bytes]:
+    clinic.service.info["max_batch"] = BATCH
+    command = [sys.executable, "-c", LISTENING, "query", str(images)]
+    command += ["--url", clinic.service.url, "--out", str(clinic.out)]
+    return subprocess.Popen(command, env={"UCDS_KEY": KEY}, stderr=subprocess.PIPE)
+
+
+def _received(journal: Path) -> set[str]:
+    """Keys of the labels in whole lines of a journal, read without the code under test."""
+    lines = journal.read_bytes().split(b"\n")[1:-1] if journal.exists() else []
+    return {key for line in lines for key in json.loads(line.partition(b" ")[2])["labels"]}
+
+
+def test_a_client_that_is_asked_to_stop_keeps_what_is_under_way(service: FakeService, clinic: Clinic) -> None:
+    service.delay = 0.3  # so that the signal comes long before the end, however busy the machine
+    client = _start(clinic, clinic.images(IMAGES))
+    wait_until(lambda: service.requests >= 10)
+    client.send_signal(signal.SIGINT)
+    assert client.wait() == 130
+    assert b"stopped, with all labels kept" in client.stderr.read()
+    assert len(_received(journal_path(clinic.out))) == len(service.charged) < IMAGES
+
+
+@pytest.mark.parametrize("kills", [1, pytest.param(20, marks=pytest.mark.slow)])
+def test_killed_clients_lose_nothing_and_pay_nothing_twice(kills: int, clinic: Clinic) -> None:
+    images, out, service = clinic.images(IMAGES), clinic.out, clinic.service
+    contents = {name: (images / name).read_bytes() for name in scan_folder(images).ids}
+    known, rng = set[str](), random.Random(kills)
+
+    def check_new_questions() -> None:
+        """Make sure that nobody asked again about a label that was on disk."""
+        assert not known & {content_key(content).hex() for content in service.asked}
+        service.asked.clear()
+
+    service.delay = 0.02  # slow enough that the work outlives the kills
+    for _ in range(kills):
+        assert not out.exists()
+        before, client = service.requests, _start(clinic, images)
+        # Some time after the first request of this life, however slowly it started.
+        wait_until(lambda before=before: service.requests > before)  # type: ignore[misc]
+        time.sleep(rng.uniform(0, 0.8 * 0.8 / kills))
+        client.kill()
+        client.wait()
+        check_new_questions()
+        known = _received(journal_path(out))
+    last = _start(clinic, images)
+    assert last.wait() == 0, last.stderr.read() if last.stderr else ""
+
+    labels = ClusterLabels.load(out)
+    assert dict(zip(labels.ids, labels.labels.tolist(), strict=True)) == {
+        name: label_of(content) for name, content in contents.items()
+    }
+    check_new_questions()
+    assert len(service.charged) == IMAGES
+    assert sum(service.answered) <= IMAGES + kills * PARALLEL * BATCH

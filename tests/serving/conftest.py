@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -17,9 +17,8 @@ from ucds.serving.signing import Signer
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Iterator[Ledger]:
-    book = Ledger(tmp_path, create=True)
-    yield book
-    book.close()
+    with closing(Ledger(tmp_path, create=True)) as book:
+        yield book
 
 
 @pytest.fixture
@@ -40,15 +39,14 @@ def postgres_url() -> Iterator[str]:
 @pytest.fixture(scope="module")
 def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Service, Service]]:
     """One that answers about embeddings and one about images, for all tests that leave them as they are."""
-    folders = [tmp_path_factory.mktemp(name) for name in ("vectors", "pictures")]
     limits = Limits.parse([*SMALL, "max-queue=64", "body-seconds=1"])
-    with (
-        closing(Ledger(folders[0], create=True)) as first,
-        closing(Ledger(folders[1], create=True)) as second,
-        running(FakeLabeller(), first, limits) as vectors,
-        running(FakeImageLabeller(), second, limits) as pictures,
-    ):
-        yield vectors, pictures
+    with ExitStack() as stack:
+
+        def start(labeller: FakeLabeller) -> Service:
+            book = stack.enter_context(closing(Ledger(tmp_path_factory.mktemp("service"), create=True)))
+            return stack.enter_context(running(labeller, book, limits))
+
+        yield start(FakeLabeller()), start(FakeImageLabeller())
 
 
 @pytest.fixture

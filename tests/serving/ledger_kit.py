@@ -10,7 +10,6 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -93,21 +92,12 @@ def forge_charge(
     return entry
 
 
-@dataclass
 class Provider:
     """A ledger with its signer, and what is kept elsewhere: checkpoints, and the receipts of a client."""
 
-    ledger: Ledger
-    signer: Signer
-    folder: Path
-
-    @property
-    def marks(self) -> Path:
-        return self.folder / "marks"
-
-    @property
-    def receipts(self) -> Path:
-        return self.folder / "receipts"
+    def __init__(self, ledger: Ledger, signer: Signer, folder: Path) -> None:
+        self.ledger, self.signer, self.folder = ledger, signer, folder
+        self.marks, self.receipts = folder / "marks", folder / "receipts"
 
     def snapshots(self, **options: Any) -> Snapshots:
         return Snapshots(self.ledger, self.signer, self.marks, **options)

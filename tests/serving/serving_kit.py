@@ -6,30 +6,29 @@ import io
 import itertools
 import re
 import socket
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import httpx
+import label_service
 import numpy as np
-from label_service import saved, source_model
 from PIL import Image
 
 from ucds.backbones import identity_backbone
-from ucds.errors import ServiceUnavailableError
-from ucds.labels.client import LabelClient
-from ucds.labels.questions import body_of_rows
 from ucds.labels.wire import PROBLEM_TYPE, Problem
 from ucds.serving.ledger import Ledger
 from ucds.serving.limits import Limits
 from ucds.serving.serve import listen
 from ucds.serving.service import Service as LabelService
 from ucds.serving.signing import Signer
+from ucds.serving.verify import verify
 from ucds.training.model_file import save_model
 
 WIDTH = 4
@@ -95,34 +94,38 @@ class FakeImageLabeller(FakeLabeller):
 
 @dataclass
 class Service:
-    """A service that runs: its address, the operator's, the key that clients show, and its ledger."""
+    """A service that runs: its address, the operator's, the key that clients show, and its ledger.
+
+    The headers are those of a body that it takes.
+    """
 
     url: str
     ops: str = ""
     key: str | None = None
     ledger: Ledger | None = None
+    headers: dict[str, str] = field(default_factory=lambda: MULTIPART)
 
     def with_a_new_key(self, budget: int = 100) -> Service:
         """The same service, asked with a key that nobody else has."""
         return replace(self, key=self.ledger.add_key(f"key{len(self.ledger.list_keys())}", budget))
 
     def client(self, key: str | None = None) -> httpx.Client:
-        shown = key or self.key
-        headers = {"Authorization": f"Bearer {shown}"} if shown else {}
-        return httpx.Client(base_url=self.url, headers=headers, timeout=120)
+        return label_service.client_of(self.url, str(key or self.key))
 
-    def ask(self, *samples: Any, key: str | None = None, path: str = "/v1/labels") -> httpx.Response:
+    def ask(
+        self, *samples: Any, key: str | None = None, path: str = "/v1/labels", timeout: float = 120
+    ) -> httpx.Response:
         """The answer to a request with image files, or with rows of embeddings."""
         body: dict[str, Any] = {"files": [("images", ("image", sample)) for sample in samples]}
         if not isinstance(samples[0], bytes):
             body = {"content": npy(samples), "headers": NPY}
         with self.client(key) as client:
-            return client.post(path, **body)
+            return client.post(path, timeout=timeout, **body)
 
-    def send(self, content: bytes, headers: dict[str, str]) -> httpx.Response:
-        """The answer to a request with this body."""
+    def send(self, content: bytes, headers: dict[str, str] | None = None) -> httpx.Response:
+        """The answer to a request with this body, and with these headers instead of the usual ones."""
         with self.client() as client:
-            return client.post("/v1/labels", content=content, headers=headers)
+            return client.post("/v1/labels", content=content, headers=headers or self.headers)
 
     def info(self, key: str | None = None) -> dict[str, Any]:
         with self.client(key) as client:
@@ -136,6 +139,27 @@ class Service:
     @property
     def queued(self) -> float:
         return self.figure("ucds_samples_queued")
+
+    def connect(self) -> socket.socket:
+        url = httpx.URL(self.url)
+        return socket.create_connection((url.host, url.port), timeout=60)
+
+    def head(self, *lines: str, host: str = "service") -> bytes:
+        """The first lines of a request with the key."""
+        headers = {"Host": host, "Authorization": f"Bearer {self.key}"} | self.headers
+        words = ["POST /v1/labels HTTP/1.1", *(f"{name}: {text}" for name, text in headers.items()), *lines]
+        return ("\r\n".join(words) + "\r\n\r\n").encode()
+
+    def exchange(self, *pieces: bytes) -> bytes:
+        """What comes on a bare connection until the other side closes it, or says nothing for 3 seconds."""
+        received = b""
+        with self.connect() as connection, suppress(ConnectionError, TimeoutError):
+            connection.settimeout(3)
+            for piece in pieces:
+                connection.sendall(piece)
+            while data := connection.recv(65536):
+                received += data
+        return received
 
 
 @contextmanager
@@ -159,8 +183,9 @@ def running(
         with closing(LabelService(labeller, ledger, signer, limits or Limits(), clock)) as service:
             listen(service, **told)
 
+    headers = MULTIPART if len(labeller.row_shape) == 3 else NPY
     with in_thread(serve) as url:
-        yield Service(url, f"http://127.0.0.1:{port}", key, ledger)
+        yield Service(url, f"http://127.0.0.1:{port}", key, ledger, headers)
 
 
 def free_port() -> int:
@@ -198,12 +223,13 @@ def wait_until(condition: Callable[[], bool], seconds: float = 30) -> None:
         time.sleep(0.01)
 
 
-def refused(answer: httpx.Response, status: int, kind: str) -> Problem:
+def refused(answer: httpx.Response, status: int, kind: str = "[a-z-]+") -> Problem:
     """The problem document of a refusal of a status and a kind."""
     assert answer.status_code == status, answer.text
     assert answer.headers["content-type"] == PROBLEM_TYPE
     problem = Problem.model_validate(answer.json())
-    assert (problem.status, problem.type) == (status, f"urn:ucds:problem:{kind}")
+    assert problem.status == status
+    assert re.fullmatch(f"urn:ucds:problem:{kind}", problem.type)
     assert problem.detail.endswith(".")
     return problem
 
@@ -222,69 +248,50 @@ def vector(label: int, serial: float = 0.0) -> list[float]:
 def picture(label: int, form: str = "PNG", side: int = 40, serial: int = 0) -> bytes:
     pixels = np.full((side, side, 3), 20 * label, np.uint8)
     pixels[0, 0] = serial % 256, serial // 256 % 256, serial // 65536
-    return saved(Image.fromarray(pixels), form, **({"lossless": True} if form == "WEBP" else {}))
-
-
-def connect(service: Service) -> socket.socket:
-    url = httpx.URL(service.url)
-    return socket.create_connection((url.host, url.port), timeout=10)
-
-
-def head(
-    key: str | None, *lines: str, host: str = "service", type_: str = MULTIPART["Content-Type"]
-) -> bytes:
-    """The first lines of a request with a key."""
-    words = ["POST /v1/labels HTTP/1.1", f"Host: {host}", f"Authorization: Bearer {key}"]
-    return ("\r\n".join([*words, f"Content-Type: {type_}", *lines]) + "\r\n\r\n").encode()
-
-
-def answer_to(service: Service, *pieces: bytes) -> bytes:
-    """What comes back on a bare connection until the other side closes it, or says nothing for 3 seconds."""
-    with connect(service) as connection:
-        connection.settimeout(3)
-        received = b""
-        try:
-            for piece in pieces:
-                connection.sendall(piece)
-            while data := connection.recv(65536):
-                received += data
-        except (ConnectionError, TimeoutError):
-            pass
-    return received
+    options = {"lossless": True} if form == "WEBP" else {}
+    return label_service.saved(Image.fromarray(pixels), form, **options)
 
 
 def make_run(folder: Path, role: str = "source") -> Path:
     """A finished run with a random model."""
     folder.mkdir()
-    save_model(folder, source_model(identity_backbone(WIDTH), K, name=folder.name, role=role))
+    save_model(folder, label_service.source_model(identity_backbone(WIDTH), K, name=folder.name, role=role))
     return folder
 
 
 @contextmanager
-def asking(url: str, key: str, count: int = 6) -> Iterator[list[int | None]]:
+def command_for_images(run: Path, *limits: str) -> Iterator[tuple[Service, subprocess.Popen[str]]]:
+    """`ucds serve` in a process of its own, with a light model and a key; its ledger is sound at the end."""
+    (key,) = label_service.make_run(run, "ucds/oriented_edges")
+    options = [word for limit in limits for word in ("--limit", limit)]
+    with label_service.service(run, "--port", 0, *options) as (process, url):
+        yield Service(url, key=key), process
+    assert verify(run).faults == ()
+
+
+@contextmanager
+def asking(service: Service, count: int = 6) -> Iterator[list[int | None]]:
     """Clients that ask for new samples all the time, each again until it is answered; the labels so far.
 
     At the end each waits for its last answer.
     """
     stop, numbers, labels = threading.Event(), itertools.count(), list[int | None]()
 
-    def ask(client: LabelClient, rows: np.ndarray) -> list[int | None]:
-        while True:
-            try:
-                return client.ask(body_of_rows(rows), len(rows)).labels
-            except ServiceUnavailableError as error:
-                # A proxy answers 429 where an address asks too often, in a form of its own.
-                if re.search("answers (429|503)|cannot be reached", str(error)) is None:
-                    raise
-                time.sleep(0.1)
+    def ask(rows: list[list[float]]) -> list[int | None] | None:
+        with suppress(httpx.TransportError):  # the service was killed
+            answer = service.ask(*rows, timeout=10)
+            if answer.status_code == 200:
+                return list(answer.json()["labels"])
+            assert answer.status_code in (429, 503), answer.text  # 429: a proxy of an address that asks often
+        return None
 
     def work() -> None:
-        # With waits beyond its patience it never asks again by itself, ever more rarely.
-        with LabelClient(url, key, first_wait=60, patience=10) as client:
-            while not stop.is_set():
-                number = next(numbers)
-                rows = [vector(number % 7, number + part / 4) for part in range(3)]
-                labels.extend(ask(client, np.array(rows, np.float32)))
+        while not stop.is_set():
+            number = next(numbers)
+            rows = [vector(number % 7, number + part / 4) for part in range(3)]
+            while (found := ask(rows)) is None:
+                time.sleep(0.1)
+            labels.extend(found)
 
     with ThreadPoolExecutor(count) as pool:
         working = [pool.submit(work) for _ in range(count)]

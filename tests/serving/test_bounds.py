@@ -1,34 +1,23 @@
-"""Limits of the service, and bounds and prices by which one key leaves something for the others."""
+"""Bounds and prices by which one client leaves something for the others, in numbers and over HTTP."""
 
 from __future__ import annotations
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 
+import httpx
 import pytest
+from serving_kit import FakeImageLabeller, FakeLabeller, Service, picture, running, vector, wait_until
 
 from ucds.errors import InputError
 from ucds.serving.bounds import Share, Waste, cost_of_refusal
+from ucds.serving.ledger import Ledger
 from ucds.serving.limits import Limits
 from ucds.serving.problems import Refusal
 
 ANNA, BERT = 1, 2
-
-
-def test_a_share_is_bounded_for_all_and_for_each() -> None:
-    share = Share(10, 6, "bytes")
-    with ExitStack() as stack:
-        stack.enter_context(share.taking(ANNA, 4))
-        stack.enter_context(share.taking(ANNA, 2))
-        with pytest.raises(Refusal, match="as one key may") as own:
-            stack.enter_context(share.taking(ANNA, 1))
-        stack.enter_context(share.taking(BERT, 2))
-        with pytest.raises(Refusal, match="nearly all the bytes") as all_of_it:
-            stack.enter_context(share.taking(BERT, 1))
-        assert (share.held, share.held_by(ANNA), share.held_by(BERT)) == (8, 6, 2)
-    assert (own.value.kind, all_of_it.value.kind) == ("over-share", "busy")
-    assert (share.held, share.held_by(ANNA)) == (0, 0)
-    with share.taking(ANNA, 6):
-        assert share.held == 6
 
 
 def test_several_keys_together_leave_room_for_the_next_one() -> None:
@@ -67,11 +56,7 @@ def test_waste_slows_then_refuses_then_is_forgiven() -> None:
     assert waste.delay(ANNA) == 0
     now += 3600
     assert waste.debt(ANNA) == 0
-
-
-def test_honest_clients_may_send_some_bad_files() -> None:
-    waste = Waste(10.0, clock=lambda: 0.0)
-    for _ in range(200):
+    for _ in range(200):  # bad files of an honest client
         waste.charge(ANNA, 0.003 + cost_of_refusal(30_000))
     assert waste.delay(ANNA) == 0
 
@@ -81,13 +66,14 @@ def test_limits_are_set_by_name_and_have_the_type_of_the_default() -> None:
     assert (found.max_batch, found.decode_seconds, found.formats) == (64, 2.5, ("JPEG", "PPM"))
     assert found.client_share == 1.0
     assert Limits.parse([]) == Limits()
+    quarter = Limits(client_share=0.25)
+    assert (quarter.for_one(128), quarter.for_one(1024, least=512), quarter.for_one(2)) == (32, 512, 1)
 
 
 @pytest.mark.parametrize(
     ("setting", "words"),
     [
         ("max-bach=3", "no limit 'max-bach': the limits are max-batch, max-image-bytes"),
-        ("max-batch", "write max-batch=256"),
         ("max-batch=many", "write max-batch=256"),
         ("max-batch=0", "max_batch must be positive"),
         ("decode-workers=-1", "decode_workers must be positive"),
@@ -104,6 +90,98 @@ def test_what_sets_no_limit_or_answers_no_request_is_refused(setting: str, words
         Limits.parse([setting])
 
 
-def test_one_key_may_hold_a_share_and_always_one_request() -> None:
-    limits = Limits(client_share=0.25)
-    assert (limits.for_one(128), limits.for_one(1024, least=512), limits.for_one(2)) == (32, 512, 1)
+def test_a_body_that_comes_too_slowly_is_refused(pictures: Service) -> None:
+    words = pictures.head("Content-Length: 1000", "Connection: close")
+    begun = time.monotonic()
+    assert b"HTTP/1.1 408" in pictures.exchange(words, b"--b")
+    assert 0.8 < time.monotonic() - begun < 9
+    assert pictures.ask(picture(7)).json()["labels"] == [7]
+
+
+def test_requests_beyond_the_memory_are_told_to_come_again(ledger: Ledger) -> None:
+    limits = Limits(max_request_bytes=100_000, max_body_bytes=100_000, body_seconds=3)
+    with running(FakeImageLabeller(), ledger, limits, budget=10) as service, service.connect() as slow:
+        slow.sendall(service.head("Content-Length: 99000") + bytes(50_000))
+        time.sleep(0.3)
+        answer = service.with_a_new_key().ask(bytes(20_000))
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+
+
+def test_abandoned_bodies_are_waste_and_cost_no_budget(ledger: Ledger) -> None:
+    with running(FakeImageLabeller(), ledger, Limits(waste_seconds=0.1), budget=100) as service:
+        for _ in range(8):
+            with service.connect() as connection:
+                connection.sendall(service.head("Content-Length: 1000") + b"--b")
+                time.sleep(0.05)
+        wait_until(lambda: "over-waste" in service.ask(picture(1)).text)
+    assert ledger.list_keys()[0].used <= 1  # for this picture
+
+
+def test_requests_beyond_the_share_of_a_key_are_refused_by_their_headers_or_are_waste(ledger: Ledger) -> None:
+    labeller = FakeLabeller()
+    limits = Limits(max_batch=8, max_queue=24, waste_seconds=0.03, body_seconds=30)
+
+    def ask(start: int, count: int) -> httpx.Response:
+        return service.ask(*(vector(1, start + i) for i in range(count)))
+
+    with running(labeller, ledger, limits, budget=100) as service, ThreadPoolExecutor() as pool:
+        labeller.gate.clear()
+        begun = [pool.submit(ask, 0, 8)]
+        wait_until(lambda: service.queued == 8)
+        begun.append(pool.submit(ask, 8, 4))
+        wait_until(lambda: service.queued == 12)
+        assert "problem:busy" in service.with_a_new_key().ask(*(vector(1, i) for i in range(8))).text
+        words = service.head("Content-Length: 999", "Connection: close")
+        assert b"over-share" in service.exchange(words)
+        labeller.gate.set()
+        wait_until(lambda: service.queued == 0)
+        labeller.gate.clear()
+        begun.append(pool.submit(ask, 12, 8))
+        wait_until(lambda: service.queued == 8)
+        kinds = [ask(20 + 8 * i, 8).json()["type"].rpartition(":")[2] for i in range(3)]
+        labeller.gate.set()
+        assert [one.result().status_code for one in begun] == [200] * 3
+    assert kinds == ["over-share", "over-share", "over-waste"]
+
+
+def test_who_sends_unusable_images_is_refused_for_a_while_and_pays_for_each_once(
+    ledger: Ledger, caplog: pytest.LogCaptureFixture
+) -> None:
+    """So an honest client with many broken files comes to an end."""
+    now, refusals = 0.0, 0
+    contents = [*(b"broken %d" % i for i in range(100)), picture(4)]
+    limits = Limits(decode_workers=2, decode_seconds=60, waste_seconds=1.0)
+    with running(FakeImageLabeller(), ledger, limits, budget=1000, clock=lambda: now) as service:
+        service.ask(*(picture(1, serial=i) for i in range(8)))  # all processes have started
+        other = service.with_a_new_key()
+        while (answer := service.ask(*contents)).status_code == 429:
+            assert other.ask(picture(2, serial=50 + refusals)).status_code == 200
+            refusals, now = refusals + 1, now + int(answer.headers["retry-after"])
+            assert refusals < 4  # 100 images cost two seconds in all
+        assert service.figure("ucds_samples_unusable_total") >= 100
+    assert refusals > 0
+    assert [r.message for r in caplog.records if '"event": "waste", "key": "anna"' in r.message]
+    assert answer.json()["labels"] == [None] * 100 + [4]
+
+
+def test_slow_bodies_of_one_key_leave_places_to_others_and_to_the_operator(ledger: Ledger) -> None:
+    limits = Limits(max_requests=6, body_seconds=20, decode_seconds=60)
+    with running(FakeImageLabeller(), ledger, limits, budget=10) as service, ExitStack() as stack:
+        for i in range(100):
+            connection = stack.enter_context(service.connect())
+            connection.sendall(service.head("Content-Length: 1000") + b"--b" if i % 2 else b"")
+        time.sleep(0.5)
+        answer = service.ask(picture(1))
+        assert (answer.status_code, answer.headers["retry-after"]) == (429, "1")
+        assert service.with_a_new_key().ask(picture(1)).status_code == 200
+        begun = time.monotonic()
+        assert httpx.get(f"{service.ops}/healthz").text == "ok\n"
+        assert httpx.get(f"{service.ops}/readyz").text == "ready\n"
+        assert time.monotonic() - begun < 5
+
+
+def test_a_refused_upload_of_64_mib_arrives_as_its_refusal(ledger: Ledger) -> None:
+    body = bytes(64 * 2**20 + 1)
+    with running(FakeImageLabeller(), ledger) as service:
+        for key, status in (("ucds_wrong", 401), (ledger.add_key("anna", 1), 413)):
+            assert replace(service, key=key).send(body).status_code == status

@@ -25,6 +25,7 @@ from ucds.data.decode import UnusableImageError, decode_image
 from ucds.serving.bounds import Waste
 from ucds.serving.decoding import ImageDecoder
 from ucds.serving.limits import Limits
+from ucds.serving.problems import Refusal
 from ucds.serving.sandbox import landlock_version
 
 ANNA, BERT = 1, 2
@@ -65,7 +66,8 @@ async def one(decoder: ImageDecoder, data: bytes, key: int = ANNA) -> Any:
 
 
 async def test_every_file_gets_the_pixels_or_the_reason_that_it_would_get_alone() -> None:
-    good = [picture(i, form) for i, form in enumerate(("PNG", "JPEG", "GIF", "WEBP") * 5)]
+    forms = ("PNG", "JPEG", "GIF", "WEBP", "BMP", "TIFF")
+    good = [picture(i, form) for i, form in enumerate(forms * 3)]
     bad = [b"no image", picture()[:60], b"x" * 100]
     async with decoding() as decoder:
         files = {bytes([number]): data for number, data in enumerate(good + bad)}
@@ -112,10 +114,14 @@ async def test_other_formats_and_more_pixels_than_permitted_are_refused() -> Non
         assert "too many pixels" in await one(decoder, picture())
 
 
-async def test_a_process_that_dies_costs_one_image_at_work_and_none_when_idle(slow: bytes) -> None:
+async def test_processes_hold_no_secrets_and_cost_one_image_at_most_when_they_die(
+    slow: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("UCDS_LEDGER", "postgresql://me:secret@host/ledger")
     before = children()
     async with decoding() as decoder:
         (idle,) = children() - before
+        assert "me:secret" not in Path(f"/proc/{idle}/environ").read_text()
         os.kill(idle, signal.SIGKILL)  # as the system does when memory is short
         os.waitid(os.P_PID, idle, os.WEXITED | os.WNOWAIT)
         assert isinstance(await one(decoder, picture()), np.ndarray)
@@ -125,42 +131,46 @@ async def test_a_process_that_dies_costs_one_image_at_work_and_none_when_idle(sl
         os.kill(busy, signal.SIGKILL)
         assert await lost == "its decoder crashed"
         assert isinstance(await one(decoder, picture()), np.ndarray)
+    assert children() == before
 
 
-@pytest.mark.parametrize("answer", [b"\0" + bytes(7), b"", b"\2", b"\0" + bytes(5000)], ids=len)
-async def test_a_decoder_that_breaks_the_form_of_its_answers_costs_its_image_alone(
-    answer: bytes, monkeypatch: pytest.MonkeyPatch
+async def test_answers_of_another_form_cost_their_image_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    for answer in (b"", b"\2", b"\0" + bytes(7), b"\0" + bytes(5000)):
+        async with decoding() as decoder:
+            (process,), (ours, theirs) = decoder._idle, Pipe()
+            monkeypatch.setattr(process, "_channel", ours)
+            theirs.send_bytes(answer)
+            assert isinstance(await one(decoder, picture()), str)
+            process.end()
+            assert isinstance(await one(decoder, picture(1)), np.ndarray)
+
+
+async def test_a_file_whose_process_gets_no_processor_may_be_sent_again() -> None:
+    others = children()
+    async with decoding(decode_seconds=0.3) as decoder:
+        (stopped,) = children() - others
+        os.kill(stopped, signal.SIGSTOP)
+        with pytest.raises(Refusal) as refused:
+            await one(decoder, picture())
+        assert refused.value.kind == "busy"
+        assert int(refused.value.headers["Retry-After"]) > 0
+        assert isinstance(await one(decoder, picture()), np.ndarray)
+
+
+async def test_slow_images_of_one_key_leave_a_process_to_the_others_and_end_when_cancelled(
+    slow: bytes,
 ) -> None:
-    async with decoding() as decoder:
-        (process,) = decoder._idle
-        ours, theirs = Pipe()
-        monkeypatch.setattr(process, "_channel", ours)
-        theirs.send_bytes(answer)
-        assert isinstance(await one(decoder, picture()), str)
-        process.end()
-        assert isinstance(await one(decoder, picture(1)), np.ndarray)
-
-
-async def test_a_cancelled_request_ends_its_decoding_at_once(slow: bytes) -> None:
     others = children()
     async with decoding() as decoder:
         (busy,) = children() - others
-        lost = asyncio.ensure_future(one(decoder, slow))
-        await asyncio.sleep(0.2)
-        lost.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await lost
-        assert busy not in children()
-
-
-async def test_slow_images_of_one_key_leave_a_process_to_the_others(slow: bytes) -> None:
-    async with decoding() as decoder:
-        files = {bytes([i]): slow + bytes([i]) for i in range(3)}
-        stuck = asyncio.ensure_future(decoder.decode(ANNA, files))
+        stuck = asyncio.ensure_future(decoder.decode(ANNA, {bytes([i]): slow + bytes([i]) for i in range(3)}))
         await asyncio.sleep(0.2)
         assert isinstance(await one(decoder, picture(), BERT), np.ndarray)
         assert not stuck.done()
         stuck.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await stuck
+        assert busy not in children()
 
 
 async def test_the_service_goes_before_its_decoders_and_ctrl_c_is_for_it_alone() -> None:
@@ -170,16 +180,6 @@ async def test_the_service_goes_before_its_decoders_and_ctrl_c_is_for_it_alone()
         assert os.getpriority(os.PRIO_PROCESS, decoder) == min(19, os.getpriority(os.PRIO_PROCESS, 0) + 10)
         assert os.getsid(decoder) == os.getsid(0)  # between sessions, Linux does not look at priorities
         assert os.getpgid(decoder) != os.getpgid(0)
-
-
-async def test_processes_hold_no_secrets_and_end_with_their_decoder(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("UCDS_LEDGER", "postgresql://me:secret@host/ledger")
-    before = children()
-
-    async with decoding():
-        (number,) = children() - before
-        assert "me:secret" not in Path(f"/proc/{number}/environ").read_text()
-    assert children() == before
 
 
 ATTEMPTS = """

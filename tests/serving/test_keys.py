@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -9,11 +10,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from cli_kit import run_command, run_successfully
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from ledger_kit import charge
+from typer.testing import CliRunner
 
-from ucds.errors import DamagedFileError, InputError
+from ucds.cli.options import app
+from ucds.errors import DamagedFileError, InputError, UserError
 from ucds.serving import log
 from ucds.serving.keys import keep_secret, make_secret, parse_end
 from ucds.serving.ledger import Ledger
@@ -40,7 +44,9 @@ def test_secrets_differ_and_only_their_hash_is_kept(ledger: Ledger, tmp_path: Pa
     assert (tmp_path / "ledger.sqlite").stat().st_mode & 0o077 == 0
 
 
-def test_two_secrets_share_a_budget_for_a_time(ledger: Ledger, tmp_path: Path) -> None:
+def test_two_secrets_share_a_budget_for_a_time_and_a_revoked_name_is_free(
+    ledger: Ledger, tmp_path: Path
+) -> None:
     first = ledger.add_key("anna", 5)
     second = ledger.renew_key("anna", timedelta(seconds=0.3))
     for number, secret in enumerate((first, second)):
@@ -52,6 +58,15 @@ def test_two_secrets_share_a_budget_for_a_time(ledger: Ledger, tmp_path: Path) -
     assert [state_of(ledger, secret) for secret in (first, second)] == ["expired-key", "anna"]
     third = ledger.renew_key("anna")
     assert [state_of(ledger, one) for one in (first, second, third)] == ["unknown-key", "anna", "anna"]
+    with pytest.raises(InputError, match="already"):
+        ledger.add_key("anna", 1)
+    ledger.revoke_key("anna")
+    with pytest.raises(InputError, match="revoked already"):
+        ledger.revoke_key("anna")
+    fourth = ledger.add_key("anna", 7)
+    assert [state_of(ledger, secret) for secret in (third, fourth)] == ["revoked-key", "anna"]
+    ledger.set_key("anna", budget=8)
+    assert [key.terms.budget for key in ledger.list_keys()] == [5, 8]
     assert verify(tmp_path).faults == ()
 
 
@@ -83,20 +98,6 @@ def test_terms_that_cannot_be_are_refused(ledger: Ledger) -> None:
         assert state.number == 2
 
 
-def test_a_revoked_name_may_be_used_again(ledger: Ledger, tmp_path: Path) -> None:
-    first = ledger.add_key("anna", 1)
-    with pytest.raises(InputError, match="already"):
-        ledger.add_key("anna", 1)
-    ledger.revoke_key("anna")
-    with pytest.raises(InputError, match="revoked already"):
-        ledger.revoke_key("anna")
-    second = ledger.add_key("anna", 7)
-    assert [state_of(ledger, secret) for secret in (first, second)] == ["revoked-key", "anna"]
-    ledger.set_key("anna", budget=8)
-    assert [key.terms.budget for key in ledger.list_keys()] == [1, 8]
-    assert verify(tmp_path).faults == ()
-
-
 def test_each_change_names_its_operator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for bad in ("x" * 65, "two\nlines", "\udcff"):
         monkeypatch.setenv("UCDS_OPERATOR", bad)
@@ -125,23 +126,98 @@ def test_ends_are_read_as_people_write_them() -> None:
             parse_end(text)
 
 
-def test_a_key_is_made_once_and_is_for_its_owner_alone(tmp_path: Path) -> None:
+def test_the_key_of_signatures_is_made_once_for_its_owner_alone_and_no_other_is_read(tmp_path: Path) -> None:
     path = tmp_path / "key.pem"
     with ThreadPoolExecutor(8) as pool:
         publics = {signer.public for signer in pool.map(Signer.open, [path] * 8)}
     assert len(publics) == 1
     assert path.stat().st_mode & 0o777 == 0o600
     assert [file.name for file in tmp_path.iterdir()] == ["key.pem"]
-
-
-def test_what_holds_no_key_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "key.pem"
     other = rsa.generate_private_key(65537, 1024)
-    for content in (b"", b"no key", other.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())):
+    for content in (b"", other.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())):
         path.write_bytes(content)
         with pytest.raises(DamagedFileError, match="not a file with an Ed25519 key"):
             Signer.open(path)
     with pytest.raises(InputError, match="cannot be read"):
         Signer.open(tmp_path)
-    with pytest.raises(InputError, match="no folder"):
-        Signer.open(tmp_path / "no" / "such" / "key.pem")
+
+
+def succeed(*arguments: object) -> str:
+    return run_successfully(*arguments).out.strip()
+
+
+def test_the_life_of_a_key_by_commands(tmp_path: Path) -> None:
+    place = ("--ledger", tmp_path)
+    assert "there is no ledger" in run_command("keys", "list", *place).err
+    first = succeed("keys", "add", "anna", "--budget", "7", "--expires", "90d", "--rate", "2", *place)
+    succeed("keys", "set", "anna", "--budget", "9", "--rate", "none", "--expires", "never", *place)
+    succeed("keys", "set", "anna", "--from", "10.0.0.0/8", "--from", "192.168.1.0/24", *place)
+    second = succeed("keys", "set", "anna", "--new-secret", *place)
+    (record,) = json.loads(succeed("keys", "list", "--json", *place))
+    expected = {"name": "anna", "budget": 9, "remaining": 9, "rate": None, "expires": None, "revoked": None}
+    assert record | expected == record
+    assert record["networks"] == ["10.0.0.0/8", "192.168.1.0/24"]
+    assert record["tails"] == [first[-4:], second[-4:]]
+    assert not run_successfully("keys", "set", "anna", "--from", "any", "--quiet", *place).err
+    assert json.loads(succeed("keys", "list", "--json", *place))[0]["networks"] == []
+    table = succeed("keys", "list", *place)
+    assert f"{first[-4:]} {second[-4:]}" in table
+    assert first not in table
+    head, row = table.splitlines()
+    assert len(row) < 80  # a terminal's width
+    assert row[: head.index("left") + 4].endswith("     9")
+    succeed("keys", "revoke", "anna", *place)
+    assert "revoked 20" in succeed("keys", "list", *place)
+    assert "0 answers" in run_command("ledger", "forget", "anna", *place).err
+    assert "forgotten, revoked 20" in succeed("keys", "list", *place)
+    assert succeed("ledger", "verify", *place).startswith("8:")
+
+
+BAD = {
+    "keys add": [
+        ["bad name", "--budget", "7"],
+        *(["bert", "--budget", "7", "--rate", rate] for rate in ("fast", "", "nan", "0")),
+        ["bert", "--budget", "7", "--expires", "soon"],
+        ["bert", "--budget", "7", "--from", "x"],
+    ],
+    "keys set": [["anna"], ["bert", "--budget", "7"], ["anna", "--rate", "fast"], ["bert", "--new-secret"]],
+    "keys revoke": [["bert"]],
+    "ledger forget": [["anna"], ["bert"]],
+    "ledger verify": [
+        [option, path]
+        for option in ("--receipts", "--checkpoints", "--archive")
+        for path in ("{junk}", "{folder}", "{folder}/absent")
+    ],
+    "ledger accept-loss": [
+        [],
+        ["--checkpoints", "{junk}"],
+        ["--checkpoints", "{folder}/absent"],
+        ["--signing-key", "{junk}"],
+        ["--signing-key", "{folder}/no/key"],
+    ],
+    "ledger archive": [["--out", "{junk}"], ["--out", "{folder}"], ["--out", "{folder}/new"]],
+}
+PLACES = ("", "{junk}", "{folder}/no/ledger", "{folder}/none", "mysql://host/name", "postgresql://h:port/x")
+PLACES += ("sqlite://", "sqlite:///no/such/folder/ledger.sqlite", "postgresql://anna:geheim@127.0.0.1:1/none")
+
+
+@pytest.mark.parametrize("command", BAD)
+def test_what_cannot_be_is_refused_in_one_line(tmp_path: Path, command: str) -> None:
+    (tmp_path / "junk").write_bytes(b"\xff junk" * 500)
+    Ledger(tmp_path, create=True).add_key("anna", 1)
+    before = Ledger(tmp_path).state()
+
+    def refuse(*words: str) -> None:
+        filled = [word.format(junk=tmp_path / "junk", folder=tmp_path) for word in words]
+        error = CliRunner().invoke(app, [*command.split(), *filled]).exception
+        assert isinstance(error, UserError), words
+        assert "\n" not in str(error)
+        assert "geheim" not in str(error)  # the password
+
+    for words in BAD[command]:
+        refuse(*words, "--ledger", "{folder}")
+    for place in PLACES if command != "keys add" else PLACES[:3]:
+        refuse(*BAD[command][0], "--ledger", place)
+    assert Ledger(tmp_path).state() == before
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names <= {"junk", "ledger.sqlite", "ledger.sqlite-wal", "ledger.sqlite-shm"}

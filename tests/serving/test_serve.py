@@ -1,27 +1,50 @@
-"""The service as a function of Python and as a command: from a run folder to answers, and back."""
+"""The service from a run folder on, by Python and as a command: its start and end, kills, full load."""
 
 from __future__ import annotations
 
+import itertools
+import random
 import re
 import signal
 import socket
+import statistics
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import httpx
 import label_service
+import numpy as np
+import psutil
 import pytest
-from serving_kit import WIDTH, K, Service, in_thread, make_run, vector, wait_until
+from serving_kit import (
+    WIDTH,
+    FakeLabeller,
+    K,
+    Service,
+    asking,
+    command_for_images,
+    free_port,
+    in_thread,
+    make_run,
+    refused,
+    running,
+    vector,
+    wait_until,
+)
 
 from ucds.errors import DamagedFileError, InputError, UserError
 from ucds.serving.ledger import Ledger
 from ucds.serving.limits import Limits
 from ucds.serving.serve import serve
+from ucds.serving.signing import Signer
+from ucds.serving.verify import verify
 
 
 @contextmanager
@@ -50,9 +73,9 @@ def test_the_first_start_makes_a_ledger_and_shows_a_key(tmp_path: Path) -> None:
     assert {"ledger.sqlite", "signing-key.pem"} <= files.keys()
 
 
-def test_an_answer_does_not_wait_for_acknowledgements(tmp_path: Path) -> None:
-    run, times, notices = make_run(tmp_path / "mine"), list[float](), list[str]()
-    with started(run, notices) as service, service.client(notices[-1].rpartition(" ")[2]) as client:
+def test_an_answer_does_not_wait_for_acknowledgements(vectors: Service) -> None:
+    times = list[float]()
+    with vectors.client() as client:
         for _ in range(40):  # on one connection
             begun = time.monotonic()
             client.get("/v1/info").raise_for_status()
@@ -75,9 +98,10 @@ def test_a_ledger_elsewhere_and_one_without_an_active_key(tmp_path: Path) -> Non
         assert "no active key" in notices[0]
 
 
-def test_what_cannot_be_served_is_refused(tmp_path: Path) -> None:
+def test_what_cannot_be_served_is_refused_and_leaves_no_thread_behind(tmp_path: Path) -> None:
     run = make_run(tmp_path / "mine")
     theirs = make_run(tmp_path / "theirs", role="target")
+    before, taken = set(threading.enumerate()), socket.create_server(("127.0.0.1", 0))
     refusals: list[tuple[type[UserError], str, dict[str, Any]]] = [
         (InputError, "not a run folder", {"run": tmp_path / "nothing"}),
         (InputError, "role 'target'", {"run": theirs}),
@@ -89,17 +113,12 @@ def test_what_cannot_be_served_is_refused(tmp_path: Path) -> None:
         (InputError, "at least one sample", {"run": run, "model_batch": 0}),
         (InputError, "no folder", {"run": run, "ledger": tmp_path / "no" / "such.sqlite"}),
         (DamagedFileError, "cannot be used", {"run": run, "ledger": run / "model.safetensors"}),
+        (InputError, "cannot listen", {"run": run, "port": taken.getsockname()[1]}),
     ]
-    for kind, words, arguments in refusals:
-        with pytest.raises(kind, match=words):
-            serve(**({"port": 0} | arguments), accelerator="cpu")
-
-
-def test_a_refusal_leaves_no_thread_behind(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "mine")
-    before = set(threading.enumerate())
-    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(InputError, match="cannot listen"):
-        serve(run, port=taken.getsockname()[1], accelerator="cpu")
+    with taken:
+        for kind, words, arguments in refusals:
+            with pytest.raises(kind, match=words):
+                serve(**({"port": 0} | arguments), accelerator="cpu")
     wait_until(lambda: set(threading.enumerate()) <= before, seconds=10)
 
 
@@ -113,3 +132,120 @@ def test_the_command_hides_its_memory_and_ends_with_status_0_at_sigterm(tmp_path
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
     assert re.fullmatch(r'(\{"signer":.*\}\n)+', marks.read_text())
+
+
+@pytest.mark.slow
+def test_sigterm_ends_the_service_whatever_is_being_decoded(tmp_path: Path) -> None:
+    limits = ("decode-seconds=600", "shutdown-seconds=1", "waste-seconds=1000")
+    with command_for_images(tmp_path / "run", *limits) as (service, process), ThreadPoolExecutor(1) as pool:
+        lost = pool.submit(service.ask, label_service.slow_bmp())  # whose decoding takes some 3 s
+        time.sleep(1)
+        begun = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+        assert time.monotonic() - begun < 14
+        assert lost.exception() or lost.result().status_code >= 500
+
+
+CLIENTS, REPLICAS = 64, 2
+LATE = timedelta(seconds=20)  # of the clock of each replica against that of the one before
+
+
+def storm(services: list[Service], samples: int, each: int) -> list[int]:
+    """Ask for distinct samples from all clients at once: how many each service answered within the budget."""
+
+    def ask(start: int) -> int:
+        numbers = range(start, min(start + each, samples))
+        answer = services[start // each % REPLICAS].ask(*(vector(number % 7, number) for number in numbers))
+        if answer.status_code != 200:
+            refused(answer, 429, "over-budget")
+            assert "retry-after" not in answer.headers  # by which a client knows it from a rate
+            return 0
+        assert answer.json()["labels"] == [number % 7 for number in numbers]
+        return len(numbers)
+
+    with ThreadPoolExecutor(CLIENTS) as pool:
+        given = list(pool.map(ask, range(0, samples, each)))
+    return [sum(given[number::REPLICAS]) for number in range(REPLICAS)]
+
+
+@pytest.mark.parametrize(
+    ("samples", "each", "budget"), [(390, 3, 180), pytest.param(3000, 1, 1000, marks=pytest.mark.slow)]
+)
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_two_replicas_answer_exactly_a_budget(
+    tmp_path: Path, kind: str, samples: int, each: int, budget: int, request: pytest.FixtureRequest
+) -> None:
+    place = tmp_path if kind == "sqlite" else request.getfixturevalue("postgres_url")
+    name, signer = f"shared-{samples}", Signer.open(tmp_path / "key.pem")
+    with ExitStack() as stack:
+        clocks = [lambda late=late: datetime.now(UTC) - late * LATE for late in range(REPLICAS)]
+        books = [stack.enter_context(closing(Ledger(place, create=True, clock=clock))) for clock in clocks]
+        key = books[0].add_key(name, budget)
+        services = [stack.enter_context(running(FakeLabeller(), book, signer=signer)) for book in books]
+        for service in services:
+            service.key = key
+        answered = storm(services, samples, each)
+        record = next(record for record in books[0].list_keys() if record.name == name)
+    assert sum(answered) == record.used == budget
+    assert all(answered)
+    assert verify(place).faults == ()
+
+
+MOMENTS = 30
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_sigkill_at_thirty_moments(tmp_path: Path) -> None:
+    run, port, dice = make_run(tmp_path / "run"), free_port(), random.Random(0)
+    with closing(Ledger(run, create=True)) as book, ExitStack() as clients:
+        key = book.add_key("anna", 10**9)
+        labels = clients.enter_context(asking(Service(f"http://127.0.0.1:{port}", key=key)))
+        for _ in range(MOMENTS):
+            with label_service.service(run, "--port", port) as (process, _):
+                time.sleep(dice.uniform(0.2, 1.2))
+                process.kill()
+            assert verify(run).faults == ()
+        with label_service.service(run, "--port", port):
+            clients.close()
+        assert len(labels) > MOMENTS
+        assert book.list_keys()[0].used == len(labels)
+    assert verify(run).faults == ()
+    print(f"{len(labels)} samples, {MOMENTS} kills, {verify(run).number} entries")
+
+
+MINUTES, CONNECTIONS = 10, 8
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_ten_minutes_at_full_load(tmp_path: Path) -> None:
+    run, serials, images = tmp_path / "run", itertools.count(), label_service.make_images(32)
+    times, memory, work = [list[float]() for _ in range(MINUTES)], list[float](), list[float]()
+    # A light model: the service itself is worn.
+    with command_for_images(run) as (service, started), ThreadPoolExecutor(CONNECTIONS) as pool:
+        process, begun = psutil.Process(started.pid), time.monotonic()
+
+        def ask() -> None:
+            with service.client() as client:
+                while (start := time.monotonic() - begun) < 60 * MINUTES:
+                    request = label_service.labels_request(client, label_service.fresh(images, serials))
+                    client.send(request).raise_for_status()
+                    times[int(start // 60)].append(time.monotonic() - begun - start)
+
+        asking = [pool.submit(ask) for _ in range(CONNECTIONS)]
+        for minute in range(1 + MINUTES):
+            time.sleep(max(0.0, begun + 60 * minute - time.monotonic()))
+            memory.append(process.memory_info().rss / 2**20)
+            work.append(sum(process.cpu_times()[:2]))  # without the processes that decode
+        for one in asking:
+            one.result()
+    with closing(Ledger(run)) as book:
+        assert book.list_keys()[0].used == len(images) * sum(map(len, times))
+    assert max(memory[1:]) - min(memory[1:]) < 50  # MiB; the first minute warms up
+    each = np.diff(work) / [len(minute) for minute in times]
+    assert np.median(each[5:]) < 1.3 * np.median(each[:5])
+    p99 = [float(np.quantile(minute, 0.99)) for minute in times]
+    # The quickest of the later minutes: in the others the machine may have had more other work.
+    assert min(p99[5:]) < 1.5 * statistics.median(p99[:5])

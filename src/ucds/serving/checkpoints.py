@@ -100,7 +100,7 @@ class Snapshots:
         self._thread.start()
 
     def close(self) -> None:
-        """Take the last snapshot, and end the thread; a second call does nothing."""
+        """Take the last snapshot, and end the thread."""
         self._stopping.set()
         self._thread.join()
 

@@ -70,7 +70,9 @@ class ImageDecoder:
             return await asyncio.gather(*tasks)
         finally:
             for task in tasks:
-                task.cancel()
+                if not task.cancelling():  # a second time would interrupt the end of its process
+                    task.cancel()
+            await asyncio.wait(tasks)
 
     def close(self) -> None:
         """End the idle processes; those at work end when their task is cancelled."""
