@@ -29,6 +29,7 @@ from ucds.math.consensus import (
     cluster_by_vote,
     mean_shares,
     refine,
+    soften,
 )
 from ucds.math.spaces import Spaces, centre, make_spaces, principal_axes, unit_rows
 from ucds.target.guard import Evidence, KnownLabels, weigh_labels
@@ -51,10 +52,6 @@ from ucds.training.session import Session
 
 STAGE = "agree"
 
-SINGLE_WEIGHT = 1 / 3
-"""Weight of single clusterings beside their consensus in what a model is fitted to. The consensus alone makes
-the model too sure; with a half, sketch loses more than a point of accuracy."""
-
 GROUPLESS = 0.3
 """Agreement of the spaces below which the client is told to doubt the clusters. Noise without groups reaches
 about 0.15; the least of the photographs and digits tried was 0.41 (100 paintings in 7 classes)."""
@@ -70,8 +67,8 @@ class Agreed:
 
     Attributes:
         partition: ``(n,)`` cluster of each sample.
-        shares: ``(n, K)`` share of each cluster in each sample, rows sum to 1: the partition, and single
-            clusterings with a weight of :data:`SINGLE_WEIGHT`. A model is fitted to them.
+        shares: ``(n, K)`` share of each cluster in each sample, rows sum to 1, see
+            :func:`ucds.math.consensus.soften`. A model is fitted to them.
         own: vote of the own clusterings, and their consensus.
         evidence: use of the provider's labels, and its reasons; ``None`` without labels.
         averaged: ``(n, K')`` labels as they are averaged over neighbours; ``None`` without labels.
@@ -123,9 +120,7 @@ def agree(
             weights = np.append((1 - evidence.weight) * weights, evidence.weight)
     # Step 5: single clusterings tell how sure the cluster of each sample is.
     single = mean_shares(voters, weights, partition, n_clusters)
-    certain = np.eye(n_clusters, dtype=np.float32)[partition]
-    shares = (1 - SINGLE_WEIGHT) * certain + np.float32(SINGLE_WEIGHT) * single
-    return Agreed(partition, shares, own, evidence, averaged)
+    return Agreed(partition, soften(partition, single), own, evidence, averaged)
 
 
 def average_labels(spaces: Spaces, labels: KnownLabels) -> Memberships:
