@@ -138,6 +138,21 @@ def average_labels(spaces: Spaces, labels: KnownLabels) -> Memberships:
     return sparse.csr_array(unit_rows(spaces.graph @ np.eye(int(labels.values.max()) + 1)[everywhere]))
 
 
+def draw_with_labels(
+    session: Session[ConsensusSettings], data: Dataset, labels: ClusterLabels | None
+) -> tuple[Dataset, KnownLabels | None]:
+    """Draw samples where there are more than ``most_samples``, those with a label first, and their labels.
+
+    The labels, if any, are in the order of the samples.
+    """
+    labelled = np.empty(0, np.int64) if labels is None else labels.rows_in(data.samples.ids)
+    data, drawn = draw_dataset(session, data, first=(labelled,))
+    if labels is None:
+        return data, None
+    labels = labels.take(np.isin(labelled, drawn))
+    return data, KnownLabels(labels.labels, labels.rows_in(data.samples.ids), labels.n_clusters)
+
+
 def fit_target_by_consensus(
     session: Session[ConsensusSettings],
     backbone: Backbone,
@@ -151,14 +166,8 @@ def fit_target_by_consensus(
     and, if there are labels, ``transfer.json``, their use and its reasons.
     Arguments and errors are those of :func:`ucds.target.fit.fit_target`.
     """
-    labelled = np.empty(0, np.int64) if labels is None else labels.rows_in(data.samples.ids)
     everything = len(data.samples)
-    data, drawn = draw_dataset(session, data, first=(labelled,))
-    known = None
-    if labels is not None:
-        labels = labels.take(np.isin(labelled, drawn))
-        known = KnownLabels(labels.labels, labels.rows_in(data.samples.ids), labels.n_clusters)
-
+    data, known = draw_with_labels(session, data, labels)
     runtime = session.runtime
     features = features_to_cluster(session, backbone, data, n_clusters)
 
@@ -176,7 +185,7 @@ def fit_target_by_consensus(
     model = training.trained
     encoded = encode(model, features, runtime).cpu().numpy()  # by all processes
     fit_prototypes(session, "fit-target", model, encoded, shares)
-    if len(drawn) < everything:
+    if len(data.samples) < everything:
         tell_what_drawing_costs(session, model, encoded, shares, fitted=True)
     if runtime.folder is not None and runtime.rank == 0:
         write_features(runtime.folder.path, encoded)
