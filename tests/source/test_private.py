@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,6 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from scipy.optimize import brentq
+from scipy.stats import norm
 from sklearn.metrics import adjusted_rand_score
 from torch import nn
 
@@ -82,6 +85,46 @@ def test_noise_has_its_scale_and_is_accounted_for() -> None:
     assert found.std() == pytest.approx(5.0, rel=0.06)
     assert abs(found.mean()) < 0.4
     assert noise.spent == pytest.approx(0.02)
+
+
+# dp-accounting 0.6.0: PLDAccountant (intervals of 1e-4) of a GaussianDpEvent of this rho. It cannot be a
+# dependency of the tests, because it needs an older version of attrs than other packages do.
+PLD_ACCOUNTANT = [
+    (0.01, 1e-5, 0.4969753890601919),
+    (0.02, 1e-4, 0.6015650736676394),
+    (0.1, 1e-5, 1.760057161496377),
+    (0.5, 1e-5, 4.37717810002493),
+    (1.0, 1e-6, 7.286080969711125),
+]
+
+
+def exact_epsilon(rho: float, delta: float) -> float:
+    """Return epsilon of one Gaussian release (Balle and Wang, 2018), which no valid account is below."""
+    shift = math.sqrt(2 * rho)
+
+    def excess(epsilon: float) -> float:
+        near, far = shift / 2 - epsilon / shift, -shift / 2 - epsilon / shift
+        return float(norm.cdf(near) - math.exp(epsilon + norm.logcdf(far)) - delta)
+
+    return float(brentq(excess, 0, 1e3, xtol=1e-12))
+
+
+@needs_opendp
+@pytest.mark.parametrize(("rho", "delta", "pld"), PLD_ACCOUNTANT)
+def test_epsilon_is_never_below_other_accounts_and_not_far_above(
+    rho: float, delta: float, pld: float
+) -> None:
+    exact, ours = exact_epsilon(rho, delta), GaussianNoise().epsilon_of(rho, delta)
+    assert pld == pytest.approx(exact, abs=1e-3)
+    assert max(pld, exact) < ours < 1.15 * pld
+    assert ours < rho + 2 * math.sqrt(rho * math.log(1 / delta))  # the simpler bound of Bun and Steinke
+
+
+@needs_opendp
+@pytest.mark.parametrize(("epsilon", "delta"), [(1e-3, 1e-300), (8.0, 1e-5), (1e3, 1e-9), (1e3, 0.5)])
+def test_the_budget_of_an_epsilon_is_used_up_and_not_exceeded(epsilon: float, delta: float) -> None:
+    noise = GaussianNoise()
+    assert epsilon * (1 - 1e-6) <= noise.epsilon_of(noise.rho_of(epsilon, delta), delta) <= epsilon
 
 
 @needs_opendp

@@ -1,4 +1,4 @@
-"""Accounts of differential privacy: zero-concentrated (zCDP) for releases, (epsilon, delta) for people.
+"""Noise of releases with zero-concentrated differential privacy (zCDP), and the guarantee of a model.
 
 :class:`PrivacyClaim` is the guarantee that a model carries: in its file, its service and its receipts.
 A sum that one record changes by at most 1 in Euclidean length, with Gaussian noise of deviation ``s`` on it,
@@ -7,8 +7,7 @@ earlier ones.
 
 Source:
     M. Bun and T. Steinke, Concentrated differential privacy: simplifications, extensions and lower bounds,
-    2016; C. Canonne, G. Kamath and T. Steinke, The discrete Gaussian for differential privacy, 2020
-    (Corollary 13).
+    2016.
 """
 
 from __future__ import annotations
@@ -19,9 +18,6 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, cast
 
 from pydantic import ConfigDict
-
-_ORDERS = (math.log(1e-9), math.log(1e9))  # of the Rényi divergence, less 1, as logarithms
-_RHOS = (math.log(1e-12), math.log(1e4))
 
 ProtectedUnit = Literal["image", "person"]
 CLAIM_PATTERN = r"^epsilon ([0-9.e+-]{1,24}), delta ([0-9.e+-]{1,24}), for each (image|person)$"
@@ -58,49 +54,6 @@ class PrivacyClaim:
         if found is None:
             raise ValueError(f"{text!r} is not a guarantee of privacy")
         return cls(float(found[1]), float(found[2]), cast("ProtectedUnit", found[3]))
-
-
-def epsilon_of(rho: float, delta: float) -> float:
-    """Compute the smallest epsilon for which rho-zCDP is known to give (epsilon, delta)-differential privacy.
-
-    Args:
-        rho: parameter of zCDP, at least 0.
-        delta: probability between 0 and 1, both excluded.
-    """
-    from scipy.optimize import minimize_scalar  # heavy, and a client reads claims only
-
-    if rho == 0:
-        return 0.0
-
-    def bound(logarithm: float) -> float:
-        excess = math.exp(logarithm)  # order - 1
-        # (log(1/delta) - log(order)) / (order - 1) + log(1 - 1/order), without cancellation
-        return (1 + excess) * rho - (math.log(delta) + math.log1p(excess)) / excess - math.log1p(1 / excess)
-
-    # The best order for the simpler bound rho + 2 sqrt(rho log(1/delta)); the one sought is near it.
-    near = math.log(math.sqrt(-math.log(delta) / rho))
-    limits = (max(_ORDERS[0], near - 7), min(_ORDERS[1], near + 3))
-    found = minimize_scalar(bound, bounds=limits, method="bounded", options={"xatol": 1e-10})
-    return max(0.0, float(found.fun))
-
-
-def rho_of(epsilon: float, delta: float) -> float:
-    """Compute the largest rho for which rho-zCDP gives (epsilon, delta)-differential privacy.
-
-    Args:
-        epsilon: positive number; for any delta that is not below 1e-300 it may be 0.001 to 1,000.
-        delta: probability between 0 and 1, both excluded.
-
-    Raises:
-        ValueError: no rho between 1e-12 and 1e4 gives this epsilon.
-    """
-    from scipy.optimize import brentq
-
-    root = brentq(lambda rho: epsilon_of(math.exp(rho), delta) - epsilon, *_RHOS, xtol=1e-13)
-    rho = math.exp(root)
-    while epsilon_of(rho, delta) > epsilon:  # by the rounding of the root
-        rho *= 1 - 1e-12
-    return rho
 
 
 def noise_scale(rho: float) -> float:

@@ -11,6 +11,7 @@ import csv
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,7 +22,7 @@ from ucds.data.dataset import Dataset
 from ucds.data.samples import Samples
 from ucds.errors import InputError
 from ucds.math.arrays import DoubleArray, FloatArray, IntArray
-from ucds.math.privacy import PrivacyClaim, ProtectedUnit, epsilon_of, rho_of
+from ucds.math.privacy import PrivacyClaim, ProtectedUnit, noise_scale
 from ucds.math.private_prototypes import DIRECTIONS, learn_private_prototypes
 from ucds.math.spaces import unit_rows
 from ucds.training.fitting import (
@@ -42,11 +43,14 @@ LARGEST_DELTA = 1e-5
 """Delta where none is given, unless one over the number of images or persons is smaller."""
 
 _AXES = 32  # principal axes that are found in noisy sums
+_RHOS = (1e-12, 1e4)  # larger ones overflow in OpenDP
 _STEPS = 5  # noisy steps of Lloyd's algorithm
 
 
 class GaussianNoise:
-    """Gaussian noise from OpenDP, whose generator is seeded by the operating system.
+    """Gaussian noise from OpenDP, whose generator is seeded by the operating system, and OpenDP's accounts.
+
+    Releases are accounted for by zero-concentrated differential privacy (zCDP), see :mod:`ucds.math.privacy`.
 
     Attributes:
         spent: zCDP of all releases so far, by OpenDP's own account.
@@ -61,16 +65,39 @@ class GaussianNoise:
         except ImportError:
             raise InputError("training with --dp-epsilon needs OpenDP: pip install 'ucds[privacy]'") from None
         opendp.enable_features("contrib")
-        self._opendp = opendp
+        self._opendp: Any = opendp
         self.spent = 0.0
 
     def __call__(self, values: DoubleArray, scale: float) -> DoubleArray:
         """Add noise of standard deviation ``scale`` to a vector that one unit changes by at most 1."""
-        opendp = self._opendp
-        vectors = opendp.vector_domain(opendp.atom_domain(T=float, nan=False))
-        mechanism = opendp.m.make_gaussian(vectors, opendp.l2_distance(T=float), scale)
+        mechanism = self._mechanism(scale)
         self.spent += mechanism.map(1.0)
         return np.asarray(mechanism(values.tolist()), dtype=np.float64)
+
+    def epsilon_of(self, rho: float, delta: float) -> float:
+        """Compute the smallest epsilon for which rho-zCDP is known to give (epsilon, delta)-privacy.
+
+        Source:
+            C. Canonne, G. Kamath and T. Steinke, The discrete Gaussian for differential privacy, 2020
+            (Corollary 13).
+        """
+        converted = self._opendp.c.make_zCDP_to_approxDP(self._mechanism(noise_scale(rho)))
+        return float(converted.map(1.0).epsilon(delta))
+
+    def rho_of(self, epsilon: float, delta: float) -> float:
+        """Compute the largest rho for which rho-zCDP gives (epsilon, delta)-privacy.
+
+        Args:
+            epsilon: 0.001 to 1,000.
+            delta: probability of at least 1e-300.
+        """
+        enough = self._opendp.binary_search(lambda rho: self.epsilon_of(rho, delta) <= epsilon, bounds=_RHOS)
+        return float(enough)
+
+    def _mechanism(self, scale: float) -> Any:
+        opendp = self._opendp
+        vectors = opendp.vector_domain(opendp.atom_domain(T=float, nan=False))
+        return opendp.m.make_gaussian(vectors, opendp.l2_distance(T=float), scale)
 
 
 def fit_source_privately(
@@ -104,7 +131,7 @@ def fit_source_privately(
             data.samples.domain,
             weights_of(units),
             n_clusters,
-            rho_of(claim.epsilon, claim.delta),
+            noise.rho_of(claim.epsilon, claim.delta),
             noise,
             numpy_generator(session.runtime.seed, STAGE),
             directions=directions,
@@ -112,7 +139,7 @@ def fit_source_privately(
             whitening=settings.whitening,
             steps=_STEPS,
         )
-        assert epsilon_of(noise.spent, claim.delta) <= claim.epsilon * (1 + 1e-9)
+        assert noise.epsilon_of(noise.spent, claim.delta) <= claim.epsilon * (1 + 1e-9)
         logits = LOGIT_SCALE * (unit_rows(vectors) - found.mean) @ found.axes @ found.prototypes
         assignments: FloatArray = torch.from_numpy(logits).softmax(1).numpy()
         # The variances of the samples are not paid for.
