@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import csv
-import json
 import math
-from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -22,13 +20,13 @@ from ucds import InputError, SourceClustering
 from ucds.backbones import identity_backbone, module_backbone
 from ucds.config import ConsensusSettings
 from ucds.data.vectors import VectorSamples
-from ucds.math.privacy import PrivacyClaim, noise_scale
+from ucds.math.privacy import noise_scale
 from ucds.source.private import (
     GaussianNoise,
-    make_claim,
     number_units,
     public_directions,
     read_groups,
+    settle_delta,
     weights_of,
 )
 from ucds.training.model_file import load_model
@@ -58,7 +56,7 @@ def test_a_private_model_finds_the_groups_and_carries_its_claim(
     settings = ConsensusSettings(dp_epsilon=8.0)
     ucds.train_source(path, tmp_path / "run", K, settings=settings)
     stored = load_model(tmp_path / "run", role="source")
-    assert stored.card.privacy == PrivacyClaim(8.0, 1e-5, "image")
+    assert stored.card.privacy == "epsilon 8.0, delta 1e-05, for each image"
     probabilities = ucds.load(tmp_path / "run", compute=ucds.Compute("cpu")).predict_proba(
         np.concatenate(list(np.load(path).values()))
     )
@@ -135,8 +133,7 @@ def test_persons_are_protected_where_groups_are_given(tmp_path: Path, data: tupl
     settings = ConsensusSettings(dp_epsilon=8.0, dp_delta=1e-3)
     ucds.train_source(path, tmp_path / "run", K, settings=settings, groups=tmp_path / "g.csv")
     card = load_model(tmp_path / "run").card
-    assert card.privacy == PrivacyClaim(8.0, 1e-3, "person")
-    assert json.loads(json.dumps(asdict(card)))["privacy"]["unit"] == "person"
+    assert card.privacy == "epsilon 8.0, delta 0.001, for each person"
 
 
 @needs_opendp
@@ -186,10 +183,10 @@ def test_an_image_without_a_person_is_refused() -> None:
 
 def test_delta_is_at_most_one_over_what_is_protected() -> None:
     units = np.arange(50)
-    assert make_claim(2.0, None, units, "image").delta == 1e-5
-    assert make_claim(2.0, 0.02, units, "image").delta == 0.02
+    assert settle_delta(None, units, "image") == 1e-5
+    assert settle_delta(0.02, units, "image") == 0.02
     with pytest.raises(InputError, match=r"larger than 1 / 50, .* protected persons"):
-        make_claim(2.0, 0.03, units, "person")
+        settle_delta(0.03, units, "person")
 
 
 def test_directions_are_those_in_which_the_last_layer_moves_the_features_most() -> None:

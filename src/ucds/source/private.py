@@ -22,7 +22,7 @@ from ucds.data.dataset import Dataset
 from ucds.data.samples import Samples
 from ucds.errors import InputError
 from ucds.math.arrays import DoubleArray, FloatArray, IntArray
-from ucds.math.privacy import PrivacyClaim, ProtectedUnit, noise_scale
+from ucds.math.privacy import noise_scale
 from ucds.math.private_prototypes import DIRECTIONS, learn_private_prototypes
 from ucds.math.spaces import unit_rows
 from ucds.training.fitting import (
@@ -117,10 +117,11 @@ def fit_source_privately(
             installed.
     """
     settings = session.settings
-    assert settings.dp_epsilon is not None
+    epsilon = settings.dp_epsilon
+    assert epsilon is not None
     units = number_units(data.samples, groups)
-    unit: ProtectedUnit = "image" if groups is None else "person"
-    claim, noise = make_claim(settings.dp_epsilon, settings.dp_delta, units, unit), GaussianNoise()
+    unit = "image" if groups is None else "person"
+    delta, noise = settle_delta(settings.dp_delta, units, unit), GaussianNoise()
     directions = public_directions(backbone)
     features = features_to_cluster(session, backbone, data, n_clusters)
 
@@ -131,7 +132,7 @@ def fit_source_privately(
             data.samples.domain,
             weights_of(units),
             n_clusters,
-            noise.rho_of(claim.epsilon, claim.delta),
+            noise.rho_of(epsilon, delta),
             noise,
             numpy_generator(session.runtime.seed, STAGE),
             directions=directions,
@@ -139,7 +140,7 @@ def fit_source_privately(
             whitening=settings.whitening,
             steps=_STEPS,
         )
-        assert noise.epsilon_of(noise.spent, claim.delta) <= claim.epsilon * (1 + 1e-9)
+        assert noise.epsilon_of(noise.spent, delta) <= epsilon * (1 + 1e-9)
         logits = LOGIT_SCALE * (unit_rows(vectors) - found.mean) @ found.axes @ found.prototypes
         assignments: FloatArray = torch.from_numpy(logits).softmax(1).numpy()
         # The variances of the samples are not paid for.
@@ -148,7 +149,8 @@ def fit_source_privately(
 
     found = remember(session, STAGE, cluster)
     training, _ = build_model(session, STAGE, backbone, features, found, n_clusters)
-    return replace(conclude(session, training), recentres=True, privacy=claim)
+    guarantee = f"epsilon {epsilon!r}, delta {delta!r}, for each {unit}"
+    return replace(conclude(session, training), recentres=True, privacy=guarantee)
 
 
 def read_groups(path: Path) -> dict[str, str]:
@@ -199,8 +201,8 @@ def weights_of(units: IntArray) -> DoubleArray:
     return np.asarray(1.0 / np.bincount(units)[units])
 
 
-def make_claim(epsilon: float, delta: float | None, units: IntArray, unit: ProtectedUnit) -> PrivacyClaim:
-    """Return the guarantee that a run is asked for, for units by their numbers ``(n,)``.
+def settle_delta(delta: float | None, units: IntArray, unit: str) -> float:
+    """Return the delta that a run is asked for, or the default, for units by their numbers ``(n,)``.
 
     Raises:
         InputError: delta is larger than one over the number of units.
@@ -213,7 +215,7 @@ def make_claim(epsilon: float, delta: float | None, units: IntArray, unit: Prote
             f"delta {delta:g} is larger than 1 / {count:,}, one over the number of protected {unit}s: such a "
             "guarantee lets a model give one of them away; choose a smaller dp_delta"
         )
-    return PrivacyClaim(epsilon, delta, unit)
+    return delta
 
 
 def public_directions(backbone: Backbone) -> DoubleArray | None:
