@@ -165,14 +165,15 @@ def test_the_images_of_a_person_and_the_copies_of_an_image_share_a_weight_of_one
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("id,person\na,Ann\n", "line 2 of .* has no id or no group"),
+        ("id,person\na,Ann\n", "has no columns id and group"),
+        ("id,group\na,Ann\nb,\n", "row 2 of .* has no id or no group"),
         ("id,group\na,Ann\na,Bob\n", "two groups: 'Ann' and 'Bob'"),
     ],
 )
 def test_a_file_of_groups_that_is_wrong_is_refused(tmp_path: Path, text: str, problem: str) -> None:
     with pytest.raises(InputError, match=problem):
         read_groups(write(tmp_path / "g.csv", text))
-    with pytest.raises(InputError, match="cannot be read"):
+    with pytest.raises(InputError, match="There is no file"):
         read_groups(tmp_path / "none.csv")
 
 

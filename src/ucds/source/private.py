@@ -7,7 +7,6 @@ second time would have to be paid for a second time.
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +19,7 @@ from ucds.backbones import Backbone
 from ucds.config import ConsensusSettings
 from ucds.data.dataset import Dataset
 from ucds.data.samples import Samples
+from ucds.data.tables import read_table
 from ucds.errors import InputError
 from ucds.math.arrays import DoubleArray, FloatArray, IntArray
 from ucds.math.privacy import noise_scale
@@ -154,23 +154,20 @@ def fit_source_privately(
 
 
 def read_groups(path: Path) -> dict[str, str]:
-    """Read the person of each image from a CSV file with the columns ``id`` and ``group``.
+    """Read the person of each image from a table with the columns ``id`` and ``group``, which hold words.
 
     An id is the path of an image below the folder of the domains.
 
     Raises:
-        InputError: the file cannot be read, a column is missing, or an id has two groups.
+        InputError: the file cannot be read, a column or a value is missing, or an id has two groups.
     """
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            rows = list(csv.DictReader(file))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"the groups {path} cannot be read: {error}") from None
+    table = read_table(path, ("id", "group"))
+    if not {"id", "group"} <= table.keys():
+        raise InputError(f"{path} has no columns id and group: the image, and the person in it")
     groups: dict[str, str] = {}
-    for number, row in enumerate(rows, 2):
-        name, group = row.get("id"), row.get("group")
-        if not name or not group:
-            raise InputError(f"line {number} of {path} has no id or no group: the columns are id and group")
+    for number, (name, group) in enumerate(zip(table["id"], table["group"], strict=True), 1):
+        if not (isinstance(name, str) and isinstance(group, str) and name and group):
+            raise InputError(f"row {number} of {path} has no id or no group in words")
         if groups.setdefault(name, group) != group:
             raise InputError(f"{path} gives {name!r} two groups: {groups[name]!r} and {group!r}")
     return groups
