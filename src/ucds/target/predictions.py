@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
-from ucds.choices import Sorting, require_choice
+from ucds.choices import Sorting
 from ucds.data.folders import Scan
 from ucds.errors import InputError
 from ucds.files import making, read_json, require_writable, write_atomically
@@ -152,18 +152,6 @@ def check_unused(folder: Path) -> None:
         raise InputError("the current folder cannot be sorted into: name a new one")
 
 
-def check_sortable(files: Scan | None, how: Sorting) -> Scan:
-    """Return the image files of samples, if these can be sorted.
-
-    Raises:
-        InputError: there is no such way of sorting, or the samples are not image files.
-    """
-    require_choice("sort_how", how, Sorting)
-    if files is None:
-        raise InputError("--sort-into needs image files, not embeddings or pictures in memory")
-    return files
-
-
 def sort_into_folders(folder: Path, found: Predictions, how: Sorting = "copy") -> None:
     """Sort images into one folder a cluster, under names that differ.
 
@@ -173,18 +161,16 @@ def sort_into_folders(folder: Path, found: Predictions, how: Sorting = "copy") -
     If an image cannot be sorted, there is no folder.
 
     Args:
-        folder: folder to make; it must not exist, or be empty.
-        found: clusters of images.
+        folder: folder to make; it must not exist, or be empty, see :func:`check_unused`.
+        found: clusters of images, with their files.
         how: ``"copy"``, or ``"link"`` for symbolic links to the images where they are.
 
     Raises:
-        InputError: ``folder`` is in use, or the samples cannot be sorted in this way.
         OSError: an image cannot be read or written.
     """
-    check_unused(folder)
-    files = check_sortable(found.files, how)
+    assert found.files is not None
     with making(folder) as partial:
-        _fill(partial, found, files, how)
+        _fill(partial, found, found.files, how)
 
 
 def _fill(partial: Path, found: Predictions, files: Scan, how: Sorting) -> None:
