@@ -168,23 +168,18 @@ def sort_into_folders(folder: Path, found: Predictions, how: Sorting = "copy") -
     Raises:
         OSError: an image cannot be read or written.
     """
-    assert found.files is not None
+    files, places = found.files, _folder_names(found)
+    assert files is not None
     with making(folder) as partial:
-        _fill(partial, found, found.files, how)
-
-
-def _fill(partial: Path, found: Predictions, files: Scan, how: Sorting) -> None:
-    """Put every image into the folder of its cluster."""
-    places = _folder_names(found)
-    for place in places.values():
-        (partial / place).mkdir(parents=True, exist_ok=True)
-    for position, cluster in enumerate(found.clusters.tolist()):
-        parts = [part for part in Path(files.paths[position]).parts if part not in (os.sep, os.pardir)]
-        destination = _place(partial / places[cluster], "__".join(parts), position + 1)
-        if how == "link":
-            destination.symlink_to(files.file(position).absolute())
-        else:
-            shutil.copyfile(files.file(position), destination)
+        for place in places.values():
+            (partial / place).mkdir(parents=True, exist_ok=True)
+        for position, cluster in enumerate(found.clusters.tolist()):
+            parts = [part for part in Path(files.paths[position]).parts if part not in (os.sep, os.pardir)]
+            destination = _place(partial / places[cluster], "__".join(parts), position + 1)
+            if how == "link":
+                destination.symlink_to(files.file(position).absolute())
+            else:
+                shutil.copyfile(files.file(position), destination)
 
 
 def _folder_names(found: Predictions) -> dict[int, str]:
