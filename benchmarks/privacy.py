@@ -30,10 +30,9 @@ from ucds.data.samples import Samples, subset
 from ucds.data.vectors import VectorSamples
 from ucds.math.arrays import DoubleArray, FloatArray, IntArray
 from ucds.math.domain_transport import SharedPrototypes, cluster_domains
-from ucds.math.privacy import rho_of
 from ucds.math.private_prototypes import learn_private_prototypes
 from ucds.math.spaces import centre
-from ucds.source.private import public_directions
+from ucds.source.private import GaussianNoise, public_directions
 
 DELTA = 1e-5
 EPSILONS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, math.inf)
@@ -102,7 +101,7 @@ def make_labels(
             np.ones(sum(map(len, vectors))),
             n_clusters,
             # In zCDP: noise alone at epsilon 0, and none at infinity.
-            {0.0: 1e-9, math.inf: math.inf}.get(epsilon) or rho_of(epsilon, DELTA),
+            {0.0: 1e-9, math.inf: math.inf}.get(epsilon) or GaussianNoise().rho_of(epsilon, DELTA),
             lambda values, scale: values + scale * noise.standard_normal(values.shape),
             rng,
             directions=directions,

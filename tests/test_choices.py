@@ -10,10 +10,7 @@ import numpy as np
 import pytest
 
 import ucds
-from ucds.choices import Sorting
-from ucds.data.folders import scan_folder
 from ucds.errors import InputError
-from ucds.target.predictions import Predictions, sort_into_folders
 from ucds.training.options import BulkOptions, Compute
 from ucds.training.runtime import Runtime
 
@@ -29,6 +26,10 @@ VECTORS = np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32)
         (lambda place: BulkOptions(WRONG), "engine must be one of plain, ray"),
         (lambda place: ucds.export(place, form=WRONG), "form must be one of onnx, sklearn"),
         (
+            lambda place: ucds.predict(place, VECTORS, sort_into=place / "sorted", sort_how=WRONG),
+            "sort_how must be one of copy, link, not 'other'",
+        ),
+        (
             lambda place: ucds.TargetClustering(2, settings=WRONG).fit(VECTORS),
             "settings are given by name, as a mapping, not as str",
         ),
@@ -38,17 +39,6 @@ def test_another_word_is_refused(use: Callable[[Path], object], words: str, tmp_
     with pytest.raises(InputError, match=words):
         use(tmp_path)
     assert not list(tmp_path.iterdir())
-
-
-def test_an_unknown_way_of_sorting_touches_no_image(tmp_path: Path) -> None:
-    (tmp_path / "images").mkdir()
-    (tmp_path / "images" / "a.png").write_bytes(b"a")
-    files = scan_folder(tmp_path / "images")
-    found = Predictions(files.ids, np.zeros(1, np.int64), np.ones(1, np.float32), n_clusters=1, files=files)
-    how: Sorting = WRONG
-    with pytest.raises(InputError, match="sort_how must be one of copy, link, not 'other'"):
-        sort_into_folders(tmp_path / "sorted", found, how)
-    assert not (tmp_path / "sorted").exists()
 
 
 def test_one_cluster_is_refused_in_python_as_by_the_command(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from sklearn.metrics import adjusted_rand_score
 
 from ucds.math.arrays import DoubleArray
 from ucds.math.domain_transport import SharedPrototypes
-from ucds.math.privacy import rho_of
 from ucds.math.private_prototypes import (
     bounded,
     choose_groups,
@@ -167,7 +166,7 @@ def proven_epsilon(ratios: DoubleArray) -> float:
 
 def test_a_canary_proves_no_more_than_is_claimed_and_finds_noise_that_is_too_small() -> None:
     claimed, trials = 2.0, 200
-    rho = rho_of(claimed, DELTA)
+    rho = (math.sqrt(claimed - math.log(DELTA)) - math.sqrt(-math.log(DELTA))) ** 2  # Bun and Steinke, 2016
     canary, without = np.zeros((4, WIDTH)), np.zeros((4, WIDTH))
     canary[0, 0] = 1
     honest = log_likelihoods(canary, without, rho, 1.0, trials)

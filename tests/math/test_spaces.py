@@ -15,6 +15,7 @@ from ucds.math.spaces import (
     mutual_neighbours,
     principal_axes,
     project,
+    reduce_features,
     unit_rows,
 )
 
@@ -118,6 +119,7 @@ def test_spaces_are_what_their_names_say() -> None:
     for name, plain in (("principal", principal), ("features", features)):
         np.testing.assert_array_equal(found.vectors[name], plain)  # type: ignore[index]
         np.testing.assert_array_equal(found.vectors[f"diffused-{name}"], diffuse(plain, graph, 3))  # type: ignore[index]
+    np.testing.assert_array_equal(found.vectors["features"], reduce_features(vectors))
     chosen = make_spaces(vectors, 9, names=("diffused-features", "principal"))
     assert list(chosen.vectors) == ["diffused-features", "principal"]
 

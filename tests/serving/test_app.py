@@ -20,7 +20,6 @@ from ucds.labels.journal import journal_path, read_receipts
 from ucds.labels.query import query_labels
 from ucds.labels.questions import open_questions
 from ucds.labels.wire import PROBLEM_TYPE, LabelAnswer, is_authentic
-from ucds.math.privacy import PrivacyClaim
 from ucds.serving.ledger import Ledger
 from ucds.serving.limits import Limits
 from ucds.serving.verify import verify
@@ -194,7 +193,7 @@ def test_minus_zero_is_the_same_sample_for_both_sides(vectors: Service, tmp_path
 def test_the_guarantee_of_a_model_stands_in_info_receipts_and_ledger(ledger: Ledger, tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.array([vector(i, i) for i in range(5)], np.float32))
     labeller = FakeLabeller()
-    claims = [str(PrivacyClaim(epsilon, 1e-5, "person")) for epsilon in (2.0, 1.0)]
+    claims = [f"epsilon {epsilon}, delta 1e-05, for each person" for epsilon in (2.0, 1.0)]
     labeller.privacy = claims[0]
     with running(labeller, ledger, budget=100) as service:
         assert service.info()["privacy"] == claims[0]

@@ -12,6 +12,7 @@ from ucds.config import ConsensusSettings
 from ucds.math.consensus import Partition
 from ucds.target.consensus import GROUPLESS, SETTLED, Agreed, agree
 from ucds.target.guard import KnownLabels
+from ucds.target.remembered import Remembered
 
 N, K = 72, 4
 TRUTH = np.arange(N) % K
@@ -47,6 +48,13 @@ def test_clear_groups_are_found_alone() -> None:
     assert found.partition.dtype == np.int64
     assert found.own.agreement == pytest.approx(1)
     np.testing.assert_allclose(found.shares, np.eye(K)[found.partition], atol=1e-6)
+
+
+def test_a_review_that_changes_no_cluster_fits_a_model_to_the_same_shares() -> None:
+    found = run(BLURRED)
+    partitions = np.array([one for space in found.own.by_space for one in space])
+    remembered = Remembered(tuple(map(str, range(N))), partitions, found.partition, K)
+    np.testing.assert_allclose(remembered.shares(found.partition, K), found.shares, atol=1e-6)
 
 
 def test_noise_without_groups_agrees_less_than_the_limit_of_doubt() -> None:

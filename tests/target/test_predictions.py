@@ -45,7 +45,7 @@ def test_another_suffix_is_refused(tmp_path: Path) -> None:
 
 
 PATHS = ("a/1.png", "a__1.png", "b/deep/2.png", "3.png")
-SORTED = {"cluster_0/a__1.png": "a/1.png", "cluster_0/a__1 (2).png": "a__1.png"}
+SORTED = {"cluster_0/a__1.png": "a/1.png", "cluster_0/sample 3.png": "a__1.png"}
 SORTED |= {"cluster_1/b__deep__2.png": "b/deep/2.png", "cluster_2/3.png": "3.png"}
 
 
@@ -131,9 +131,16 @@ def test_names_that_are_too_long_are_shortened_and_stay_apart(tmp_path: Path) ->
         sort_into_folders(tmp_path / out, found)
         (place,) = (tmp_path / out).iterdir()
         assert sorted(contents(place).values()) == sorted(names)
-        assert all(name.endswith((".png", "d__1.png")) for name in contents(place))
-        assert "(2)" not in str(contents(place))
+        assert set(contents(place)) == {f"sample {number}.png" for number in (1, 2, 3)}
     assert contents(tmp_path / "one") == contents(tmp_path / "two")
+
+
+def test_a_file_that_is_called_like_a_number_is_kept(tmp_path: Path) -> None:
+    files = write_images(tmp_path / "images", ("sample 3.png", "z/1.png", "z__1.png"))
+    found = Predictions(files.ids, np.zeros(3, np.int64), np.ones(3), {}, 1, files)
+    sort_into_folders(tmp_path / "sorted", found)
+    expected = {"sample 3.png": "sample 3.png", "z__1.png": "z/1.png", "_sample 3.png": "z__1.png"}
+    assert contents(tmp_path / "sorted" / "cluster_0") == expected
 
 
 def test_clusters_share_a_folder_only_if_they_have_one_name(found: Predictions, tmp_path: Path) -> None:

@@ -21,9 +21,21 @@ from ucds.target.questions import ANSWERS_FILE, Answer, Question
 from ucds.target.remembered import number_alike
 from ucds.target.review import NAMES_FILE, Review
 from ucds.training.model_file import load_model
+from ucds.training.progress import Quiet
 from ucds.training.run_folder import FEATURES_FILE
 
 K = 6
+
+
+class Listener(Quiet):
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+
+    def begin(self, title: str, total: int, done: int = 0) -> None:
+        self.heard.append(title)
+
+    def say(self, message: str) -> None:
+        self.heard.append(message)
 
 
 def make_embeddings() -> tuple[np.ndarray, np.ndarray]:
@@ -264,6 +276,23 @@ def test_a_run_that_trained_its_encoder_votes_when_its_review_begins(tmp_path: P
     found = review.finish()
     assert found.path == tmp_path / "run-reviewed"
     assert Review(found.path).clusters == review.clusters
+
+
+def test_of_many_samples_of_such_a_run_some_vote_those_with_a_label_first(tmp_path: Path) -> None:
+    labelled = tuple(str(i) for i in range(150, 180))
+    labels = ClusterLabels(labelled, GROUPS[150:180], K, "a provider")
+    settings = ucds.PCDSettings(clustering_epochs=1, refinement_epochs=1, most_samples=120)
+    with pytest.warns(ucds.UcdsWarning, match="30 of 200 samples have a label"):
+        run = train(tmp_path, labels=labels, settings=settings)
+    listener = Listener()
+    review = Review(run, compute=ucds.Compute(reporter=listener))
+    assert set(labelled) < set(review.clusters)
+    assert len(review.clusters) == len(review.features) == 120
+    assert listener.heard[0].startswith("120 of 200 samples, drawn at random (setting most_samples)")
+    assert listener.heard[1:] == ["find neighbours", "k-means", "find the consensus"]
+    answer_all(review, most=3)
+    everyone = ucds.predict(review.finish().path, tmp_path / "target.npy")
+    assert len(everyone.clusters) == 200
 
 
 def test_own_clusters_get_the_numbers_of_those_that_they_overlap_most() -> None:

@@ -11,7 +11,7 @@ import jinja2
 
 from ucds.auditing.attacks import BAG, WANTED, Price, price_of
 from ucds.math.attack_scores import AttackSuccess
-from ucds.math.privacy import PrivacyClaim
+from ucds.math.privacy import Guarantee
 
 LIMITS = (
     "An attack that fails proves nothing about a better one: what is possible is more than these figures.",
@@ -86,7 +86,7 @@ class Findings:
 
     model: str
     n_clusters: int
-    privacy: PrivacyClaim | None
+    privacy: Guarantee | None
     members: int
     others: int
     queries: int
@@ -117,11 +117,7 @@ class Findings:
     def _guarantee(self) -> str:
         if self.privacy is None:
             return "Guarantee: the model has none; budgets and rates make attacks dear, and not impossible."
-        claim = self.privacy
-        return (
-            f"Guarantee: the model claims epsilon {claim.epsilon:g} and delta {claim.delta:g} for each "
-            f"{claim.unit}, for any number of queries."
-        )
+        return f"Guarantee: the model claims {self.privacy}, for any number of queries."
 
 
 def _of_domains(attack: Attack) -> str:

@@ -25,7 +25,7 @@ from ucds.labels.client import LabelClient, OverBudgetError
 from ucds.labels.questions import Body, body_of_images, body_of_rows
 from ucds.labels.wire import ServiceInfo
 from ucds.math.arrays import FloatArray
-from ucds.math.privacy import PrivacyClaim
+from ucds.math.privacy import Guarantee
 from ucds.training.features import frozen_features
 from ucds.training.inputs import open_for_prediction, view_for
 from ucds.training.model_file import StoredModel, load_model
@@ -42,7 +42,7 @@ class Subject(Protocol):
 
     name: str  # of the model
     n_clusters: int  # K
-    privacy: PrivacyClaim | None  # guarantee that the model carries
+    privacy: Guarantee | None  # guarantee that the model carries
     proportions: NDArray[np.float64] | None  # (K,) of the source's clusters, where they are known
     queries: int  # number of samples that were asked about so far
 
@@ -76,7 +76,7 @@ class ServiceSubject:
 
     def __init__(self, client: LabelClient, info: ServiceInfo) -> None:
         self.name, self.n_clusters, self.queries = info.model, info.n_clusters, 0
-        self.privacy = None if info.privacy is None else PrivacyClaim.parse(info.privacy)
+        self.privacy = info.privacy
         self.proportions: NDArray[np.float64] | None = None
         self._client, self._batch = client, min(_BATCH, info.max_batch)
         self._most_bytes = info.max_request_bytes

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from ucds.math.privacy import CLAIM_PATTERN
+from ucds.math.privacy import Guarantee
 
 LABELS_PATH = "/v1/labels"
 INFO_PATH = "/v1/info"
@@ -35,7 +35,6 @@ Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 PublicKey = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Signature = Annotated[str, Field(pattern=r"^[0-9a-f]{128}$")]
 Time = Annotated[str, Field(pattern=r"^[0-9T:.+-]{29}$")]
-Guarantee = Annotated[str, Field(pattern=CLAIM_PATTERN)]
 Accepts = Literal["images", "embeddings"]
 
 
@@ -78,7 +77,7 @@ class Receipt(Signed):
     time: Time  # of the answer, ISO 8601 in UTC
     model_digest: ModelDigest  # of the weights of the model that answered
     answers_digest: Digest  # of contents and labels; see `answers_digest`
-    privacy: Guarantee | None = None  # of the model; see `ucds.math.privacy.PrivacyClaim`
+    privacy: Guarantee | None = None  # of the model; see `ucds.math.privacy`
 
 
 class UnusableSample(Message):

@@ -23,7 +23,7 @@ from sklearn.metrics import adjusted_rand_score, silhouette_score
 
 from ucds.math.arrays import DoubleArray, FloatArray, IntArray, Watch, counted
 from ucds.math.consensus import FINENESS, Partition, average_linkage, memberships, refine
-from ucds.math.spaces import make_spaces
+from ucds.math.spaces import make_spaces, reduce_features
 
 FEWEST_SAMPLES = 30
 """Samples of a domain from which on a number of clusters can be chosen."""
@@ -149,7 +149,7 @@ def _draw_parts(vectors: FloatArray, high: int, count: int, rng: np.random.Gener
     if len(vectors) > wanted:
         vectors = vectors[rng.choice(len(vectors), wanted, replace=False)]
     # Once and for all, because principal axes of a thousand dimensions take a second.
-    reduced = make_spaces(vectors, _LARGE, names=("features",)).vectors["features"]
+    reduced = reduce_features(vectors)
     parts = []
     for _ in range(count):
         rows = np.sort(rng.choice(len(reduced), round(_SHARE * len(reduced)), replace=False))

@@ -67,11 +67,10 @@ def find_exemplars(
     found = []
     for cluster in range(probabilities.shape[1]):
         members, others = np.flatnonzero(clusters == cluster), np.flatnonzero(clusters != cluster)
-        nearness = directions[members] @ directions[members].sum(0)
         near = others[probabilities[others, cluster] >= 1 / probabilities.shape[1]]
         found.append(
             Exemplars(
-                typical=members[np.argsort(-nearness, kind="stable")][:count],
+                typical=choose_typical(directions, members, count),
                 doubtful=members[np.argsort(confidence[members], kind="stable")][:count],
                 outside=near[np.argsort(-probabilities[near, cluster], kind="stable")][:count],
             )
@@ -81,7 +80,7 @@ def find_exemplars(
 
 def choose_typical(directions: FloatArray, group: IntArray, most: int) -> IntArray:
     """Choose the ``most`` samples of a group whose ``(n, d)`` unit directions are nearest to its mean."""
-    nearness = directions[group] @ directions[group].mean(0)
+    nearness = directions[group] @ directions[group].sum(0)
     return np.asarray(group[np.argsort(-nearness, kind="stable")][:most])
 
 

@@ -108,6 +108,18 @@ def diffuse(vectors: FloatArray, graph: sparse.csr_array, rounds: int) -> FloatA
     return vectors
 
 
+def reduce_features(vectors: FloatArray) -> FloatArray:
+    """Compute the space "features" of the ``(n, d)`` features of one domain, see :func:`make_spaces`."""
+    return project(*_shift(vectors, _MOST_FEATURES), 0.0)
+
+
+def _shift(vectors: FloatArray, width: int) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Centre vectors, and subtract the mean again; return them with their principal axes and scales."""
+    centred = centre(vectors)
+    shifted = centred - centred.mean(0)
+    return shifted, *principal_axes(shifted, width)
+
+
 @dataclass(frozen=True)
 class Spaces:
     """Several representations of the samples of one domain.
@@ -144,9 +156,7 @@ def make_spaces(
         whitening: 0 keeps the variances along them, 1 makes them equal.
         watch: told while the neighbours are searched.
     """
-    centred = centre(vectors)
-    shifted = centred - centred.mean(0)
-    axes, scales = principal_axes(shifted, max(width, _MOST_FEATURES))
+    shifted, axes, scales = _shift(vectors, max(width, _MOST_FEATURES))
     plain = {
         "features": project(shifted, axes[:, :_MOST_FEATURES], scales[:_MOST_FEATURES], 0.0),
         "principal": project(shifted, axes[:, :width], scales[:width], whitening),

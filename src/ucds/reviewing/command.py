@@ -71,7 +71,7 @@ def review(
     """
     run, compute, written = Path(run), compute or Compute(), None
     moved, pictures = read_record(run).split_places(None if images is None else Path(images))
-    state = Review(run, keep_clusters=keep_clusters, images=moved, compute=compute.silent())
+    state = Review(run, keep_clusters=keep_clusters, images=moved, compute=compute)
 
     def finish() -> str:
         nonlocal written

@@ -42,7 +42,7 @@ class ModelLabeller:
         spec = stored.card.backbone
         self.name = stored.card.name
         self.n_clusters = stored.card.n_clusters
-        self.privacy = None if stored.card.privacy is None else str(stored.card.privacy)
+        self.privacy = stored.card.privacy
         # The ledger keeps the answers of models apart by it.
         self.digest = tensors_digest(stored.model.state_dict())[:32]
         self.mean_width = spec.width if stored.card.recentres else None  # of a mean to see samples from

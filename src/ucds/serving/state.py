@@ -19,7 +19,6 @@ from ucds.labels.wire import (
     Calibration,
     Count,
     Digest,
-    Guarantee,
     Message,
     ModelDigest,
     Positive,
@@ -28,6 +27,7 @@ from ucds.labels.wire import (
     Time,
     is_authentic,
 )
+from ucds.math.privacy import Guarantee
 from ucds.serving.keys import Key, ModelUse, Name, Secret, Terms, as_text
 from ucds.serving.log import GENESIS, Entry
 

@@ -7,10 +7,10 @@ second time would have to be paid for a second time.
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,9 +19,10 @@ from ucds.backbones import Backbone
 from ucds.config import ConsensusSettings
 from ucds.data.dataset import Dataset
 from ucds.data.samples import Samples
+from ucds.data.tables import read_table
 from ucds.errors import InputError
 from ucds.math.arrays import DoubleArray, FloatArray, IntArray
-from ucds.math.privacy import PrivacyClaim, ProtectedUnit, epsilon_of, rho_of
+from ucds.math.privacy import noise_scale
 from ucds.math.private_prototypes import DIRECTIONS, learn_private_prototypes
 from ucds.math.spaces import unit_rows
 from ucds.training.fitting import (
@@ -42,11 +43,14 @@ LARGEST_DELTA = 1e-5
 """Delta where none is given, unless one over the number of images or persons is smaller."""
 
 _AXES = 32  # principal axes that are found in noisy sums
+_RHOS = (1e-12, 1e4)  # larger ones overflow in OpenDP
 _STEPS = 5  # noisy steps of Lloyd's algorithm
 
 
 class GaussianNoise:
-    """Gaussian noise from OpenDP, whose generator is seeded by the operating system.
+    """Gaussian noise from OpenDP, whose generator is seeded by the operating system, and OpenDP's accounts.
+
+    Releases are accounted for by zero-concentrated differential privacy (zCDP), see :mod:`ucds.math.privacy`.
 
     Attributes:
         spent: zCDP of all releases so far, by OpenDP's own account.
@@ -61,16 +65,39 @@ class GaussianNoise:
         except ImportError:
             raise InputError("training with --dp-epsilon needs OpenDP: pip install 'ucds[privacy]'") from None
         opendp.enable_features("contrib")
-        self._opendp = opendp
+        self._opendp: Any = opendp
         self.spent = 0.0
 
     def __call__(self, values: DoubleArray, scale: float) -> DoubleArray:
         """Add noise of standard deviation ``scale`` to a vector that one unit changes by at most 1."""
-        opendp = self._opendp
-        vectors = opendp.vector_domain(opendp.atom_domain(T=float, nan=False))
-        mechanism = opendp.m.make_gaussian(vectors, opendp.l2_distance(T=float), scale)
+        mechanism = self._mechanism(scale)
         self.spent += mechanism.map(1.0)
         return np.asarray(mechanism(values.tolist()), dtype=np.float64)
+
+    def epsilon_of(self, rho: float, delta: float) -> float:
+        """Compute the smallest epsilon for which rho-zCDP is known to give (epsilon, delta)-privacy.
+
+        Source:
+            C. Canonne, G. Kamath and T. Steinke, The discrete Gaussian for differential privacy, 2020
+            (Corollary 13).
+        """
+        converted = self._opendp.c.make_zCDP_to_approxDP(self._mechanism(noise_scale(rho)))
+        return float(converted.map(1.0).epsilon(delta))
+
+    def rho_of(self, epsilon: float, delta: float) -> float:
+        """Compute the largest rho for which rho-zCDP gives (epsilon, delta)-privacy.
+
+        Args:
+            epsilon: 0.001 to 1,000.
+            delta: probability of at least 1e-300.
+        """
+        enough = self._opendp.binary_search(lambda rho: self.epsilon_of(rho, delta) <= epsilon, bounds=_RHOS)
+        return float(enough)
+
+    def _mechanism(self, scale: float) -> Any:
+        opendp = self._opendp
+        vectors = opendp.vector_domain(opendp.atom_domain(T=float, nan=False))
+        return opendp.m.make_gaussian(vectors, opendp.l2_distance(T=float), scale)
 
 
 def fit_source_privately(
@@ -90,10 +117,11 @@ def fit_source_privately(
             installed.
     """
     settings = session.settings
-    assert settings.dp_epsilon is not None
+    epsilon = settings.dp_epsilon
+    assert epsilon is not None
     units = number_units(data.samples, groups)
-    unit: ProtectedUnit = "image" if groups is None else "person"
-    claim, noise = make_claim(settings.dp_epsilon, settings.dp_delta, units, unit), GaussianNoise()
+    unit = "image" if groups is None else "person"
+    delta, noise = settle_delta(settings.dp_delta, units, unit), GaussianNoise()
     directions = public_directions(backbone)
     features = features_to_cluster(session, backbone, data, n_clusters)
 
@@ -104,7 +132,7 @@ def fit_source_privately(
             data.samples.domain,
             weights_of(units),
             n_clusters,
-            rho_of(claim.epsilon, claim.delta),
+            noise.rho_of(epsilon, delta),
             noise,
             numpy_generator(session.runtime.seed, STAGE),
             directions=directions,
@@ -112,7 +140,7 @@ def fit_source_privately(
             whitening=settings.whitening,
             steps=_STEPS,
         )
-        assert epsilon_of(noise.spent, claim.delta) <= claim.epsilon * (1 + 1e-9)
+        assert noise.epsilon_of(noise.spent, delta) <= epsilon * (1 + 1e-9)
         logits = LOGIT_SCALE * (unit_rows(vectors) - found.mean) @ found.axes @ found.prototypes
         assignments: FloatArray = torch.from_numpy(logits).softmax(1).numpy()
         # The variances of the samples are not paid for.
@@ -121,27 +149,25 @@ def fit_source_privately(
 
     found = remember(session, STAGE, cluster)
     training, _ = build_model(session, STAGE, backbone, features, found, n_clusters)
-    return replace(conclude(session, training), recentres=True, privacy=claim)
+    guarantee = f"epsilon {epsilon!r}, delta {delta!r}, for each {unit}"
+    return replace(conclude(session, training), recentres=True, privacy=guarantee)
 
 
 def read_groups(path: Path) -> dict[str, str]:
-    """Read the person of each image from a CSV file with the columns ``id`` and ``group``.
+    """Read the person of each image from a table with the columns ``id`` and ``group``, which hold words.
 
     An id is the path of an image below the folder of the domains.
 
     Raises:
-        InputError: the file cannot be read, a column is missing, or an id has two groups.
+        InputError: the file cannot be read, a column or a value is missing, or an id has two groups.
     """
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            rows = list(csv.DictReader(file))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"the groups {path} cannot be read: {error}") from None
+    table = read_table(path, ("id", "group"))
+    if not {"id", "group"} <= table.keys():
+        raise InputError(f"{path} has no columns id and group: the image, and the person in it")
     groups: dict[str, str] = {}
-    for number, row in enumerate(rows, 2):
-        name, group = row.get("id"), row.get("group")
-        if not name or not group:
-            raise InputError(f"line {number} of {path} has no id or no group: the columns are id and group")
+    for number, (name, group) in enumerate(zip(table["id"], table["group"], strict=True), 1):
+        if not (isinstance(name, str) and isinstance(group, str) and name and group):
+            raise InputError(f"row {number} of {path} has no id or no group in words")
         if groups.setdefault(name, group) != group:
             raise InputError(f"{path} gives {name!r} two groups: {groups[name]!r} and {group!r}")
     return groups
@@ -172,8 +198,8 @@ def weights_of(units: IntArray) -> DoubleArray:
     return np.asarray(1.0 / np.bincount(units)[units])
 
 
-def make_claim(epsilon: float, delta: float | None, units: IntArray, unit: ProtectedUnit) -> PrivacyClaim:
-    """Return the guarantee that a run is asked for, for units by their numbers ``(n,)``.
+def settle_delta(delta: float | None, units: IntArray, unit: str) -> float:
+    """Return the delta that a run is asked for, or the default, for units by their numbers ``(n,)``.
 
     Raises:
         InputError: delta is larger than one over the number of units.
@@ -186,7 +212,7 @@ def make_claim(epsilon: float, delta: float | None, units: IntArray, unit: Prote
             f"delta {delta:g} is larger than 1 / {count:,}, one over the number of protected {unit}s: such a "
             "guarantee lets a model give one of them away; choose a smaller dp_delta"
         )
-    return PrivacyClaim(epsilon, delta, unit)
+    return delta
 
 
 def public_directions(backbone: Backbone) -> DoubleArray | None:

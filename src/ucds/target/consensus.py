@@ -29,6 +29,7 @@ from ucds.math.consensus import (
     cluster_by_vote,
     mean_shares,
     refine,
+    soften,
 )
 from ucds.math.spaces import Spaces, centre, make_spaces, principal_axes, unit_rows
 from ucds.target.guard import Evidence, KnownLabels, weigh_labels
@@ -51,10 +52,6 @@ from ucds.training.session import Session
 
 STAGE = "agree"
 
-SINGLE_WEIGHT = 1 / 3
-"""Weight of single clusterings beside their consensus in what a model is fitted to. The consensus alone makes
-the model too sure; with a half, sketch loses more than a point of accuracy."""
-
 GROUPLESS = 0.3
 """Agreement of the spaces below which the client is told to doubt the clusters. Noise without groups reaches
 about 0.15; the least of the photographs and digits tried was 0.41 (100 paintings in 7 classes)."""
@@ -70,8 +67,8 @@ class Agreed:
 
     Attributes:
         partition: ``(n,)`` cluster of each sample.
-        shares: ``(n, K)`` share of each cluster in each sample, rows sum to 1: the partition, and single
-            clusterings with a weight of :data:`SINGLE_WEIGHT`. A model is fitted to them.
+        shares: ``(n, K)`` share of each cluster in each sample, rows sum to 1, see
+            :func:`ucds.math.consensus.soften`. A model is fitted to them.
         own: vote of the own clusterings, and their consensus.
         evidence: use of the provider's labels, and its reasons; ``None`` without labels.
         averaged: ``(n, K')`` labels as they are averaged over neighbours; ``None`` without labels.
@@ -123,9 +120,7 @@ def agree(
             weights = np.append((1 - evidence.weight) * weights, evidence.weight)
     # Step 5: single clusterings tell how sure the cluster of each sample is.
     single = mean_shares(voters, weights, partition, n_clusters)
-    certain = np.eye(n_clusters, dtype=np.float32)[partition]
-    shares = (1 - SINGLE_WEIGHT) * certain + np.float32(SINGLE_WEIGHT) * single
-    return Agreed(partition, shares, own, evidence, averaged)
+    return Agreed(partition, soften(partition, single), own, evidence, averaged)
 
 
 def average_labels(spaces: Spaces, labels: KnownLabels) -> Memberships:
@@ -143,6 +138,21 @@ def average_labels(spaces: Spaces, labels: KnownLabels) -> Memberships:
     return sparse.csr_array(unit_rows(spaces.graph @ np.eye(int(labels.values.max()) + 1)[everywhere]))
 
 
+def draw_with_labels(
+    session: Session[ConsensusSettings], data: Dataset, labels: ClusterLabels | None
+) -> tuple[Dataset, KnownLabels | None]:
+    """Draw samples where there are more than ``most_samples``, those with a label first, and their labels.
+
+    The labels, if any, are in the order of the samples.
+    """
+    labelled = np.empty(0, np.int64) if labels is None else labels.rows_in(data.samples.ids)
+    data, drawn = draw_dataset(session, data, first=(labelled,))
+    if labels is None:
+        return data, None
+    labels = labels.take(np.isin(labelled, drawn))
+    return data, KnownLabels(labels.labels, labels.rows_in(data.samples.ids), labels.n_clusters)
+
+
 def fit_target_by_consensus(
     session: Session[ConsensusSettings],
     backbone: Backbone,
@@ -156,14 +166,8 @@ def fit_target_by_consensus(
     and, if there are labels, ``transfer.json``, their use and its reasons.
     Arguments and errors are those of :func:`ucds.target.fit.fit_target`.
     """
-    labelled = np.empty(0, np.int64) if labels is None else labels.rows_in(data.samples.ids)
     everything = len(data.samples)
-    data, drawn = draw_dataset(session, data, first=(labelled,))
-    known = None
-    if labels is not None:
-        labels = labels.take(np.isin(labelled, drawn))
-        known = KnownLabels(labels.labels, labels.rows_in(data.samples.ids), labels.n_clusters)
-
+    data, known = draw_with_labels(session, data, labels)
     runtime = session.runtime
     features = features_to_cluster(session, backbone, data, n_clusters)
 
@@ -181,7 +185,7 @@ def fit_target_by_consensus(
     model = training.trained
     encoded = encode(model, features, runtime).cpu().numpy()  # by all processes
     fit_prototypes(session, "fit-target", model, encoded, shares)
-    if len(drawn) < everything:
+    if len(data.samples) < everything:
         tell_what_drawing_costs(session, model, encoded, shares, fitted=True)
     if runtime.folder is not None and runtime.rank == 0:
         write_features(runtime.folder.path, encoded)

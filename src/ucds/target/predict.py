@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ucds.choices import Sorting
+from ucds.choices import Sorting, require_choice
 from ucds.data.sources import Source, place_of, require_there
 from ucds.errors import InputError
 from ucds.files import refuse_inside
@@ -12,7 +12,6 @@ from ucds.target.predictions import (
     UNSORTED,
     ClusterNames,
     Predictions,
-    check_sortable,
     check_unused,
     require_csv,
     sort_into_folders,
@@ -56,6 +55,7 @@ def predict(
     out, folder = None if out is None else Path(out), None if sort_into is None else Path(sort_into)
     if folder is not None:
         check_unused(folder)
+        require_choice("sort_how", sort_how, Sorting)
         if (place := place_of(images)) is not None:
             refuse_inside(folder, place)
     if out is not None:
@@ -69,8 +69,8 @@ def predict(
     known = {} if names is None else ClusterNames.load(names).of(model.stored)
     data = model.open(images)
     files = data.samples.files if isinstance(data.samples, ImageSamples) else None
-    if folder is not None:
-        check_sortable(files, sort_how)
+    if folder is not None and files is None:
+        raise InputError("--sort-into needs image files, not embeddings or pictures in memory")
     clusters, confidence = model.decide(data)
     clusters[confidence < min_confidence] = UNSORTED
     found = Predictions(data.samples.ids, clusters, confidence, known, model.n_clusters, files)

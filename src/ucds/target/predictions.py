@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import hashlib
 import io
 import os
 import re
@@ -17,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
-from ucds.choices import Sorting, require_choice
+from ucds.choices import Sorting
 from ucds.data.folders import Scan
 from ucds.errors import InputError
 from ucds.files import making, read_json, require_writable, write_atomically
@@ -34,7 +33,7 @@ UNSORTED = -1
 UNSORTED_FOLDER = "unsorted"
 """Folder of the images that are left without a cluster, beside those of the clusters."""
 
-_LONGEST_NAME = 240  # bytes, of the 255 that file systems take; the rest is for the number of :func:`_unused`
+_LONGEST_NAME = 240  # bytes, of the 255 that file systems take; the rest is for underscores
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -153,54 +152,34 @@ def check_unused(folder: Path) -> None:
         raise InputError("the current folder cannot be sorted into: name a new one")
 
 
-def check_sortable(files: Scan | None, how: Sorting) -> Scan:
-    """Return the image files of samples, if these can be sorted.
-
-    Raises:
-        InputError: there is no such way of sorting, or the samples are not image files.
-    """
-    require_choice("sort_how", how, Sorting)
-    if files is None:
-        raise InputError("--sort-into needs image files, not embeddings or pictures in memory")
-    return files
-
-
 def sort_into_folders(folder: Path, found: Predictions, how: Sorting = "copy") -> None:
     """Sort images into one folder a cluster, under names that differ.
 
     The folder of a named cluster has this name; clusters of one name share a folder, and others do not.
     Images without a cluster have a folder of their own. A file in a sub-folder, ``a/b.jpg``, becomes
-    ``a__b.jpg``; of a name that would be too long the end is kept, behind a digest of the path. If an image
-    cannot be sorted, there is no folder.
+    ``a__b.jpg``; if that is too long or taken, ``sample 7.jpg``, where 7 is the sample's row in the table.
+    If an image cannot be sorted, there is no folder.
 
     Args:
-        folder: folder to make; it must not exist, or be empty.
-        found: clusters of images.
+        folder: folder to make; it must not exist, or be empty, see :func:`check_unused`.
+        found: clusters of images, with their files.
         how: ``"copy"``, or ``"link"`` for symbolic links to the images where they are.
 
     Raises:
-        InputError: ``folder`` is in use, or the samples cannot be sorted in this way.
         OSError: an image cannot be read or written.
     """
-    check_unused(folder)
-    files = check_sortable(found.files, how)
+    files, places = found.files, _folder_names(found)
+    assert files is not None
     with making(folder) as partial:
-        _fill(partial, found, files, how)
-
-
-def _fill(partial: Path, found: Predictions, files: Scan, how: Sorting) -> None:
-    """Put every image into the folder of its cluster."""
-    places = _folder_names(found)
-    for place in places.values():
-        (partial / place).mkdir(parents=True, exist_ok=True)
-    for position, cluster in enumerate(found.clusters.tolist()):
-        path = files.paths[position]
-        parts = [part for part in Path(path).parts if part not in (os.sep, os.pardir)]
-        destination = _unused(partial / places[cluster] / _fitting("__".join(parts), path))
-        if how == "link":
-            destination.symlink_to(files.file(position).absolute())
-        else:
-            shutil.copyfile(files.file(position), destination)
+        for place in places.values():
+            (partial / place).mkdir(parents=True, exist_ok=True)
+        for position, cluster in enumerate(found.clusters.tolist()):
+            parts = [part for part in Path(files.paths[position]).parts if part not in (os.sep, os.pardir)]
+            destination = _place(partial / places[cluster], "__".join(parts), position + 1)
+            if how == "link":
+                destination.symlink_to(files.file(position).absolute())
+            else:
+                shutil.copyfile(files.file(position), destination)
 
 
 def _folder_names(found: Predictions) -> dict[int, str]:
@@ -216,29 +195,20 @@ def _folder_names(found: Predictions) -> dict[int, str]:
         name = found.names.get(cluster, "")
         numbered = UNSORTED_FOLDER if cluster == UNSORTED else f"cluster_{cluster:0{digits}d}"
         # Without what a file system or a shell may take for something else.
-        usable = re.sub(r"[^\w ().,+-]", "_", name).strip(" .") or numbered
+        usable = re.sub(r"[^\w ().,+-]", "_", name).encode()[:_LONGEST_NAME].decode(errors="ignore")
         owner = (bool(name), name or numbered)
-        place = _fitting(usable, name)
+        place = usable.strip(" .") or numbered
         while owners.setdefault(place, owner) != owner:
             place += "_"
         places[cluster] = place
     return places
 
 
-def _fitting(name: str, whole: str) -> str:
-    """Return a file name that file systems take: if it is too long its end, behind a digest of ``whole``."""
-    encoded = os.fsencode(name)
-    if len(encoded) <= _LONGEST_NAME:
-        return name
-    digest = hashlib.sha256(os.fsencode(whole)).hexdigest()[:12]
-    end = encoded[len(digest) + 2 - _LONGEST_NAME :].decode("utf-8", "ignore")  # whole characters
-    return f"{digest}__{end}"
-
-
-def _unused(path: Path) -> Path:
-    """Add a number to a path that is taken (by `a__b.jpg`, when `a/b.jpg` is sorted)."""
-    free, number = path, 1
-    while free.exists() or free.is_symlink():
-        number += 1
-        free = path.with_stem(f"{path.stem} ({number})")
-    return free
+def _place(folder: Path, name: str, number: int) -> Path:
+    """Return the path of a sample's file; if its name is too long or taken, by the sample's number."""
+    path = folder / name
+    if len(os.fsencode(name)) > _LONGEST_NAME or os.path.lexists(path):
+        path = folder / f"sample {number}{path.suffix}"
+    while os.path.lexists(path):  # by a file of just this name
+        path = path.with_name(f"_{path.name}")
+    return path

@@ -15,7 +15,7 @@ from ucds.data.vectors import read_arrays
 from ucds.errors import DamagedFileError
 from ucds.files import digest_of, parse_json, write_atomically
 from ucds.math.arrays import FloatArray
-from ucds.math.consensus import Memberships, Partition, blend, mean_shares, memberships
+from ucds.math.consensus import Memberships, Partition, blend, mean_shares, memberships, soften
 from ucds.math.doubts import Doubts, cut_into_parts
 from ucds.training.run_folder import FEATURES_FILE, VOTES_FILE
 from ucds.training.seeds import numpy_generator
@@ -63,8 +63,8 @@ class Remembered:
     def shares(self, clusters: Partition, n_clusters: int) -> FloatArray:
         """Compute the shares ``(n, K)`` that a model of reviewed clusters ``(n,)`` is fitted to.
 
-        They are half these clusters, and half single clusterings, as before: the share of a sample's own
-        cluster goes to its new one, shares of others where these clusters went.
+        They are made as in the training. Of what single clusterings say, the share of a sample's cluster at
+        the start goes to its new one, and shares of others go where these clusters went.
         """
         voters = [one for one in self.partitions if one.max() < self.n_clusters]
         single = mean_shares(voters, np.full(len(voters), 1 / len(voters)), self.own, self.n_clusters)
@@ -76,7 +76,7 @@ class Remembered:
         carried = others @ went
         carried[everyone, clusters] += single[everyone, self.own]
         carried /= carried.sum(1, keepdims=True)
-        return np.asarray((np.eye(n_clusters)[clusters] + carried) / 2, dtype=np.float32)
+        return soften(clusters, carried.astype(np.float32))
 
 
 def number_alike(clusters: Partition, others: Partition) -> Partition:

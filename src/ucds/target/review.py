@@ -21,13 +21,12 @@ import torch
 from ucds.config import ConsensusSettings
 from ucds.data.sources import Source
 from ucds.errors import InputError
-from ucds.files import append_line, making, parse_json, write_text_atomically, writing
+from ucds.files import append_line, making, parse_json, read_object, write_text_atomically, writing
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.arrays import IntArray
 from ucds.math.doubts import Doubt
 from ucds.math.prototypes import solve_prototypes
-from ucds.target.consensus import agree, remember_vote
-from ucds.target.guard import KnownLabels
+from ucds.target.consensus import agree, draw_with_labels, remember_vote
 from ucds.target.predictions import MOST_LETTERS, ClusterNames
 from ucds.target.questions import ANSWERS_FILE, FORMAT, Answer, Question, read_answers
 from ucds.target.remembered import read_remembered, write_features, write_remembered
@@ -35,7 +34,9 @@ from ucds.training.loaded import load
 from ucds.training.model_file import load_model, save_model
 from ucds.training.options import Compute
 from ucds.training.run_folder import EARLY_FILES, LABELS_FILE, RUN_FILE, VOTES_FILE
+from ucds.training.runtime import Runtime
 from ucds.training.seeds import numpy_generator
+from ucds.training.session import Session
 
 NAMES_FILE = "names.json"
 """Name of the file of names in the folder of a reviewed run."""
@@ -80,7 +81,7 @@ class Review:
             until two others have become one.
         images: samples of a run whose encoder was trained, if they are no longer where the run found them.
             Such a run remembers no clusterings of its own: they are made when its first review begins.
-        compute: device and cache for that; the defaults if ``None``.
+        compute: device, cache and reporter for that; the defaults if ``None``.
 
     Attributes:
         run: folder of the run.
@@ -374,16 +375,22 @@ class Review:
 
 
 def _vote_afterwards(run: Path, images: Source | None, compute: Compute | None) -> None:
-    """Cluster the features of a run's samples, and write down what a review of its clusters starts from."""
-    model = load(run, role="target", compute=compute)
-    place = images or parse_json((run / RUN_FILE).read_bytes()).get("images")
+    """Cluster the features of a run's samples, and write down what a review of its clusters starts from.
+
+    Of many samples as many are clustered as in a training by consensus.
+    """
+    model, described = load(run, role="target", compute=compute), read_object(run / RUN_FILE) or {}
+    place = described.get("images") if images is None else images
     if place is None:
         raise InputError(f"{run} does not say where its samples lie: name their folder with --images")
     data, labels = model.open(place), None
     if (run / LABELS_FILE).exists():
-        given = ClusterLabels.load(run / LABELS_FILE).align(data.samples.ids, data.samples.keys)
-        labels = KnownLabels(given.labels, given.rows_in(data.samples.ids), given.n_clusters)
-    found, settings = model.outputs(data), ConsensusSettings(transfer="own")
-    agreed = agree(found.features, model.n_clusters, settings, numpy_generator(0, "review"), labels)
+        labels = ClusterLabels.load(run / LABELS_FILE).align(data.samples.ids, data.samples.keys)
+    bound = {"most_samples": described["settings"]["most_samples"]} if "settings" in described else {}
+    settings = ConsensusSettings(transfer="own", **bound)
+    session = Session(Runtime(model.compute), settings)
+    data, known = draw_with_labels(session, data, labels)
+    found, rng, watch = model.outputs(data), numpy_generator(0, "review"), session.runtime.watch
+    agreed = agree(found.features, model.n_clusters, settings, rng, known, watch)
     write_features(run, found.features)
     remember_vote(run, data.samples.ids, agreed, found.probabilities.argmax(1))

@@ -19,7 +19,7 @@ from ucds.backbones.spec import tensors_digest
 from ucds.choices import Role, Tune
 from ucds.errors import DamagedFileError, InputError, UserError, first_problem, one_line
 from ucds.files import digest_of, make_private, write_atomically
-from ucds.math.privacy import PrivacyClaim
+from ucds.math.privacy import Guarantee
 from ucds.models import ClusteringModel
 from ucds.training.run_folder import MODEL_FILE, require_model
 
@@ -61,7 +61,7 @@ class ModelCard:
     tune: Tune = "full"
     unit_features: bool = False
     recentres: bool = False
-    privacy: PrivacyClaim | None = None
+    privacy: Guarantee | None = None
 
 
 _CARD = TypeAdapter(ModelCard)

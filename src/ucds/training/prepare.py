@@ -13,7 +13,7 @@ from ucds.data.dataset import Dataset
 from ucds.data.samples import Samples, draw_samples, subset
 from ucds.errors import InputError
 from ucds.math.arrays import IntArray
-from ucds.math.privacy import PrivacyClaim
+from ucds.math.privacy import Guarantee
 from ucds.models import ClusteringModel
 from ucds.training.checkpoint import StageResult
 from ucds.training.features import frozen_features
@@ -43,7 +43,7 @@ class Training:
     tune: Tune
     stages: tuple[StageResult, ...] = ()
     recentres: bool = False
-    privacy: PrivacyClaim | None = None
+    privacy: Guarantee | None = None
 
     @cached_property
     def model(self) -> ClusteringModel:
