@@ -24,7 +24,7 @@ from ucds.data.decode import DECODER_VERSION, ByteArray, UnusableImageError, dec
 from ucds.data.features import ENCODER_FILE, FeaturePart, Manifest, part_path, read_manifest
 from ucds.data.folders import FEATURES_FILE
 from ucds.data.image_files import map_ahead, processors
-from ucds.data.parts import DESCRIPTION, describe_rows, read_description, remove_part, rows_file, write_part
+from ucds.data.parts import describe_rows, read_description, remove_part, rows_file, write_part
 from ucds.data.sources import Source, place_of
 from ucds.errors import DamagedFileError, InputError, UcdsWarning
 from ucds.files import refuse_inside, write_atomically, write_text_atomically
@@ -262,11 +262,11 @@ def _make(
 
 
 def _remove_others(folder: Path, parts: int) -> None:
-    """Remove parts that an earlier call with more images has left."""
-    number = parts
-    while (path := part_path(folder, number)).with_suffix(DESCRIPTION).exists():
-        remove_part(path)
-        number += 1
+    """Remove parts that an earlier call with more images has left, whichever of their files are there."""
+    for file in sorted(folder.glob("part-*")):
+        number = file.stem.removeprefix("part-")
+        if number.isdecimal() and int(number) >= parts:
+            remove_part(file.with_suffix(""))
 
 
 def _conclude(folder: Path, parts: Sequence[MadePart], made: int) -> WrittenFeatures:
