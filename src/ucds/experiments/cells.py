@@ -14,9 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from ucds.config import MethodSettings, ModelSettings, for_source
 from ucds.data.dataset import Dataset
@@ -64,9 +62,6 @@ def run_group(
     A cell that fails is yielded as a failure. The state of unfinished stages goes into the folder of the
     records, and stays there if a cell fails.
     """
-    if machine.threads is not None:
-        torch.set_num_threads(machine.threads)
-        threadpool_limits(machine.threads)  # for NumPy and scikit-learn
     unfinished = _checkpoints(folder / UNFINISHED, group, survey)
     sources, failed = Sources(checkpoints=unfinished), False
     by_condition: dict[Condition, list[Cell]] = defaultdict(list)
