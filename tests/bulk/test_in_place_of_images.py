@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 
 import ucds
 from ucds.config import MethodSettings
+from ucds.data import features as data_features
 from ucds.data.features import FeatureFolder
 from ucds.data.folders import scan_domains
 from ucds.data.sources import find_samples
@@ -110,6 +112,31 @@ def test_domains_are_those_of_the_folders(
     expected = scan_domains(tmp_path / "images")
     assert (found.ids, found.domain_names) == (expected.ids, expected.domain_names)
     assert found.domain.tolist() == expected.domain.tolist()
+
+
+def test_pictures_are_decoded_side_by_side_and_those_that_are_gone_are_grey(
+    images: Path, features: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(images, tmp_path / "images")
+    (tmp_path / "images" / "day" / "03.png").unlink()
+    pictures = FeatureFolder(features, by_domain=False).find_pictures(tmp_path / "images")
+    assert pictures is not None
+    both, decode = Barrier(2), data_features.decode_image
+
+    def wait_and_decode(*given: Any) -> Any:
+        both.wait(60)
+        return decode(*given)
+
+    monkeypatch.setattr(data_features, "processors", lambda: 2)
+    monkeypatch.setattr(data_features, "decode_image", wait_and_decode)
+    index = np.array([2, 1, 0])
+    found = pictures.read(index).numpy()
+    names = [pictures.ids[position] for position in index]
+    assert names == ["day/05.png", "day/03.png", "day/01.png"]
+    for place in (0, 2):
+        expected = decode((images / names[place]).read_bytes(), pictures.size)
+        np.testing.assert_array_equal(found[place], expected)
+    assert (found[1] == 128).all()
 
 
 def test_labels_clusters_and_scores_are_those_of_the_images(

@@ -69,9 +69,11 @@ def test_marks_change_with_the_files(folder: Path, tmp_path: Path) -> None:
 def test_domains_of_a_table_are_kept(folder: Path, tmp_path: Path) -> None:
     paths = sorted(map(str, folder.glob("*/0*.png")))
     domains = ["a" if number % 3 else "b" for number in range(len(paths))]
-    parquet.write_table(pyarrow.table({"path": paths, "domain": domains}), tmp_path / "t.parquet")
-    shards = find_shards(tmp_path / "t.parquet", 4).shards
-    assert [name for shard in shards for name in shard.images().domains or ()] == domains
+    data = [Path(path).read_bytes() for path in paths]
+    for columns in ({"path": paths, "domain": domains}, {"image": data, "Domain": domains}):
+        parquet.write_table(pyarrow.table(columns), tmp_path / "t.parquet")
+        shards = find_shards(tmp_path / "t.parquet", 4).shards
+        assert [name for shard in shards for name in shard.images().domains or ()] == domains
 
 
 def test_what_holds_no_images_is_refused(tmp_path: Path) -> None:

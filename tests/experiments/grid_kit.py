@@ -15,7 +15,7 @@ from ucds.data.samples import subset
 from ucds.data.sources import find_samples
 from ucds.errors import UserError
 from ucds.experiments.grid import Benchmark, read_benchmark
-from ucds.experiments.jobs import Failure
+from ucds.experiments.jobs import Failure, reason_of
 from ucds.experiments.methods import method_named
 from ucds.experiments.pipeline import Task
 from ucds.experiments.preflight import Machine
@@ -109,7 +109,7 @@ def run_inline(
         try:
             yield from work(job)
         except UserError as error:
-            yield Failure(job, str(error))
+            yield Failure(job, reason_of(error))
 
 
 def record(method: str, target: str, seed: int, accuracy: float, **more: Any) -> dict[str, Any]:

@@ -32,7 +32,7 @@ SCORES = ("clusters_in_use", "accuracy", "nmi", "ari")
 def start(config: Path, folder: Path, results: str) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "ucds", "benchmark", str(config), "--data", str(folder / "data")]
     command += ["--weights", "none", "--results", str(folder / results)]
-    command += ["--jobs", "2", "--threads", "1", "--accelerator", "cpu"]
+    command += ["--jobs", "2", "--accelerator", "cpu"]
     return subprocess.Popen(
         command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True, cwd=folder
     )

@@ -25,6 +25,9 @@ def fail(pipeline):
     if pipeline.options.seed == 0:
         raise UserError("seed 0 is bad")
     return METHODS["po"].run(pipeline)
+
+def do(pipeline):
+    return METHODS["po"].run(pipeline)
 """
 
 
@@ -116,18 +119,20 @@ def test_cells_with_the_same_source_are_one_group(tmp_path: Path) -> None:
     ]
 
 
-def test_a_task_that_fails_is_told_and_the_others_are_recorded(
+def test_a_method_that_fails_is_told_and_the_others_are_recorded(
     tmp_path: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "failing_method.py").write_text(FAILING)
     monkeypatch.syspath_prepend(str(tmp_path))
-    asked = small(tmp_path, methods=["failing_method:fail", "po"])
-    with pytest.raises(UserError, match="1 of 2 tasks failed.*seed 0 is bad"):
+    asked = small(tmp_path, methods=["failing_method:fail", "failing_method:do", "po"])
+    with pytest.raises(UserError, match="1 of 6 cells failed.*failing_method:fail.*seed 0 is bad"):
         run_benchmark(asked, tmp_path, machine)
     assert cells_of(read_records(tmp_path / FILE)) == [
         ("a", 0, "po"),
+        ("a", 0, "failing_method:do"),
         ("a", 1, "po"),
         ("a", 1, "failing_method:fail"),
+        ("a", 1, "failing_method:do"),
     ]
 
 

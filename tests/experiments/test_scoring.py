@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from ucds.experiments.pipeline import Outcome
-from ucds.experiments.scoring import measure
+from ucds.experiments.scoring import column_of, measure
 from ucds.math.metrics import score
 from ucds.training.checkpoint import StageResult
 from ucds.training.health import Evaluation
@@ -69,3 +69,9 @@ def test_methods_without_stages_have_no_oracle() -> None:
     assert (found["accuracy"], found["cluster_sizes_l1"]) == (1.0, 0.0)
     of_stages = {"oracle_accuracy", "proportions_l1"}
     assert not found.keys() & {*of_stages, "images_per_second"}
+
+
+def test_a_score_of_zero_counts_in_means_and_zero_seconds_do_not() -> None:
+    record = {"nmi": 0.0, "ari": 0.25, "seconds": 0.0, "parameters": 0}
+    shown = [column_of(record, name) for name in (*record, "accuracy")]
+    assert shown == [0.0, 25.0, None, None, None]

@@ -24,7 +24,7 @@ from ucds.data.decode import DECODER_VERSION, ByteArray, UnusableImageError, dec
 from ucds.data.features import ENCODER_FILE, FeaturePart, Manifest, part_path, read_manifest
 from ucds.data.folders import FEATURES_FILE
 from ucds.data.image_files import map_ahead, processors
-from ucds.data.parts import DESCRIPTION, describe_rows, read_description, remove_part, rows_file, write_part
+from ucds.data.parts import describe_rows, read_description, remove_part, rows_file, write_part
 from ucds.data.sources import Source, place_of
 from ucds.errors import DamagedFileError, InputError, UcdsWarning
 from ucds.files import refuse_inside, write_atomically, write_text_atomically
@@ -59,15 +59,6 @@ class WrittenFeatures:
     made: int
 
 
-@dataclass(frozen=True)
-class MadePart:
-    """What became of one shard: number of the part and of its images, and reasons for the skipped ones."""
-
-    number: int
-    samples: int
-    skipped: tuple[tuple[str, str], ...]
-
-
 class PartTask:
     """Function that computes a shard and writes its part; it can be pickled, for the workers of an engine.
 
@@ -85,8 +76,8 @@ class PartTask:
         self._spec = encoder.backbone.spec
         self._view = view_for(self._spec)
 
-    def __call__(self, number: int, shard: Shard) -> MadePart:
-        """Compute the features of a shard, and write them.
+    def __call__(self, number: int, shard: Shard) -> int:
+        """Compute the features of a shard, write them, and return its number.
 
         Raises:
             NoSpaceError: the folder cannot be written.
@@ -94,16 +85,15 @@ class PartTask:
         mark, images = shard.mark(), shard.images()
         keys, rows, skipped = self._encode(images)
         good = [i for i in range(len(images.ids)) if i not in skipped]
-        told = [(images.ids[i], reason) for i, reason in sorted(skipped.items())]
         described = FeaturePart(
             **describe_rows(keys, rows),
             made_of=mark,
             ids=[images.ids[i] for i in good],
             domains=None if images.domains is None else [images.domains[i] for i in good],
-            skipped=told,
+            skipped=[(images.ids[i], reason) for i, reason in sorted(skipped.items())],
         )
         write_part(part_path(self._folder, number), rows, described)
-        return MadePart(number, len(good), tuple(told))
+        return number
 
     def _encode(self, images: Images) -> tuple[list[bytes], FloatArray, dict[int, str]]:
         """Return keys and features ``(m, width)`` of the images that can be used, and reasons for others."""
@@ -181,12 +171,13 @@ def features(
     frozen = _choose_encoder(found, backbone, options.engine, compute)
     manifest = _describe(found, frozen)
     _claim(folder, manifest, backbone)
-    finished = {part.number: part for part in _finished(folder, manifest)}
-    missing = [number for number in range(len(found.shards)) if number not in finished]
-    task = PartTask(folder, frozen, 1 if options.engine == "ray" else None)
-    made = _make(task, found.shards, missing, options, compute) if missing else []
-    _remove_others(folder, len(found.shards))
-    return _conclude(folder, [*finished.values(), *made], len(made))
+    count = len(found.shards)
+    missing = sorted(set(range(count)) - _finished(folder, manifest))
+    if missing:
+        task = PartTask(folder, frozen, 1 if options.engine == "ray" else None)
+        _make(task, found.shards, missing, options, compute)
+    _remove_others(folder, count)
+    return _conclude(folder, count, len(missing))
 
 
 def _choose_encoder(found: Found, backbone: Backbone, engine: Engine, compute: Compute) -> FrozenEncoder:
@@ -233,47 +224,48 @@ def _claim(folder: Path, manifest: Manifest, backbone: Backbone) -> None:
         write_atomically(folder / ENCODER_FILE, lambda file: file.write(backbone.saved()))
 
 
-def _finished(folder: Path, manifest: Manifest) -> Iterator[MadePart]:
-    """Return an iterator over the parts that are there and whose images have not changed."""
+def _finished(folder: Path, manifest: Manifest) -> set[int]:
+    """Return the numbers of the parts that are there and whose images have not changed."""
+    finished = set[int]()
     for number, mark in enumerate(manifest.parts):
         path = part_path(folder, number)
         with suppress(InputError, DamagedFileError):  # it is missing or damaged
-            described = read_description(path, FeaturePart)
-            if described.made_of == mark and rows_file(path).exists():
-                yield MadePart(number, len(described.ids), tuple(described.skipped))
+            if read_description(path, FeaturePart).made_of == mark and rows_file(path).exists():
+                finished.add(number)
+    return finished
 
 
 def _make(
     task: PartTask, shards: Sequence[Shard], missing: Sequence[int], options: BulkOptions, compute: Compute
-) -> list[MadePart]:
-    items, made, done = [(number, shards[number]) for number in missing], list[MadePart](), 0
+) -> None:
+    items, done = [(number, shards[number]) for number in missing], 0
     compute.reporter.begin("compute features", sum(len(shard) for _, shard in items))
-    parts: Iterator[MadePart] = (task(*item) for item in items)
+    made: Iterator[int] = (task(*item) for item in items)
     if options.engine == "ray":
         from ucds.bulk.ray_engine import run_on_ray
 
-        parts = run_on_ray(task, items, options.workers, on_gpu=compute.accelerator == "cuda")
-    for part in parts:
-        made.append(part)
-        done += len(shards[part.number])
+        made = run_on_ray(task, items, options.workers, on_gpu=compute.accelerator == "cuda")
+    for number in made:
+        done += len(shards[number])
         compute.reporter.advance(done, {})
     compute.reporter.end()
-    return made
 
 
 def _remove_others(folder: Path, parts: int) -> None:
-    """Remove parts that an earlier call with more images has left."""
-    number = parts
-    while (path := part_path(folder, number)).with_suffix(DESCRIPTION).exists():
-        remove_part(path)
-        number += 1
+    """Remove parts that an earlier call with more images has left, whichever of their files are there."""
+    for file in sorted(folder.glob("part-*")):
+        number = file.stem.removeprefix("part-")
+        if number.isdecimal() and int(number) >= parts:
+            remove_part(file.with_suffix(""))
 
 
-def _conclude(folder: Path, parts: Sequence[MadePart], made: int) -> WrittenFeatures:
-    """Name the images that cannot be used."""
-    ordered = sorted(parts, key=lambda part: part.number)
-    skipped = [(part.number, name, reason) for part in ordered for name, reason in part.skipped]
-    samples = sum(part.samples for part in ordered)
+def _conclude(folder: Path, parts: int, made: int) -> WrittenFeatures:
+    """Name the images that cannot be used, and count the others."""
+    samples, skipped = 0, list[tuple[int, str, str]]()
+    for number in range(parts):
+        described = read_description(part_path(folder, number), FeaturePart)
+        samples += len(described.ids)
+        skipped += [(number, name, reason) for name, reason in described.skipped]
     total = samples + len(skipped)
     for number, name, reason in skipped[:_NAMED]:
         warnings.warn(f"{name}: {reason}; skipped (part {number})", UcdsWarning, stacklevel=3)
@@ -287,4 +279,4 @@ def _conclude(folder: Path, parts: Sequence[MadePart], made: int) -> WrittenFeat
         (folder / SKIPPED_FILE).unlink(missing_ok=True)
     if not samples:
         raise InputError(f"none of the {total:,} images can be used ({skipped[0][1]}: {skipped[0][2]})")
-    return WrittenFeatures(str(folder), samples, len(skipped), len(ordered), made)
+    return WrittenFeatures(str(folder), samples, len(skipped), parts, made)

@@ -78,11 +78,12 @@ class _TableShard:
     def images(self) -> Images:
         with _opened(self.path) as table:
             names = table.schema_arrow.names
-            picture, name = first_present(PICTURE_NAMES, names), first_present(ID_NAMES, names)
-            wanted = [column for column in (picture, name, DOMAIN_NAME) if column and column in names]
+            known = (PICTURE_NAMES, ID_NAMES, [DOMAIN_NAME])
+            picture, name, domain = (first_present(one, names) for one in known)
+            wanted = [column for column in (picture, name, domain) if column is not None]
             rows = table.read_row_group(self.group, columns=wanted).to_pydict()
         ids = rows[name] if name else [f"{self.prefix}{self.first + i}" for i in range(self.count)]
-        domains = list(map(str, rows[DOMAIN_NAME])) if DOMAIN_NAME in rows else None
+        domains = None if domain is None else list(map(str, rows[domain]))
         values = [content_of(value) for value in rows[picture]]
 
         def read(position: int) -> bytes:

@@ -93,9 +93,6 @@ def benchmark_command(
         int | None,
         Option(min=1, help="Tasks at a time, each in a process of its own.", show_default="one a GPU"),
     ] = None,
-    threads: Annotated[
-        int | None, Option(min=1, help="Processor threads of each task.", show_default="torch's choice")
-    ] = None,
     precision: options.PrecisionOption = "32-true",
 ) -> None:
     """Run the cells of a benchmark that have no record yet, and write its table and figures."""
@@ -106,7 +103,7 @@ def benchmark_command(
     from ucds.reports.tables import write_table
 
     asked, folder, files = read_benchmark(config), results / config.stem, read_weights(weights or [])
-    machine = Machine(data, files, replace(work.compute(reporter), precision=precision), threads)
+    machine = Machine(data, files, replace(work.compute(reporter), precision=precision))
     count = run_benchmark(asked, folder, machine, jobs=jobs)
     page = write_table(asked, folder)
     output.present(f"{count} new records in {folder}", {"new_records": count, "folder": str(folder)})

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from ucds.errors import UserError
+from ucds.errors import UserError, one_line
 
 ByteArray = npt.NDArray[np.uint8]
 
@@ -185,8 +185,7 @@ def _explained(path: str | Path, max_pixels: int = MAX_PIXELS) -> Iterator[None]
     except MemoryError:
         raise UnusableImageError(path, "does not fit into memory") from None
     except Exception as error:  # damaged files raise almost anything: SyntaxError, struct.error ..
-        reason = " ".join(str(error).split())[:120] or type(error).__name__
-        raise UnusableImageError(path, f"damaged or truncated image ({reason})") from None
+        raise UnusableImageError(path, f"damaged or truncated image ({one_line(error, 120)})") from None
 
 
 def _as_rgb(image: Image.Image) -> Image.Image:

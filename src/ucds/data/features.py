@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -18,9 +18,9 @@ from pydantic import BaseModel
 from torch import Tensor
 
 from ucds.data.content import Column, texts_of
-from ucds.data.decode import UnusableImageError, decode_image
+from ucds.data.decode import ByteArray, UnusableImageError, decode_image
 from ucds.data.folders import FEATURES_FILE, require_domains
-from ucds.data.image_files import read_image_bytes
+from ucds.data.image_files import processors, read_image_bytes
 from ucds.data.parts import DESCRIPTION, Described, Part, PartStore, Rows, read_description
 from ucds.data.samples import Samples
 from ucds.errors import InputError, UcdsWarning
@@ -169,13 +169,17 @@ class Pictures:
 
     def read(self, index: IntArray) -> Tensor:
         """Read the images at positions ``index``: ``(b, 3, size, size)`` uint8, grey where there is none."""
-        pixels = np.full((len(index), 3, self.size, self.size), _GREY, np.uint8)
-        with warnings.catch_warnings(action="ignore"):  # remarks of the image library
-            for place, position in enumerate(index):
-                path = self.root / self.ids[position]
-                with suppress(UnusableImageError):
-                    pixels[place] = decode_image(read_image_bytes(path), self.size, path)
-        return torch.from_numpy(pixels)
+        paths = [self.root / self.ids[position] for position in index]
+        # Remarks of the image library are silenced.
+        with ThreadPoolExecutor(processors()) as pool, warnings.catch_warnings(action="ignore"):
+            pixels = list(pool.map(self._decode, paths))
+        return torch.from_numpy(np.array(pixels, np.uint8).reshape(-1, 3, self.size, self.size))
+
+    def _decode(self, path: Path) -> ByteArray:
+        try:
+            return decode_image(read_image_bytes(path), self.size, path)
+        except UnusableImageError:
+            return np.full((3, self.size, self.size), _GREY, np.uint8)
 
 
 def _read_part(folder: Path, number: int, mark: str) -> tuple[Part, FeaturePart]:

@@ -14,9 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from ucds.config import MethodSettings, ModelSettings, for_source
 from ucds.data.dataset import Dataset
@@ -25,6 +23,7 @@ from ucds.data.samples import Samples, SubsetSamples, subset
 from ucds.errors import UcdsWarning
 from ucds.experiments.datasets import Located, imbalanced_subset, long_tail_subset, small_subset
 from ucds.experiments.grid import Cell, Condition
+from ucds.experiments.jobs import Failure
 from ucds.experiments.methods import run_methods
 from ucds.experiments.pipeline import Sources, Task, TaskOptions
 from ucds.experiments.preflight import Machine, Survey, make_backbone, open_inputs
@@ -55,16 +54,16 @@ def source_of(cell: Cell) -> tuple[object, ...]:
     return settings, condition.source, condition.pooled_source, condition.subset, condition.source_clusters
 
 
-def run_group(machine: Machine, survey: Survey, folder: Path, group: CellGroup) -> Iterator[dict[str, Any]]:
+def run_group(
+    machine: Machine, survey: Survey, folder: Path, group: CellGroup
+) -> Iterator[dict[str, Any] | Failure]:
     """Run the cells of a group, and yield the record of each as soon as it is on the disk.
 
-    The state of unfinished stages goes into the folder of the records.
+    A cell that fails is yielded as a failure. The state of unfinished stages goes into the folder of the
+    records, and stays there if a cell fails.
     """
-    if machine.threads is not None:
-        torch.set_num_threads(machine.threads)
-        threadpool_limits(machine.threads)  # for NumPy and scikit-learn
     unfinished = _checkpoints(folder / UNFINISHED, group, survey)
-    sources = Sources(checkpoints=unfinished)
+    sources, failed = Sources(checkpoints=unfinished), False
     by_condition: dict[Condition, list[Cell]] = defaultdict(list)
     for cell in group:
         by_condition[cell.condition].append(cell)
@@ -80,8 +79,8 @@ def run_group(machine: Machine, survey: Survey, folder: Path, group: CellGroup) 
                 start=condition.start,
                 checkpoints=unfinished and unfinished / digest(condition),
             )
-            named = {cell.method: cell for cell in cells}
-            for outcome in run_methods(task, options, list(named), sources=sources):
+            named, reasons = {cell.method: cell for cell in cells}, dict[str, str]()
+            for outcome in run_methods(task, options, list(named), sources, reasons):
                 cell = named[outcome.method]
                 values = provenance(cell.settings, machine.compute)
                 values |= {"variant": cell.variant} | describe(cell) | survey.origin(cell)
@@ -90,7 +89,9 @@ def run_group(machine: Machine, survey: Survey, folder: Path, group: CellGroup) 
                     values |= place_features(outcome.training, options.runtime(), truth.classes)
                 append_record(folder / FILE, values)
                 yield values
-    if unfinished is not None:
+            failed |= bool(reasons)
+            yield from (Failure((named[method],), reason) for method, reason in reasons.items())
+    if unfinished is not None and not failed:
         shutil.rmtree(unfinished, ignore_errors=True)
 
 

@@ -81,11 +81,14 @@ def _do(news: Connection, work: Callable[[Any], Iterable[Any]], job: Any, device
     try:
         for found in work(job):
             news.send(found)
-    except UserError as error:
-        news.send(Failure(job, str(error)))
     except Exception as error:
-        # A fault of this package: the grid goes on, and its last line names the fault.
-        news.send(Failure(job, " ".join(f"{type(error).__name__}: {error}".split())))
+        news.send(Failure(job, reason_of(error)))
+
+
+def reason_of(error: Exception) -> str:
+    """Return the reason of a failure in one line; a fault of this package is named with its class."""
+    text = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
+    return " ".join(text.split())
 
 
 def _follow_parent() -> None:

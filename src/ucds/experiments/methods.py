@@ -26,6 +26,7 @@ from ucds.baselines.loop import Clustering
 from ucds.baselines.views import sobel_backbone
 from ucds.config import ConsensusSettings, MethodSettings, ModelSettings, PCDSettings, Settings
 from ucds.errors import InputError
+from ucds.experiments.jobs import reason_of
 from ucds.experiments.pipeline import Outcome, Pipeline, Sources, Task, TaskOptions
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.arrays import FloatArray, IntArray
@@ -90,16 +91,25 @@ def run_methods(
     options: TaskOptions,
     methods: Sequence[str] = PAPER_METHODS,
     sources: Sources | None = None,
+    failures: dict[str, str] | None = None,
 ) -> Iterator[Outcome]:
     """Run methods on a task, and yield the outcome of each as soon as it is known; ground truth is not read.
 
-    They come in the order of :data:`METHODS`, and those from outside this package last, where one that fails
-    takes nothing from the others. Runs with the same source data can share ``sources``.
+    They come in the order of :data:`METHODS`, and those from outside this package last. Runs with the same
+    source data can share ``sources``. A method that fails adds the reason to ``failures``, by its name, and
+    the others go on; if that is ``None``, its error ends them all.
     """
     found = {name: method_named(name) for name in methods}
     pipeline, order = Pipeline(task, options, sources), [*METHODS, *found]
     for name in sorted(found, key=order.index):
-        yield replace(found[name].run(pipeline), method=name)
+        try:
+            outcome = found[name].run(pipeline)
+        except Exception as error:
+            if failures is None:
+                raise
+            failures[name] = reason_of(error)
+            continue
+        yield replace(outcome, method=name)
 
 
 def _plain(title: str, cluster: Callable[[FloatArray, int, int], IntArray], needs: str = "") -> Method:

@@ -35,7 +35,6 @@ class Machine:
     data: Path  # folder of a data set, or of several
     weights: Mapping[str, str]  # file or source by name of encoder; the entry "" is for all others
     compute: Compute = field(default_factory=Compute)
-    threads: int | None = None  # of each process; torch's choice if `None`
 
 
 def read_weights(given: Sequence[str]) -> dict[str, str]:

@@ -11,9 +11,11 @@ from pathlib import Path
 def code_revision() -> str:
     """Return the commit of this package, with "-dirty" if a file of the package has changed since.
 
-    It is looked up once, as a process goes on with the code that it has loaded. "unknown" without git.
+    It is looked up once, as a process goes on with the code that it has loaded. "unknown" without git, and
+    where the package is installed inside a repository that does not track it.
     """
-    package = Path(__file__).parents[1]
+    file = Path(__file__)
+    package = file.parents[1]
 
     def git(*arguments: str) -> str:
         # A look that is killed must leave no lock of the index: nobody could make a commit then.
@@ -21,6 +23,7 @@ def code_revision() -> str:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
     try:
+        git("ls-files", "--error-unmatch", "--", str(file.relative_to(package)))
         changed = git("status", "--porcelain", "--", ".")
         return git("describe", "--always", "--abbrev=12") + ("-dirty" if changed else "")
     except (OSError, subprocess.CalledProcessError):

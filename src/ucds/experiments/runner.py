@@ -61,7 +61,7 @@ def _without_record(cells: Sequence[Cell], found: Survey, records: Sequence[Reco
 
 def _run(
     groups: Sequence[CellGroup],
-    work: Callable[[CellGroup], Iterable[Record]],
+    work: Callable[[CellGroup], Iterable[Record | Failure]],
     compute: Compute,
     jobs: int | None,
 ) -> int:
@@ -69,11 +69,11 @@ def _run(
     if not groups:
         return 0
     devices = visible_devices() if compute.accelerator != "cpu" else []
-    reporter, count, failures = compute.reporter, 0, []
-    reporter.begin("run cells", sum(map(len, groups)))
+    reporter, count, total, failures = compute.reporter, 0, sum(map(len, groups)), []
+    reporter.begin("run cells", total)
     for news in run_jobs(work, groups, jobs or max(1, len(devices)), devices if len(devices) > 1 else []):
         if isinstance(news, Failure):
-            failures.append(f"{_name(news.job)}: {' '.join(news.reason.split())}")
+            failures.append(f"{_name(news.job)}: {news.reason}")
             reporter.say(f"failed: {failures[-1]}")
         else:
             reporter.say(_line(news))
@@ -81,7 +81,7 @@ def _run(
             reporter.advance(count, {})
     reporter.end()
     if failures:
-        message = f"{len(failures)} of {len(groups)} tasks failed, the others are recorded"
+        message = f"{total - count} of {total} cells failed, the others are recorded"
         raise InputError(f"{message}; one said: {failures[0]}")
     return count
 

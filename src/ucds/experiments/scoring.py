@@ -40,6 +40,7 @@ class Column:
     title: str
     scale: float = 1.0  # from the unit of the record to that of the table
     digits: int = 1  # after the point
+    has_zero: bool = True  # whether 0 is a number; otherwise it says that there is none
 
 
 COLUMNS = {
@@ -51,10 +52,10 @@ COLUMNS = {
     "uniform_l1": Column("L1 of uniform", digits=2),
     "cluster_sizes_l1": Column("L1 of cluster sizes", digits=2),
     "estimate_error_l1": Column("L1 of proportions from cluster sizes", digits=2),
-    "seconds": Column("seconds"),
+    "seconds": Column("seconds", has_zero=False),
     "seconds_per_batch": Column("seconds per 64 images", digits=3),
     "images_per_second": Column("images/s", digits=0),
-    "parameters": Column("million parameters", 1e-6, digits=2),
+    "parameters": Column("million parameters", 1e-6, digits=2, has_zero=False),
     "peak_memory_mib": Column("peak MiB", digits=0),
     "peak_device_memory_mib": Column("peak MiB of the GPU", digits=0),
 }
@@ -66,7 +67,8 @@ def column_of(record: Record, name: str) -> float | None:
     if name == "seconds_per_batch":  # for 64 images: the paper's step, whatever the method's batch is
         rate = record.get("images_per_second")
         return 64 / rate if rate else None
-    return COLUMNS[name].scale * record[name] if record.get(name) else None
+    value, column = record.get(name), COLUMNS[name]
+    return None if value is None or not (value or column.has_zero) else column.scale * value
 
 
 def measure(outcome: Outcome, classes: IntArray, names: Sequence[str]) -> dict[str, Any]:
