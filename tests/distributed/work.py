@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from timm.layers.norm_act import BatchNormAct2d
 from torch import Tensor, nn
 
 from ucds.backbones import Backbone, identity_backbone, module_backbone
@@ -58,8 +59,7 @@ def backbone() -> Backbone:
             nn.BatchNorm2d(6),
             nn.ReLU(),
             nn.Conv2d(6, 10, 3),
-            nn.BatchNorm2d(10),
-            nn.ReLU(),
+            BatchNormAct2d(10),  # with the rectifier in it
             nn.AdaptiveAvgPool2d(1),
             nn.Flatten(),
         )

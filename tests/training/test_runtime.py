@@ -59,6 +59,16 @@ def test_layers_draw_the_same_after_the_same_seed(runtime: Runtime) -> None:
     assert not torch.equal(draws[0], draws[2])
 
 
+def test_several_processes_refuse_a_batch_normalisation_that_computes_something_else() -> None:
+    class Doubled(nn.BatchNorm1d):
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            return 2 * super().forward(inputs)
+
+    runtime = Runtime(Compute("cpu", cache=None), devices=2)
+    with pytest.raises(InputError, match="several processes cannot train the layer Doubled"):
+        runtime.place(nn.Sequential(Doubled(3)), Mock())
+
+
 def test_impossible_devices_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError, match="must be at least 1, not 0"):
         Runtime(Compute("cpu", cache=None), devices=0)

@@ -212,11 +212,25 @@ class Runtime:
 
 
 def _synchronise_batch_norm(module: nn.Module) -> None:
-    """Make every batch normalisation use the statistics of all processes, in place; names and values stay."""
+    """Make every batch normalisation use the statistics of all processes, in place; names and values stay.
+
+    Raises:
+        InputError: a layer is more than a batch normalisation, in a way that is not known here.
+    """
+    from timm.layers.norm_act import BatchNormAct2d, SyncBatchNormAct  # they take seconds
+
+    plain = nn.modules.batchnorm._BatchNorm
+    known = [kind.forward for kind in (plain, nn.SyncBatchNorm, BatchNormAct2d, SyncBatchNormAct)]
     for child in module.modules():
-        if isinstance(child, nn.modules.batchnorm._BatchNorm) and not isinstance(child, _Synchronised):
+        if isinstance(child, plain) and not isinstance(child, _Synchronised):
+            kind = type(child)
+            if kind.forward not in known:
+                raise InputError(
+                    f"several processes cannot train the layer {kind.__name__}, a batch normalisation with a "
+                    "forward pass of its own: leave --devices out"
+                )
             # A layer of its own kind with the same parameters, whatever wrapped or replaced it before.
-            child.__class__ = type(f"Synchronised{type(child).__name__}", (_Synchronised, type(child)), {})
+            child.__class__ = type(f"Synchronised{kind.__name__}", (_Synchronised, kind), {})
 
 
 class _Synchronised(nn.modules.batchnorm._BatchNorm):
@@ -244,7 +258,12 @@ class _Synchronised(nn.modules.batchnorm._BatchNorm):
         normal = centred * torch.rsqrt(variance + self.eps).view(shape)
         if self.affine:
             normal = normal * self.weight.view(shape) + self.bias.view(shape)
-        return normal.to(inputs.dtype)
+        normal = normal.to(inputs.dtype)
+        # timm's BatchNormAct2d is a batch normalisation that drops units and activates besides.
+        for name in ("drop", "act"):
+            if name in self._modules:
+                normal = getattr(self, name)(normal)
+        return normal
 
     def _track(self, mean: Tensor, variance: Tensor) -> None:
         if not self.track_running_stats or self.running_mean is None or self.running_var is None:
