@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import pickle
 from collections.abc import Callable
 from pathlib import Path
@@ -141,6 +142,15 @@ def test_pytorch_computes_what_no_graph_holds_and_says_so_each_time(
     assert graph_of(backbone, tmp_path, say=said.append) is None
     assert said[0] == said[1]
     assert exports.call_count == tried  # the cache knows
+
+
+def test_a_graph_for_which_there_was_no_room_is_made_the_next_time(tmp_path: Path, exports: Mock) -> None:
+    said: list[str] = []
+    exports.side_effect = OSError(errno.ENOSPC, "No space left on device")
+    assert graph_of(named(network()), tmp_path, say=said.append) is None
+    assert said[0].endswith("no graph can be made now ([Errno 28] No space left on device)")
+    exports.side_effect = None
+    assert graph_of(named(network()), tmp_path) is not None
 
 
 def test_pytorchs_number_of_threads_holds(

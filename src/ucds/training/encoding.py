@@ -150,7 +150,8 @@ def find_graph(
 
     The function ``example`` returns the first inputs, at most as many as it is asked for; the features of a
     new graph are compared on them with those of the encoder. Where it has other features or none, ``say`` is
-    told the reason, and the answer is ``None``. A graph that cannot be kept is used all the same.
+    told the reason, and the answer is ``None``; so it is where this machine has no room to make a graph now,
+    which is tried again the next time. A graph that cannot be kept is used all the same.
     """
     facts = describe_encoder(backbone) | {name: version(name) for name in _PACKAGES}
     path = folder / f"graph-{digest_of(json.dumps(facts, sort_keys=True).encode())[:32]}.onnx"
@@ -160,12 +161,17 @@ def find_graph(
     if refusal.exists():
         content, reason = None, refusal.read_text(encoding="utf-8")
     else:
-        content, reason = _make_graph(backbone, example(_COMPARED))
-        with suppress(NoSpaceError):  # it is made again the next time
-            if content is None:
-                write_text_atomically(refusal, reason)
-            else:
-                write_sealed(path, _SEAL, content)
+        inputs = example(_COMPARED)
+        try:
+            content, reason = _make_graph(backbone, inputs)
+        except (MemoryError, OSError) as error:  # of this machine, and not of the encoder
+            content, reason = None, f"no graph can be made now ({one_line(error)})"
+        else:
+            with suppress(NoSpaceError):  # it is made again the next time
+                if content is None:
+                    write_text_atomically(refusal, reason)
+                else:
+                    write_sealed(path, _SEAL, content)
     if content is None:
         say(f"PyTorch computes the features, in more time than ONNX Runtime would take: {reason}")
     return content
@@ -179,6 +185,8 @@ def _make_graph(backbone: Backbone, inputs: Tensor) -> tuple[bytes | None, str]:
         with evaluation_mode(backbone.module):
             content = write_onnx(backbone.module, example)
             found = open_onnx(content)(inputs)[0]
+    except (MemoryError, OSError):
+        raise
     except Exception as error:  # exporters raise nearly anything over an operation that they do not know
         return None, f"the encoder {backbone.spec.name!r} cannot run there ({one_line(error)})"
     norms = np.maximum(np.linalg.norm(expected, axis=1), np.finfo(np.float32).tiny)
@@ -219,6 +227,8 @@ def write_onnx(
             with _silent_stdout():
                 torch.onnx.export(module, (example,), **traced, **named)
             model = onnx.load_model_from_string(content.getvalue())
+        except (MemoryError, OSError):
+            raise
         except Exception:  # of an operation that this exporter does not know
             shapes = ({0: torch.export.Dim("n", min=1)},)
             program = torch.onnx.export(module, (example,), dynamic_shapes=shapes, verbose=False, **named)
