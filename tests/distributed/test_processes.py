@@ -27,7 +27,8 @@ LONGEST = 600  # seconds: at a load of ten on two cores, two processes take over
 def run_work(what: str, devices: int, out: Path) -> str:
     """Run work of ``work.py`` by several processes, and return what it prints."""
     command = [sys.executable, str(SCRIPT), what, str(devices), str(out)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    strict = os.environ | {"PYTHONWARNINGS": "error:torch.distributed.nn.functional:FutureWarning"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, env=strict)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -16,7 +16,6 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed import DistError
-from torch.distributed.nn.functional import all_reduce
 from torch.optim import Optimizer
 
 from ucds.choices import Precision, require_choice
@@ -206,9 +205,28 @@ class Runtime:
         """
         if self.processes == 1:
             return rows
-        gathered = self._fabric.all_gather(rows, sync_grads=rows.requires_grad)
-        assert isinstance(gathered, Tensor)
-        return gathered.flatten(0, 1)
+        return _stack_over_processes(rows).flatten(0, 1)
+
+
+def _stack_over_processes(own: Tensor) -> Tensor:
+    stacked: Tensor = _StackOverProcesses.apply(own.contiguous())
+    return stacked
+
+
+class _StackOverProcesses(torch.autograd.Function):
+    """Stacks one tensor of each process, of equal shapes; the gradients of all processes add up."""
+
+    @staticmethod
+    def forward(ctx: Any, own: Tensor) -> Tensor:
+        everyone = [torch.empty_like(own) for _ in range(dist.get_world_size())]
+        dist.all_gather(everyone, own)
+        return torch.stack(everyone)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        total = gradient.clone(memory_format=torch.contiguous_format)
+        dist.all_reduce(total)
+        return total[dist.get_rank()]
 
 
 def _synchronise_batch_norm(module: nn.Module) -> None:
@@ -237,7 +255,7 @@ class _Synchronised(nn.modules.batchnorm._BatchNorm):
     """Class that replaces the class of a batch normalisation; it adds no state.
 
     PyTorch's own synchronised layer runs on accelerators only. This one is plain arithmetic around a
-    differentiable all-reduce, so that a test can compare two CPU processes of 32 samples with one of 64.
+    differentiable gathering, so that a test can compare two CPU processes of 32 samples with one of 64.
     """
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -248,12 +266,12 @@ class _Synchronised(nn.modules.batchnorm._BatchNorm):
         axes = [0, *range(2, x.ndim)]
         count = x.new_tensor(x.numel() / x.shape[1])
         # Two rounds, mean first: E[x^2] - E[x]^2 would cancel in fp32.
-        totals = _sum_over_processes(torch.cat([x.sum(axes), count.unsqueeze(0)]))
+        totals = _stack_over_processes(torch.cat([x.sum(axes), count.unsqueeze(0)])).sum(0)
         total = totals[-1]
         shape = [1, -1, *[1] * (x.ndim - 2)]
         mean = totals[:-1] / total
         centred = x - mean.view(shape)
-        variance = _sum_over_processes(centred.square().sum(axes)) / total
+        variance = _stack_over_processes(centred.square().sum(axes)).sum(0) / total
         self._track(mean.detach(), (variance * total / (total - 1)).detach())
         normal = centred * torch.rsqrt(variance + self.eps).view(shape)
         if self.affine:
@@ -275,9 +293,3 @@ class _Synchronised(nn.modules.batchnorm._BatchNorm):
             momentum = 1.0 / float(self.num_batches_tracked)  # type: ignore[arg-type]
         self.running_mean.lerp_(mean.to(self.running_mean), momentum)
         self.running_var.lerp_(variance.to(self.running_var), momentum)
-
-
-def _sum_over_processes(values: Tensor) -> Tensor:
-    """Sum a tensor over all processes; the gradient is summed likewise."""
-    total: Tensor = all_reduce(values)  # type: ignore[no-untyped-call]
-    return total
