@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -202,13 +203,17 @@ def test_a_mistake_is_one_line_and_leaves_nothing(
     assert tree(tmp_path) == {}
 
 
-def test_a_bound_of_the_cache_that_is_no_number_is_refused(
-    vectors: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("name", "unit", "texts"),
+    [("UCDS_CACHE_LIMIT", "GB", ("much", "nan", "inf")), ("UCDS_CHECKPOINT_SECONDS", "seconds", ("soon",))],
+)
+def test_a_variable_that_is_no_number_is_refused(
+    name: str, unit: str, texts: tuple[str, ...], vectors: Path, tmp_path: Path, monkeypatch: Any
 ) -> None:
-    for text in ("much", "nan", "inf"):
-        monkeypatch.setenv("UCDS_CACHE_LIMIT", text)
+    for text in texts:
+        monkeypatch.setenv(name, text)
         found = run_command(*source(data=str(vectors / "source.npz"), out=str(tmp_path / "new")))
-        assert (found.status, found.err) == (2, f"error: UCDS_CACHE_LIMIT is a number of GB, not {text!r}\n")
+        assert (found.status, found.err) == (2, f"error: {name} is a number of {unit}, not {text!r}\n")
     assert tree(tmp_path) == {}
 
 

@@ -31,6 +31,15 @@ def default_images_bytes() -> int | None:
         raise InputError(f"UCDS_CACHE_LIMIT is a number of GB, not {text!r}") from None
 
 
+def default_checkpoint_seconds() -> float:
+    """Read the time between two checkpoints from the environment variable UCDS_CHECKPOINT_SECONDS."""
+    text = os.environ.get("UCDS_CHECKPOINT_SECONDS") or "60"
+    try:
+        return float(text)
+    except ValueError:
+        raise InputError(f"UCDS_CHECKPOINT_SECONDS is a number of seconds, not {text!r}") from None
+
+
 @dataclass(frozen=True)
 class Compute:
     """How to compute: the same object for training, prediction and everything that is made of them.
@@ -103,14 +112,15 @@ class RunOptions:
             the processes, on one machine or several.
         checkpoint_seconds: longest time between two checkpoints, in seconds; by default that of the
             environment variable UCDS_CHECKPOINT_SECONDS, or a minute.
+
+    Raises:
+        InputError: UCDS_CHECKPOINT_SECONDS is no number.
     """
 
     seed: int = 0
     resume: bool = False
     devices: int = 1
-    checkpoint_seconds: float = field(
-        default_factory=lambda: float(os.environ.get("UCDS_CHECKPOINT_SECONDS", "60"))
-    )
+    checkpoint_seconds: float = field(default_factory=default_checkpoint_seconds)
 
 
 @dataclass(frozen=True)
