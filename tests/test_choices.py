@@ -43,6 +43,6 @@ def test_another_word_is_refused(use: Callable[[Path], object], words: str, tmp_
 
 def test_one_cluster_is_refused_in_python_as_by_the_command(tmp_path: Path) -> None:
     for train in (ucds.train_source, ucds.train_target):
-        with pytest.raises(InputError, match="--clusters must be at least 2"):
+        with pytest.raises(InputError, match="the number of clusters must be at least 2"):
             train(VECTORS, tmp_path / "run", n_clusters=1)
     assert not list(tmp_path.iterdir())

@@ -69,12 +69,14 @@ def read_clusters(given: int | str, least: int = 1) -> int | ClusterRange:
         return ClusterRange()
     number = re.fullmatch(r"\s*(\d{1,9})\s*(?:\.\.\s*(\d{1,9})\s*)?", str(given))
     if number is None:
-        raise InputError(f"--clusters is a number, 'auto', or a range such as 3..40, not {given!r}")
+        raise InputError(
+            f"a number of clusters is an integer, 'auto', or a range such as 3..40, not {given!r}"
+        )
     low = int(number[1])
     if number[2] is None:
         if low < least:
-            raise InputError(f"--clusters must be at least {least}")
+            raise InputError(f"the number of clusters must be at least {least}")
         return low
     if not 2 <= low < int(number[2]):
-        raise InputError(f"--clusters {given}: a range goes from at least 2 up to a larger number")
+        raise InputError(f"numbers of clusters {given}: a range goes from at least 2 up to a larger number")
     return ClusterRange(low, int(number[2]))

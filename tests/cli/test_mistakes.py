@@ -90,8 +90,8 @@ MISTAKES = {
     "more clusters than target samples": (alone("--clusters", "37"), "36 samples cannot form 37 clusters"),
     "several domains as target": (target(data="{v}/source.npz"), "a target is one domain"),
     # Of the command line.
-    "one cluster": (source(clusters="1"), "--clusters"),
-    "clusters no number": (source(clusters="many"), "a number, 'auto', or a range such as 3..40, not 'many'"),
+    "one cluster": (source(clusters="1"), "the number of clusters must be at least 2"),
+    "clusters no number": (source(clusters="many"), "'auto', or a range such as 3..40, not 'many'"),
     "range beyond the samples": (alone("--clusters", "2..37"), "allow to try at most 7 clusters, not 37"),
     "clusters missing": (["train-source", "{v}/source.npz", "--out", "{new}"], "--clusters"),
     "data missing": (["train-source", "--clusters", "4", "--out", "{new}"], "data"),

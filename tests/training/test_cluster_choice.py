@@ -40,10 +40,10 @@ def test_what_asks_for_a_number_is_read() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("auto:1", "--clusters is a number, 'auto', or a range such as 3..40, not 'auto:1'"),
-        ("many", "is a number, 'auto', or a range"),
-        ("3.5", "is a number, 'auto', or a range"),
-        ("", "is a number, 'auto', or a range"),
+        ("auto:1", "a number of clusters is an integer, 'auto', or a range such as 3..40, not 'auto:1'"),
+        ("many", "is an integer, 'auto', or a range"),
+        ("3.5", "is an integer, 'auto', or a range"),
+        ("", "is an integer, 'auto', or a range"),
         ("0", "at least [12]"),  # estimators take one cluster
         ("1..3", "a range goes from at least 2 up to a larger number"),
         ("5..5", "a range goes from at least 2 up to a larger number"),
