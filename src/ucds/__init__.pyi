@@ -17,8 +17,6 @@ from ucds.errors import UcdsWarning as UcdsWarning
 from ucds.errors import UserError as UserError
 from ucds.evaluation import evaluate as evaluate
 from ucds.exports.export import export as export
-from ucds.exports.hub import from_pretrained as from_pretrained
-from ucds.exports.hub import push_to_hub as push_to_hub
 from ucds.labels.client import LabelClient as LabelClient
 from ucds.labels.cluster_labels import ClusterLabels as ClusterLabels
 from ucds.math.metrics import clustering_accuracy as clustering_accuracy
