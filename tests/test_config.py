@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,7 +23,7 @@ from ucds.errors import InputError
 
 
 def given(*texts: str, method: Method = "pcd", side: Role = "target") -> MethodSettings:
-    return read_settings(method, side, given=texts)
+    return read_settings(method, side, texts)
 
 
 def test_defaults_are_the_papers_and_cannot_be_changed() -> None:
@@ -98,16 +97,13 @@ def test_a_setting_of_another_method_is_refused(name: str, side: Role) -> None:
     method, owner = ("pcd", "consensus") if name == "spaces" else ("consensus", "pcd")
     message = f"^bad settings: '{name}' is a setting of method '{owner}', which this method does not look at$"
     with pytest.raises(InputError, match=message):
-        read_settings(method, side, given=[f"{name}=1"])
+        given(f"{name}=1", method=method, side=side)
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("where", ["file", "given"])
-def test_the_method_is_no_setting(method: Method, where: str, tmp_path: Path) -> None:
-    (tmp_path / "m.toml").write_text("method = 'pcd'\n")
-    path, texts = (tmp_path / "m.toml", ()) if where == "file" else (None, ("method=pcd",))
+def test_the_method_is_no_setting(method: Method) -> None:
     with pytest.raises(InputError, match="^bad settings: the method is no setting: choose it with --method$"):
-        read_settings(method, "source", path, texts)
+        given("method=pcd", method=method)
 
 
 @pytest.mark.parametrize(
@@ -133,9 +129,9 @@ def test_a_setting_of_the_other_side_is_refused(method: Method, side: Role, text
 )
 def test_one_setting_with_two_values_is_refused(texts: tuple[str, ...], tune: Tune | None) -> None:
     with pytest.raises(InputError, match="is given twice: "):
-        read_settings("pcd", "source", given=texts, tune=tune)
+        read_settings("pcd", "source", texts, tune=tune)
     alike = ["tune=head", "batch_size=8", "batch_size = 8"]
-    assert read_settings("pcd", "source", given=alike, tune="head") == PCDSettings(tune="head", batch_size=8)
+    assert read_settings("pcd", "source", alike, tune="head") == PCDSettings(tune="head", batch_size=8)
 
 
 def test_every_setting_changes_the_hash() -> None:
@@ -162,18 +158,6 @@ def test_the_hash_depends_on_values_only() -> None:
     assert PCDSettings(epsilon=0.01).hash == PCDSettings().hash
     assert PCDSettings(weight_decay=0.001, epsilon=1e-2).hash == PCDSettings().hash
     assert PCDSettings(weight_decay=0).hash == PCDSettings(weight_decay=0.0).hash
-
-
-def test_reads_a_file_of_both_sides_and_single_settings_win(tmp_path: Path) -> None:
-    path = tmp_path / "method.toml"
-    path.write_text(
-        "epsilon = 0.05\nbatch_size = 32\ntune = 'head'\nclustering_epochs = 4\nsource_epochs = 3\n"
-    )
-    both = PCDSettings(epsilon=0.05, batch_size=32, tune="head", clustering_epochs=4, source_epochs=3)
-    assert read_settings("pcd", "source", path) == read_settings("pcd", "target", path) == both
-    settings = read_settings("pcd", "source", path, ["batch_size = 8", "nesterov=false"])
-    assert settings == both.model_copy(update={"batch_size": 8, "nesterov": False})
-    assert read_settings("pcd", "source", path, tune="full").tune == "full"
 
 
 @pytest.mark.parametrize("side", ["source", "target"])
@@ -213,34 +197,18 @@ def test_odd_settings_are_refused(setting: str) -> None:
         given(setting)
 
 
-def test_unreadable_files_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="cannot read the configuration .*absent.toml: No such file"):
-        read_settings("pcd", "source", tmp_path / "absent.toml")
-    with pytest.raises(InputError, match="Is a directory"):
-        read_settings("pcd", "source", tmp_path)
-    for content in (b"epsilon 3", b"\xff\xfe", b"epsilon = " + b"[" * 5000):
-        (tmp_path / "bad.toml").write_bytes(content)
-        with pytest.raises(InputError, match="bad.toml is not TOML"):
-            read_settings("pcd", "source", tmp_path / "bad.toml")
-
-
-def test_spaces_are_a_list_in_toml(tmp_path: Path) -> None:
-    (tmp_path / "m.toml").write_text('spaces = ["principal", "features"]\n')
-    settings = read_settings("consensus", "target", tmp_path / "m.toml")
+def test_spaces_are_an_array_of_toml() -> None:
+    settings = given("spaces=['principal', 'features']", method="consensus")
     assert isinstance(settings, ConsensusSettings)
     assert settings.spaces == ("principal", "features")
-    assert settings == given("spaces=['principal', 'features']", method="consensus")
     assert settings.hash != given("spaces=['features', 'principal']", method="consensus").hash
     assert ConsensusSettings().spaces == SPACES
 
 
-def test_delta_without_epsilon_is_refused(tmp_path: Path) -> None:
+def test_delta_without_epsilon_is_refused() -> None:
     """Nobody may believe to have a private model for having set its delta."""
     setting = "dp_delta=1e-6"
-    (tmp_path / "m.toml").write_text(setting)
     message = "^bad settings: dp_delta: there is no differential privacy without dp_epsilon$"
-    with pytest.raises(InputError, match=message):
-        read_settings("consensus", "source", tmp_path / "m.toml")
     with pytest.raises(InputError, match=message):
         given(setting, method="consensus", side="source")
     with pytest.raises(ValidationError, match="there is no differential privacy without dp_epsilon"):
@@ -250,12 +218,9 @@ def test_delta_without_epsilon_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("setting", ["starts=3", "most_samples=500"])
-def test_what_a_private_provider_does_not_use_may_be_the_clients(setting: str, tmp_path: Path) -> None:
+def test_what_a_private_provider_does_not_use_is_refused(setting: str) -> None:
     with pytest.raises(InputError, match="has no effect where dp_epsilon is set: leave it out$"):
         given(setting, "dp_epsilon=1.0", method="consensus", side="source")
-    (tmp_path / "m.toml").write_text(f"{setting}\ndp_epsilon = 1.0\n")
-    found = [read_settings("consensus", side, tmp_path / "m.toml") for side in ("source", "target")]
-    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize("side", ["source", "target"])

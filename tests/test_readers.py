@@ -23,7 +23,6 @@ from safetensors.torch import save_file
 
 from ucds.backbones import identity_backbone
 from ucds.backbones.weight_files import read_state_dict
-from ucds.config import read_settings
 from ucds.data.decode import COMMON_FORMATS, decode_image
 from ucds.data.folders import scan_folder
 from ucds.data.images import ImageSamples
@@ -202,7 +201,6 @@ READERS = {
         lambda folder: save_file({"w": torch.ones(3)}, folder / "w.safetensors"),
         lambda folder: read_state_dict(folder / "w.safetensors"),
     ),
-    "settings": file("c.toml", "epsilon = 0.1\n", lambda path: read_settings("pcd", "source", path)),
     "benchmark": file("b.toml", TOML, read_benchmark),
     "rows": Reader("*/*.npy", _write_rows, _read_rows),
     "description of a part": Reader("*/*.part", _write_rows, _read_rows),

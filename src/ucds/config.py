@@ -10,14 +10,13 @@ import difflib
 import json
 import tomllib
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from ucds.choices import METHODS, SPACES, Method, Role, Space, Transfer, Tune, require_choice
 from ucds.errors import InputError
-from ucds.files import digest_of, read_toml
+from ucds.files import digest_of
 
 
 class Settings(BaseModel):
@@ -200,20 +199,14 @@ def for_source(settings: MethodSettings) -> MethodSettings:
     return settings.model_copy(update=others)
 
 
-def read_settings(
-    method: Method,
-    side: Role,
-    path: Path | None = None,
-    given: Sequence[str] = (),
-    **named: Any,
-) -> MethodSettings:
-    """Read the settings of a method for one side from a TOML file and from texts, which win over the file.
+def read_settings(method: Method, side: Role, given: Sequence[str] = (), **named: Any) -> MethodSettings:
+    """Read the settings of a method for one side from texts ``NAME=VALUE``.
 
-    The file may hold settings of both sides. In a text ``NAME=VALUE`` the value is written as in TOML, and a
-    bare word is a text. The other arguments are those of :func:`make_settings`.
+    The value is written as in TOML, and a bare word is a text. The other arguments are those of
+    :func:`make_settings`.
 
     Raises:
-        InputError: the file is missing or is not TOML, and the errors of that function.
+        InputError: a text has another form, and the errors of that function.
     """
     own: dict[str, Any] = {}
     for text in given:
@@ -221,24 +214,16 @@ def read_settings(
         if not equals:
             raise InputError(f"a setting is written NAME=VALUE, not {text!r}")
         _add(own, name.strip(), _parse_value(value.strip()))
-    shared = {} if path is None else read_toml(path, "configuration")
-    return make_settings(method, side, own, shared, **named)
+    return make_settings(method, side, own, **named)
 
 
-def make_settings(
-    method: Method,
-    side: Role,
-    own: Mapping[str, Any],
-    shared: Mapping[str, Any] | None = None,
-    **named: Any,
-) -> MethodSettings:
+def make_settings(method: Method, side: Role, own: Mapping[str, Any], **named: Any) -> MethodSettings:
     """Make the settings of a method for one side.
 
     Args:
         method: ``"pcd"`` or ``"consensus"``.
         side: side that the settings are for.
-        own: settings of this side, by name.
-        shared: settings that both sides may have; ``own`` wins over them.
+        own: settings by name.
         **named: settings that have an option of their own, such as ``tune``; they may be in ``own`` as well
             if the values agree, and those that are ``None`` are not given.
 
@@ -255,7 +240,7 @@ def make_settings(
         fixed = name not in kind.model_fields and value == getattr(kind, name, None)
         if value is not None and not fixed:
             _add(values, name, value)
-    settings = kind.from_mapping({**(shared or {}), **values})
+    settings = kind.from_mapping(values)
     unused = _unused(settings, side)
     for name in values:
         if side_of(kind, name) not in (None, side):

@@ -133,7 +133,6 @@ class MethodGroup:
             show_default="head; full with pcd",
         ),
     ] = None
-    config: Annotated[Path | None, Option(help="TOML file of settings.")] = None
     settings: Annotated[
         list[str] | None,
         Option("--set", help="One setting, NAME=VALUE; may be repeated. See `ucds settings`."),
@@ -141,10 +140,10 @@ class MethodGroup:
     seed: SeedOption = 0
 
     def method_settings(self, side: Role, **named: Any) -> MethodSettings:
-        """Read the method's settings for one side from the file, ``--set`` and options of their own names."""
+        """Read the method's settings for one side from ``--set`` and options of their own names."""
         from ucds.config import read_settings
 
-        return read_settings(self.method, side, self.config, self.settings or (), tune=self.tune, **named)
+        return read_settings(self.method, side, self.settings or (), tune=self.tune, **named)
 
 
 @dataclass(frozen=True)
