@@ -94,10 +94,9 @@ def test_progress_is_told_and_ends() -> None:
         labels = loop.finish(torch.eye(8)[[3] * 30])
     assert labels.tolist() == [3] * 30
     assert told.mock_calls == [
-        mock.call.begin("some", 24),
-        mock.call.advance(20, {"loss": mock.ANY}),
-        mock.call.advance(24, {"loss": mock.ANY}),
-        mock.call.end(),
+        mock.call.show("some", 0, 24),
+        mock.call.show("some", 20, 24, {"loss": mock.ANY}),
+        mock.call.show("some", 24, 24, {"loss": mock.ANY}),
     ]
 
 

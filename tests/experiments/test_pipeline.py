@@ -136,11 +136,10 @@ class Killer(Quiet):
         self.begun: list[str] = []
         self._stage = stage
 
-    def begin(self, title: str, total: int, done: int = 0) -> None:
-        self.begun.append(title)
-
-    def advance(self, done: int, figures: Mapping[str, float]) -> None:
-        if self.begun[-1] == self._stage:
+    def show(self, title: str, done: int, total: int, figures: Mapping[str, float] | None = None) -> None:
+        if figures is None:  # of a stage that begins
+            self.begun.append(title)
+        elif title == self._stage:
             raise Killed
 
 

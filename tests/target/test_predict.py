@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +29,9 @@ class Listener(Quiet):
     def __init__(self) -> None:
         self.begun: list[tuple[str, int]] = []
 
-    def begin(self, title: str, total: int, done: int = 0) -> None:
-        self.begun.append((title, total))
+    def show(self, title: str, done: int, total: int, figures: Mapping[str, float] | None = None) -> None:
+        if done == 0:
+            self.begun.append((title, total))
 
 
 def test_of_several_domains_only_the_one_asked_for_is_decoded(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import resource
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +32,9 @@ class Listener(Quiet):
     def __init__(self) -> None:
         self.heard: list[str] = []
 
-    def begin(self, title: str, total: int, done: int = 0) -> None:
-        self.heard.append(title)
+    def show(self, title: str, done: int, total: int, figures: Mapping[str, float] | None = None) -> None:
+        if done == 0:
+            self.heard.append(title)
 
     def say(self, message: str) -> None:
         self.heard.append(message)

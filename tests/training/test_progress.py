@@ -30,11 +30,10 @@ def lines_of(capsys: pytest.CaptureFixture[str], clock: SimpleNamespace) -> Line
 
     def told(steps: range, total: int, done: int = 0, each: float = 1.0) -> list[str]:
         reporter = Lines()
-        reporter.begin("stage", total, done)
+        reporter.show("stage", done, total)
         for step in steps:
             clock.now += each
-            reporter.advance(step, {"loss": 0.123456, "clusters": 4})
-        reporter.end()
+            reporter.show("stage", step, total, {"loss": 0.123456, "clusters": 4})
         captured = capsys.readouterr()
         assert captured.out == ""
         return captured.err.splitlines()
@@ -81,9 +80,10 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
 def drawn_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> str:
     """What a bar draws for a stage with many figures."""
     screen, bar = terminal(monkeypatch), Bar()
-    bar.begin("refine-target", 123_456, 100_000)
-    bar.advance(123_000, dict.fromkeys(("transport", "information", "mixing", "clusters"), 0.123456))
-    bar.end()
+    bar.show("refine-target", 100_000, 123_456)
+    figures = dict.fromkeys(("transport", "information", "mixing", "clusters"), 0.123456)
+    bar.show("refine-target", 123_000, 123_456, figures)
+    end_bar()
     return screen.getvalue()
 
 
@@ -104,11 +104,10 @@ def test_colours_are_left_out_where_they_are_not_wanted(monkeypatch: pytest.Monk
 def test_the_terminal_of_a_command_is_never_still(monkeypatch: pytest.MonkeyPatch) -> None:
     """A moving bar fills the time before, between and after pieces of work, until a result is printed."""
     screen, bar = terminal(monkeypatch), Bar(command=True)
-    bar.begin(STARTING, 0)
+    bar.show(STARTING, 0, 0)
     assert STARTING in screen.getvalue()
-    bar.begin("decode images", 2)
-    bar.advance(2, {})
-    bar.end()
+    bar.show("decode images", 0, 2)
+    bar.show("decode images", 2, 2)
     assert WORKING in screen.getvalue()
     end_bar()
     end_bar()  # a second call does nothing
@@ -120,12 +119,9 @@ def test_the_terminal_of_a_command_is_never_still(monkeypatch: pytest.MonkeyPatc
 
 def test_the_bar_prints_words_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
     bar = Bar()
-    bar.advance(1, {})
-    bar.end()  # neither needs a beginning
-    bar.begin("stage", 4, 1)
-    bar.advance(4, {"loss": 0.5})
+    bar.show("stage", 1, 4)
     bar.say("[bold]not markup[/bold] :smile: " + "x" * 200)
-    bar.end()
+    bar.show("stage", 4, 4, {"loss": 0.5})
     output = capsys.readouterr()
     assert output.out == ""
     assert "[bold]not markup[/bold] :smile: " + "x" * 200 + "\n" in output.err

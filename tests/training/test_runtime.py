@@ -39,15 +39,15 @@ def test_one_process_is_the_first_and_works_on_everything(runtime: Runtime) -> N
 def test_watched_work_is_shown_and_ends_on_request() -> None:
     listener = Mock()
     runtime = Runtime(Compute("cpu", cache=None, reporter=listener))
-    for _ in range(2):  # the same work again is shown anew
+    for _ in range(2):
         for done in range(3):
             runtime.watch("k-means", done, 2)
-    once = [call.begin("k-means", 2), *(call.advance(done, {}) for done in range(3)), call.end()]
-    assert listener.mock_calls == 2 * once
+    told = 2 * [call.show("k-means", done, 2) for done in range(3)]
+    assert listener.mock_calls == told
     runtime.stop_requested = True
     with pytest.raises(Interrupted):
         runtime.watch("k-means", 0, 2)
-    assert listener.mock_calls == 2 * once
+    assert listener.mock_calls == told
 
 
 def test_layers_draw_the_same_after_the_same_seed(runtime: Runtime) -> None:

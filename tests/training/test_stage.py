@@ -152,8 +152,8 @@ def test_checkpoints_come_with_evaluations_and_after_the_time_given(
 def test_progress_is_reported_with_losses_and_the_last_evaluation() -> None:
     reporter = Mock()
     train(started(opened(reporter=reporter), network()))
-    assert reporter.mock_calls == [call.begin("stage", 12, 0), call.advance(12, ANY), call.end()]
-    assert set(reporter.advance.call_args.args[1]) == {"clusters", "entropy", "information"}
+    assert reporter.mock_calls == [call.show("stage", 0, 12), call.show("stage", 12, 12, ANY)]
+    assert set(reporter.show.call_args.args[3]) == {"clusters", "entropy", "information"}
 
 
 def test_a_collapsed_model_is_told_of() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +30,7 @@ from ucds.files import require_writable, write_text_atomically
 from ucds.labels.client import LabelClient
 from ucds.math.attack_scores import attack_success
 from ucds.training.options import Compute, EncoderOptions
-from ucds.training.progress import Reporter, told_to
+from ucds.training.progress import Reporter
 from ucds.training.runtime import Runtime
 from ucds.training.seeds import numpy_generator, torch_generator
 
@@ -152,7 +153,7 @@ class _Audit:
         images = self._opened.images
         chosen = image_variants(count) if images else vector_variants(count, self._opened.spread)
         for samples, labels, what in zip(self._both, self._labels, ("members", "others"), strict=True):
-            progress = told_to(self._reporter, f"changed copies of {what}")
+            progress = partial(self._reporter.show, f"changed copies of {what}")
             generator = torch_generator(self._seed, "audit", what)
             scores.append(agreement_scores(self._subject, samples, labels, chosen, generator, progress))
         what = "The share of changed copies of a sample that keep its label."
@@ -167,7 +168,7 @@ class _Audit:
         for samples, labels, what in zip(self._both, self._labels, ("members", "others"), strict=True):
             # The samples are in the order of their domains: the first ones would be those of one domain.
             chosen = np.sort(self._rng(f"boundary of {what}").permutation(len(samples))[:most])
-            progress = told_to(self._reporter, f"boundary of {what}")
+            progress = partial(self._reporter.show, f"boundary of {what}")
             generator = torch_generator(self._seed, what)
             parts, asked = list[Scores](), asked + len(chosen)
             for number, index in enumerate(_parts(chosen, size)):

@@ -111,7 +111,6 @@ def learn_acids(
                     information=-mutual_information(joint).mean(),
                     domain=weight * mutual_information(of_domain).mean(),
                 )
-    session.runtime.reporter.end()
     return AcidsModel(backbone, networks, loop.seconds, loop.images_seen)
 
 

@@ -61,7 +61,7 @@ class Loop(Steps):
         super().__init__(session, name, module, optimiser, data, total)
         self._step, self._begun = 0, time.monotonic()
         self.images_seen = 0  # inputs that went through the network in training
-        self.runtime.reporter.begin(name, total)
+        self.runtime.reporter.show(name, 0, total)
 
     @property
     def seconds(self) -> float:
@@ -78,7 +78,7 @@ class Loop(Steps):
                 self._step += 1
                 losses = self.read_losses(self._step)
                 if losses is not None:
-                    self.runtime.reporter.advance(self._step, losses)
+                    self.runtime.reporter.show(self._name, self._step, self._total, losses)
                 if self.runtime.asked_to_stop():
                     raise Interrupted
 
@@ -96,7 +96,6 @@ class Loop(Steps):
         evaluation = assess(probabilities, self._step)
         figures = {"information": evaluation.information, "active_clusters": evaluation.active_clusters}
         self._session.write(self._name, self._step, "evaluation", figures)
-        self.runtime.reporter.end()
         if evaluation.warning is not None:
             warnings.warn(f"{self._name}: {evaluation.warning}", UcdsWarning, stacklevel=3)
         labels: IntArray = evaluation.labels.numpy()

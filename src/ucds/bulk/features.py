@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -239,7 +240,8 @@ def _make(
     task: PartTask, shards: Sequence[Shard], missing: Sequence[int], options: BulkOptions, compute: Compute
 ) -> None:
     items, done = [(number, shards[number]) for number in missing], 0
-    compute.reporter.begin("compute features", sum(len(shard) for _, shard in items))
+    show, total = partial(compute.reporter.show, "compute features"), sum(len(shard) for _, shard in items)
+    show(0, total)
     made: Iterator[int] = (task(*item) for item in items)
     if options.engine == "ray":
         from ucds.bulk.ray_engine import run_on_ray
@@ -247,8 +249,7 @@ def _make(
         made = run_on_ray(task, items, options.workers, on_gpu=compute.accelerator == "cuda")
     for number in made:
         done += len(shards[number])
-        compute.reporter.advance(done, {})
-    compute.reporter.end()
+        show(done, total)
 
 
 def _remove_others(folder: Path, parts: int) -> None:

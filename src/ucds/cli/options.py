@@ -265,7 +265,7 @@ def start() -> Reporter:
     A command calls this before it loads libraries, which may take seconds.
     """
     reporter = terminal_reporter(command=True)
-    reporter.begin(STARTING, 0)
+    reporter.show(STARTING, 0, 0)
     return reporter
 
 

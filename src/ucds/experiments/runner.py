@@ -70,7 +70,7 @@ def _run(
         return 0
     devices = visible_devices() if compute.accelerator != "cpu" else []
     reporter, count, total, failures = compute.reporter, 0, sum(map(len, groups)), []
-    reporter.begin("run cells", total)
+    reporter.show("run cells", 0, total)
     for news in run_jobs(work, groups, jobs or max(1, len(devices)), devices if len(devices) > 1 else []):
         if isinstance(news, Failure):
             failures.append(f"{_name(news.job)}: {news.reason}")
@@ -78,8 +78,7 @@ def _run(
         else:
             reporter.say(_line(news))
             count += 1
-            reporter.advance(count, {})
-    reporter.end()
+            reporter.show("run cells", count, total)
     if failures:
         message = f"{total - count} of {total} cells failed, the others are recorded"
         raise InputError(f"{message}; one said: {failures[0]}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,6 @@ from ucds.labels.query import Selector, query_labels
 from ucds.labels.questions import open_questions, questions_about
 from ucds.math.arrays import FloatArray, IntArray
 from ucds.training.options import Compute, EncoderOptions
-from ucds.training.progress import told_to
 
 if TYPE_CHECKING:  # they bring torch: asking about all samples needs none of it, and begins seconds earlier
     from ucds.backbones import Backbone
@@ -136,9 +136,5 @@ def query(
         inputs = open_for_training(found, encoder or EncoderOptions(), compute)
         questions = questions_about(inputs.data.samples)
         choose = choose_spread(inputs.data, inputs.backbone, runtime, max_queries)
-    reporter = compute.reporter
-    try:
-        progress = told_to(reporter, "ask for labels")
-        return query_labels(client, questions, Path(out), choose=choose, progress=progress, say=reporter.say)
-    finally:
-        reporter.end()
+    show, say = partial(compute.reporter.show, "ask for labels"), compute.reporter.say
+    return query_labels(client, questions, Path(out), choose=choose, progress=show, say=say)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,6 @@ from ucds.data.sources import Source, find_samples
 from ucds.errors import DamagedFileError, InputError, first_problem
 from ucds.files import make_private
 from ucds.training.options import Compute, EncoderOptions, default_cache_dir
-from ucds.training.progress import told_to
 
 _SPEC = TypeAdapter(BackboneSpec)
 
@@ -123,7 +123,7 @@ def _open_images(found: Scan | Pictures, spec: BackboneSpec, compute: Compute) -
         return Dataset(MemoryImages(found, size), view)
     cache = compute.cache or default_cache_dir()
     make_private(cache)
-    progress = told_to(compute.reporter, "decode images")
+    progress = partial(compute.reporter.show, "decode images")
     samples = ImageSamples(found, cache, size=size, limit_bytes=compute.images_bytes, progress=progress)
     return Dataset(samples, view)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import ClassVar, Protocol
 
 from rich.console import Console
@@ -33,20 +33,16 @@ _MEASURED = 3.0  # seconds after which a speed is worth telling
 class Reporter(Protocol):
     """Receives the progress of a long piece of work."""
 
-    def begin(self, title: str, total: int, done: int = 0) -> None:
-        """Start to show a piece of work of ``total`` steps, ``done`` of which were done before."""
-        return
+    def show(self, title: str, done: int, total: int, figures: Mapping[str, float] | None = None) -> None:
+        """Show that ``done`` of ``total`` steps are done, with the latest losses and measures by name.
 
-    def advance(self, done: int, figures: Mapping[str, float]) -> None:
-        """Show that ``done`` steps are done, with the latest losses and measures by name."""
+        A new title begins a piece of work, which ends when all its steps are done. A total of 0 stands for
+        work of unknown length, which ends when another piece begins.
+        """
         return
 
     def say(self, message: str) -> None:
         """Show a message on a line of its own."""
-        return
-
-    def end(self) -> None:
-        """Show that the piece of work is finished."""
         return
 
 
@@ -57,23 +53,26 @@ class Quiet(Reporter):
 class Lines(Quiet):
     """Prints a line about every tenth of some work, and sooner if it is long; for log files and pipes."""
 
-    def begin(self, title: str, total: int, done: int = 0) -> None:
-        """See :class:`Reporter`."""
-        self._title, self._total, self._first = title, total, done
-        self._start, self._next, self._said = time.monotonic(), done + total / 10, False
+    _title: str | None = None
 
-    def advance(self, done: int, figures: Mapping[str, float]) -> None:
+    def show(self, title: str, done: int, total: int, figures: Mapping[str, float] | None = None) -> None:
         """See :class:`Reporter`."""
-        if done <= self._first:
+        now = time.monotonic()
+        if title != self._title:
+            self._title, self._first, self._start = title, done, now
+            self._next, self._said = done + total / 10, False
+        if total == 0 or self._first == done < total:
             return
-        elapsed = time.monotonic() - self._start
-        left = elapsed / (done - self._first) * (self._total - done)
+        elapsed = now - self._start
+        left = elapsed / max(1, done - self._first) * (total - done)
         long = not self._said and elapsed >= _MEASURED and left > _LONG
         due = elapsed >= _SHORT and done + 0.5 >= self._next
-        if long or due or done >= self._total:
-            self._next, self._said = done + self._total / 10, True
-            words = [self._title, f"{done}/{self._total}", _figures(figures), f"({left:.0f} s left)"]
+        if long or due or done >= total:
+            self._next, self._said = done + total / 10, True
+            words = [title, f"{done}/{total}", _figures(figures), f"({left:.0f} s left)"]
             self.say(" ".join(filter(None, words)))
+        if done >= total:
+            self._title = None
 
     def say(self, message: str) -> None:
         """See :class:`Reporter`."""
@@ -94,10 +93,21 @@ class Bar:
     def __init__(self, *, command: bool = False) -> None:
         self._console = Console(stderr=True)
         self._progress: Progress | None = None
+        self._title: str | None = None
         self._task, self._command = TaskID(0), command
 
-    def begin(self, title: str, total: int, done: int = 0) -> None:
-        """See :class:`Reporter`; a ``total`` of 0 stands for work of unknown length."""
+    def show(self, title: str, done: int, total: int, figures: Mapping[str, float] | None = None) -> None:
+        """See :class:`Reporter`."""
+        if title != self._title:
+            self._begin(title, done, total)
+        if self._progress is not None:
+            self._progress.update(self._task, completed=done, figures=_figures(figures))
+        if done >= total > 0:
+            self.clear()
+            if self._command:
+                self.show(WORKING, 0, 0)
+
+    def _begin(self, title: str, done: int, total: int) -> None:
         end_bar()
         columns: tuple[ProgressColumn, ...] = (TextColumn("{task.description}"), BarColumn(bar_width=20))
         if total:
@@ -112,52 +122,25 @@ class Bar:
         self._progress = Progress(
             *columns, console=self._console, redirect_stdout=False, expand=total > 0, transient=not total
         )
-        Bar._shown = self
+        Bar._shown, self._title = self, title
         self._progress.start()
         self._task = self._progress.add_task(title, total=total or None, completed=done, figures="")
-
-    def advance(self, done: int, figures: Mapping[str, float]) -> None:
-        """See :class:`Reporter`."""
-        if self._progress is not None:
-            self._progress.update(self._task, completed=done, figures=_figures(figures))
 
     def say(self, message: str) -> None:
         """See :class:`Reporter`."""
         self._console.print(message, highlight=False, markup=False, emoji=False, soft_wrap=True)
 
-    def end(self) -> None:
-        """See :class:`Reporter`."""
-        self.clear()
-        if self._command:
-            self.begin(WORKING, 0)
-
     def clear(self) -> None:
         """Leave the terminal."""
         if self._progress is not None:
             self._progress.stop()
-            self._progress, Bar._shown = None, None
+            self._progress, self._title, Bar._shown = None, None, None
 
 
 def end_bar() -> None:
     """Take the bar off the terminal, if there is one: before a question, a result or an error message."""
     if Bar._shown is not None:
         Bar._shown.clear()
-
-
-def told_to(reporter: Reporter, title: str) -> Callable[[int, int], None]:
-    """Make a callback ``(done, total)`` that reports a simple piece of work."""
-    begun = False
-
-    def advance(done: int, total: int) -> None:
-        nonlocal begun
-        if not begun:
-            reporter.begin(title, total)
-            begun = True
-        reporter.advance(done, {})
-        if done >= total:
-            reporter.end()
-
-    return advance
 
 
 def terminal_reporter(*, command: bool = False) -> Reporter:
@@ -172,5 +155,5 @@ def terminal_reporter(*, command: bool = False) -> Reporter:
     return Bar(command=command) if able else Lines()
 
 
-def _figures(figures: Mapping[str, float]) -> str:
-    return " ".join(f"{name} {value:.4g}" for name, value in figures.items())
+def _figures(figures: Mapping[str, float] | None) -> str:
+    return " ".join(f"{name} {value:.4g}" for name, value in (figures or {}).items())

@@ -22,7 +22,7 @@ from ucds.choices import Precision, require_choice
 from ucds.errors import InputError, Interrupted, UserError
 from ucds.training.options import Compute
 from ucds.training.processes import Processes, check_devices, choose_device, started_by_torchrun
-from ucds.training.progress import Reporter, told_to
+from ucds.training.progress import Reporter
 from ucds.training.run_folder import RunFolder
 
 if TYPE_CHECKING:
@@ -71,7 +71,6 @@ class Runtime:
         self.compute = compute
         self.checkpoint_seconds = checkpoint_seconds
         self.stop_requested = False
-        self._watched: tuple[str, Callable[[int, int], None]] | None = None
 
     @cached_property
     def _fabric(self) -> Fabric:
@@ -151,11 +150,7 @@ class Runtime:
         """
         if self.stop_requested:
             raise Interrupted
-        if self._watched is None or self._watched[0] != work:
-            self._watched = work, told_to(self.reporter, work)
-        self._watched[1](done, total)
-        if done >= total:
-            self._watched = None
+        self.reporter.show(work, done, total)
 
     def once(self, work: Callable[[], T]) -> T:
         """Do something in the first process alone, and return what it returned in all of them.

@@ -100,7 +100,7 @@ class Stage(Steps):
         with closing(batches), threads_for(self.model):
             self.model.train()
             if self.runtime.rank == 0:
-                self.runtime.reporter.begin(self._name, self._total, progress.step)
+                self.runtime.reporter.show(self._name, progress.step, self._total)
             # A resumed stage needs the predictions of an evaluation just before its step once more.
             predictions = self._predict() if progress.step in self._moments else None
             started = saved = time.monotonic()
@@ -163,7 +163,7 @@ class Stage(Steps):
         if self._progress.evaluations:
             last = self._progress.evaluations[-1]
             losses |= {"entropy": last.conditional_entropy, "clusters": last.active_clusters}
-        self.runtime.reporter.advance(self._progress.step, losses)
+        self.runtime.reporter.show(self._name, self._progress.step, self._total, losses)
 
     def _evaluate(self) -> Tensor:
         progress, predictions = self._progress, self._predict()
@@ -189,7 +189,6 @@ class Stage(Steps):
         )
         self._session.conclude(result, self.model.state_dict())
         if self.runtime.rank == 0:
-            self.runtime.reporter.end()
             for warning in (result.evaluations[selected].warning, self._state.warning):
                 if warning is not None:
                     warnings.warn(f"stage {self._name}: {warning}", UcdsWarning, stacklevel=3)
