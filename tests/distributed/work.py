@@ -117,8 +117,8 @@ def find_clusters(devices: int, out: Path, refused: bool) -> None:
         backbone = identity_backbone(6)
         features = features_to_cluster(session, backbone, data, 4)
         found = remember(session, "find", lambda: cluster(read_all(features)))
-        training, shares = build_model(session, "find", backbone, features, found, 4)
-        end = repr((training.model.prototypes.tolist(), shares.tolist()))
+        training = build_model(session, "find", backbone, features, found, 4)
+        end = repr((training.model.prototypes.tolist(), found.assignments.tolist()))
     except InputError as error:
         end = str(error)
     (out / f"end-{runtime.rank}").write_text(end)

@@ -116,7 +116,7 @@ def train(path: Path) -> tuple[ClusteringModel, list[str]]:
 def test_a_finished_clustering_is_not_done_again_and_the_backbone_is_left_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a frozen backbone nothing follows the clustering: what a crash leaves is the whole model."""
+    """With a frozen backbone little follows the clustering: what a crash leaves is the clusters."""
     whole, _ = train(tmp_path / "run")
     monkeypatch.setattr("ucds.source.transport.cluster_domains", None)
     resumed, stages = train(tmp_path / "run")

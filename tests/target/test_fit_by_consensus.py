@@ -209,7 +209,7 @@ def crash(*arguments: Any) -> None:
 def test_a_frozen_backbone_is_fitted_after_a_crash_as_without_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Both stages take one step: what a crash between them leaves is the clusters."""
+    """What a crash between the two stages leaves is the clusters."""
     whole = train(given(PROVIDERS), folder=tmp_path / "run").model
     with monkeypatch.context() as patch:
         patch.setattr("ucds.target.consensus.fit_prototypes", crash)
@@ -218,9 +218,6 @@ def test_a_frozen_backbone_is_fitted_after_a_crash_as_without_one(
     with monkeypatch.context() as patch:
         patch.setattr("ucds.target.consensus.agree", None)  # is not done again
         resumed, results, _ = train(given(PROVIDERS), folder=tmp_path / "stopped")
-        patch.setattr("ucds.training.fitting.solve_prototypes", None)
-        finished = train(given(PROVIDERS), folder=tmp_path / "stopped").model
     assert [result.name for result in results] == ["agree", "fit-target"]
     for name, tensor in whole.state_dict().items():
         assert torch.equal(tensor, resumed.state_dict()[name]), name
-        assert torch.equal(tensor, finished.state_dict()[name]), name

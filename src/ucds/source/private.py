@@ -148,7 +148,7 @@ def fit_source_privately(
         return FeatureClusters(**vars(found), assignments=assignments, variances=variances)
 
     found = remember(session, STAGE, cluster)
-    training, _ = build_model(session, STAGE, backbone, features, found, n_clusters)
+    training = build_model(session, STAGE, backbone, features, found, n_clusters)
     guarantee = f"epsilon {epsilon!r}, delta {delta!r}, for each {unit}"
     return replace(conclude(session, training), recentres=True, privacy=guarantee)
 

@@ -50,10 +50,10 @@ def fit_source_by_transport(
     data, drawn = draw_dataset(session, data)
     features = features_to_cluster(session, backbone, data, n_clusters)
     found = remember(session, STAGE, lambda: _cluster(session, features, n_clusters))
-    training, assignments = build_model(session, STAGE, backbone, features, found, n_clusters)
+    training = build_model(session, STAGE, backbone, features, found, n_clusters)
     if len(drawn) < everything:
         encoded = encode(training.trained, training.data, session.runtime).cpu().numpy()
-        tell_what_drawing_costs(session, training.trained, encoded, assignments, fitted=False)
+        tell_what_drawing_costs(session, training.trained, encoded, found.assignments, fitted=False)
     return replace(conclude(session, training), recentres=True)
 
 

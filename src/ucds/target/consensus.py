@@ -181,8 +181,8 @@ def fit_target_by_consensus(
         return describe_clusters(vectors, agreed.shares, session.settings.bottleneck_width)
 
     found = remember(session, STAGE, cluster)
-    training, shares = build_model(session, STAGE, backbone, features, found, n_clusters)
-    model = training.trained
+    training = build_model(session, STAGE, backbone, features, found, n_clusters)
+    model, shares = training.trained, found.assignments
     encoded = encode(model, features, runtime).cpu().numpy()  # by all processes
     fit_prototypes(session, "fit-target", model, encoded, shares)
     if len(data.samples) < everything:

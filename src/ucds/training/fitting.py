@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from ucds.backbones import Backbone, identity_backbone
 from ucds.config import ConsensusSettings
@@ -65,30 +64,26 @@ def features_to_cluster(
 
 def remember(
     session: Session[ConsensusSettings], stage: str, cluster: Callable[[], FeatureClusters]
-) -> FeatureClusters | None:
+) -> FeatureClusters:
     """Cluster once in the life of a run, and write the clusters down before anything else is done.
 
     The first process clusters: it has all cores then, and draws private noise once. The others receive its
-    clusters, and a resumed run finds them in its checkpoint.
-
-    Returns:
-        The clusters; ``None`` if the model of the stage was built from them before.
+    clusters. A resumed run finds them in its checkpoint; all that follows takes seconds, and is done again.
 
     Raises:
         UserError: ``cluster`` raised it, in the first process.
         Interrupted: the run was asked to stop while ``cluster`` was at work.
     """
-    if session.result_of(stage) is not None:
-        return None
     before = session.checkpoint
     if before is not None and before.stage == stage and before.progress is not None:
         kept = {name: tensor.numpy() for name, tensor in before.progress.state.items()}
         return FeatureClusters(**kept, seconds=before.progress.seconds)
     started = time.monotonic()
     found = session.runtime.once(cluster)
-    found = replace(found, seconds=time.monotonic() - started)
-    arrays = {name: value for name, value in vars(found).items() if isinstance(value, np.ndarray)}
-    state = {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()}
+    # The order of their axes in memory, which a checkpoint keeps, decides how products are rounded.
+    arrays = {name: value.copy("K") for name, value in vars(found).items() if isinstance(value, np.ndarray)}
+    found = replace(found, **arrays, seconds=time.monotonic() - started)
+    state = {name: torch.from_numpy(array) for name, array in arrays.items()}
     session.save(stage, {}, StageProgress(seconds=found.seconds, state=state))
     return found
 
@@ -98,36 +93,21 @@ def build_model(
     stage: str,
     backbone: Backbone,
     features: Dataset,
-    found: FeatureClusters | None,
+    found: FeatureClusters,
     n_clusters: int,
-) -> tuple[Training, Tensor]:
-    """Build the model whose head predicts clusters that :func:`remember` found in frozen features.
-
-    Returns:
-        The model, that of the checkpoint if ``found`` is ``None``; and the assignments ``(n, K)`` of the
-        samples.
-    """
-    head = None if found is None else _head_of(found, features)
-    width, generator = session.settings.bottleneck_width, torch.Generator()
+) -> Training:
+    """Build the model whose head predicts clusters that :func:`remember` found in frozen features."""
+    head, width = _head_of(found, features), session.settings.bottleneck_width
     body = identity_backbone(backbone.spec.width)
-    trained = ClusteringModel(
-        body, n_clusters, bottleneck_width=width, unit_features=True, head=head, generator=generator
-    )
+    trained = ClusteringModel(body, n_clusters, bottleneck_width=width, unit_features=True, head=head)
     training = Training(backbone, trained.to(session.runtime.device), features, "head")
-    if found is None:
-        known = session.result_of(stage)
-        assert known is not None
-        assert known.assignments is not None
-        session.restore(training.trained)
-        return training, known.assignments
     probabilities = predict(training.trained, features, session.runtime)
     proportions, assignments = torch.from_numpy(found.proportions), torch.from_numpy(found.assignments)
     evaluation = assess(probabilities, 0)
     if evaluation.warning is not None and session.runtime.rank == 0:
         warnings.warn(f"stage {stage}: {evaluation.warning}", UcdsWarning, stacklevel=3)
-    result = StageResult(stage, [evaluation], 0, proportions, found.seconds, assignments)
-    session.conclude(result, training.trained.state_dict())
-    return training, assignments
+    session.results.append(StageResult(stage, [evaluation], 0, proportions, found.seconds, assignments))
+    return training
 
 
 def _head_of(found: FeatureClusters, features: Dataset) -> ProjectionHead:
@@ -150,31 +130,27 @@ def fit_prototypes(
     name: str,
     model: ClusteringModel,
     features: FloatArray,
-    targets: Tensor,
+    targets: FloatArray,
 ) -> None:
     """Fit the prototypes of ``model`` in place to the assignments of the samples, as a stage of the run.
 
     The model predicts about these assignments already. The ``features`` are the ``(N, d_f)`` bottleneck
     features of samples of one domain, the ``targets`` the ``(N, K)`` share of each cluster in each of them.
     """
-    if session.result_of(name) is not None:
-        session.restore(model)
-        return
     started, runtime = time.monotonic(), session.runtime
-    given = (features, targets.numpy(), model.prototypes.detach().cpu().numpy())
+    given = (features, targets, model.prototypes.detach().cpu().numpy())
     solved = torch.from_numpy(runtime.once(lambda: solve_prototypes(*given, watch=runtime.watch)))
     model.prototypes.data.copy_(solved)
     probabilities = (torch.from_numpy(features) @ solved).softmax(-1)
-    proportions, seconds = targets.mean(0, keepdim=True), time.monotonic() - started
-    result = StageResult(name, [assess(probabilities, 0)], 0, proportions, seconds)
-    session.conclude(result, model.state_dict())
+    proportions, seconds = torch.from_numpy(targets).mean(0, keepdim=True), time.monotonic() - started
+    session.results.append(StageResult(name, [assess(probabilities, 0)], 0, proportions, seconds))
 
 
 def tell_what_drawing_costs(
     session: Session[ConsensusSettings],
     model: ClusteringModel,
     features: FloatArray,
-    targets: Tensor,
+    targets: FloatArray,
     *,
     fitted: bool,
 ) -> None:
@@ -186,12 +162,12 @@ def tell_what_drawing_costs(
     """
     if session.runtime.rank != 0:
         return
-    shares, prototypes = targets.numpy(), model.prototypes.detach().cpu().numpy()
-    wanted, out = shares.argmax(1), np.arange(len(shares)) % _LEFT_OUT == 0
+    prototypes = model.prototypes.detach().cpu().numpy()
+    wanted, out = targets.argmax(1), np.arange(len(targets)) % _LEFT_OUT == 0
     inside = ((features @ prototypes).argmax(1) == wanted).mean()
     found = f"the model gives {inside:.1%} of the clustered samples their cluster of the clustering"
     if fitted:
-        other = solve_prototypes(features[~out], shares[~out], np.zeros_like(prototypes))
+        other = solve_prototypes(features[~out], targets[~out], np.zeros_like(prototypes))
         outside = ((features[out] @ other).argmax(1) == wanted[out]).mean()
         found += f", and an estimated {outside:.1%} of the others that of the exact method"
     session.runtime.reporter.say(found)
