@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from ucds.backbones import Backbone, BackboneSpec, identity_backbone
-from ucds.errors import InputError
 
 
 class ModelOutput(NamedTuple):
@@ -121,9 +120,6 @@ class ClusteringModel(nn.Module):
         encoder: encoder, the paper's F.
         prototypes: prototypes, the paper's mu, ``(d_f, K)``: a linear layer without bias.
         spec: description of the backbone.
-
-    Raises:
-        InputError: there is no cluster, or the bottleneck has no width.
     """
 
     def __init__(
@@ -137,10 +133,7 @@ class ClusteringModel(nn.Module):
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
-        if n_clusters < 1:
-            raise InputError(f"clustering needs at least 1 cluster, not {n_clusters}")
-        if bottleneck_width < 1:
-            raise InputError(f"the bottleneck needs a width of at least 1, not {bottleneck_width}")
+        assert min(n_clusters, bottleneck_width) >= 1
         self.spec: BackboneSpec = backbone.spec
         self.encoder = Encoder(backbone, bottleneck_width, unit_features, head, generator)
         self.prototypes = nn.Parameter(torch.zeros(bottleneck_width, n_clusters))

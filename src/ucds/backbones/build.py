@@ -148,7 +148,7 @@ def _create(name: str, *, pretrained: bool, input_size: int | None, seed: int) -
             return oriented_edges.create(input_size=input_size)
         if name in torchvision_models.names():
             return torchvision_models.create(name, pretrained=pretrained, input_size=input_size)
-        if timm_models.is_known(name):
+        if name in timm_models.names():
             return timm_models.create(name, pretrained=pretrained, input_size=input_size)
     raise InputError(f"no encoder is named '{name}'; {_suggestion(name)}")
 

@@ -19,19 +19,6 @@ def names() -> list[str]:
     return [*timm.list_models(), *timm.list_pretrained()]
 
 
-def is_known(name: str) -> bool:
-    """Tell whether timm has this architecture and, if the name carries one, this pre-training tag."""
-    import timm
-
-    if not timm.is_model(name):
-        return False
-    try:
-        timm.get_pretrained_cfg(name, allow_unregistered=False)
-    except RuntimeError:
-        return "." not in name  # an architecture that was never pre-trained, or an unknown tag
-    return True
-
-
 def create(name: str, *, pretrained: bool, input_size: int | None) -> Backbone:
     """Build a timm model without its classifier; see :func:`ucds.backbones.build_backbone`."""
     import timm

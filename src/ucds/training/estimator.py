@@ -155,13 +155,7 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         from ucds.training.session import Session
 
         settings = make_settings(self.method, self._role, self.settings or {}, tune=self.tune)
-        asked = self.n_clusters
-        if isinstance(asked, str) and not asked.strip().isdecimal():
-            read_clusters(asked)
-        elif not isinstance(asked, Integral) or int(asked) < 1:
-            raise InputError(
-                f"n_clusters must be 'auto', a range, or an integer of at least 1, not {asked!r}"
-            )
+        read_clusters(self.n_clusters)
         return Session(Runtime(self._compute(), seed=_seed_of(self.random_state)), settings)
 
     def _open(
@@ -206,13 +200,11 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
 
 def _seed_of(random_state: Any) -> int:
     """Return an integer as it is; draw one from any other random state of scikit-learn."""
-    if isinstance(random_state, Integral) and not isinstance(random_state, bool):
-        if not 0 <= int(random_state) < 2**32:
-            raise InputError(f"random_state must lie in [0, 2^32), not {random_state}")
-        return int(random_state)
-    if random_state is None or isinstance(random_state, np.random.RandomState):
-        return int(check_random_state(random_state).randint(2**31 - 1))
-    raise InputError(f"random_state must be None, an integer or a numpy RandomState, not {random_state!r}")
+    try:
+        generator = check_random_state(random_state)
+    except ValueError as error:
+        raise InputError(f"random_state: {error}") from None
+    return int(random_state) if isinstance(random_state, Integral) else int(generator.randint(2**31 - 1))
 
 
 def _with_domains(vectors: NDArray[np.float32], sample_domain: ArrayLike | None) -> Samples:
