@@ -177,14 +177,6 @@ def test_text_that_is_nested_too_deeply_is_a_fault_like_others(tmp_path: Path) -
             read_toml(path, "configuration")
 
 
-def test_the_file_that_is_replaced_can_be_kept(tmp_path: Path) -> None:
-    path, before = tmp_path / "file", tmp_path / "before"
-    for number in range(3):
-        write_atomically(path, lambda file, number=number: file.write(b"%d" % number), keep=before)
-        assert before.exists() == (number > 0)
-    assert (path.read_bytes(), before.read_bytes()) == (b"2", b"1")
-
-
 def test_a_digest_is_the_sha256_of_all_parts() -> None:
     assert digest_of(b"ab", memoryview(b"c")) == digest_of(b"abc")
     assert digest_of(b"abc").startswith("ba7816bf8f01cfea")
@@ -229,16 +221,14 @@ def test_results_do_not_lie_among_the_inputs(tmp_path: Path) -> None:
 
 
 def test_a_sealed_file_tells_whether_it_is_whole(tmp_path: Path) -> None:
-    path, earlier = tmp_path / "file", tmp_path / "before"
+    path = tmp_path / "file"
     with pytest.raises(FileNotFoundError):
         read_sealed(path, "kind/1")
-    write_sealed(path, "kind/1", b"old\n")
-    write_sealed(path, "kind/1", b"two\nlines", keep=earlier)
+    write_sealed(path, "kind/1", b"two\nlines")
     assert read_sealed(path, "kind/1") == b"two\nlines"
-    assert read_sealed(earlier, "kind/1") == b"old\n"
+    with pytest.raises(DamagedFileError, match="damaged"):
+        read_sealed(path, "kind/2")
     for content in (path.read_bytes()[:-1], path.read_bytes() + b"x", b"", b"kind/1"):
         path.write_bytes(content)
         with pytest.raises(DamagedFileError, match="damaged"):
             read_sealed(path, "kind/1")
-    with pytest.raises(DamagedFileError, match="damaged"):
-        read_sealed(earlier, "kind/2")

@@ -122,13 +122,12 @@ def sweep(folder: Path, *, older_than: float = 0.0) -> None:
                 path.unlink()
 
 
-def write_atomically(path: Path, write: Callable[[IO[bytes]], object], *, keep: Path | None = None) -> None:
+def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
     """Write a file so that a crash leaves the old one or the new one, never half of either.
 
     Args:
         path: file to write; its folder is made if it does not exist.
         write: writes the content into the open file that it is given.
-        keep: path at which the file that is replaced stays; it is lost if ``None``.
 
     Raises:
         NoSpaceError: the disk is full, or the folder is not writable.
@@ -145,8 +144,6 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], object], *, keep: 
                 write(file)
                 file.flush()
                 os.fsync(file.fileno())
-            if keep is not None and path.exists():
-                path.replace(keep)
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
@@ -157,13 +154,13 @@ def write_text_atomically(path: Path, text: str) -> None:
     write_atomically(path, lambda file: file.write(text.encode()))
 
 
-def write_sealed(path: Path, seal: str, content: bytes | memoryview, *, keep: Path | None = None) -> None:
+def write_sealed(path: Path, seal: str, content: bytes | memoryview) -> None:
     """Write a file that tells later whether it is whole: a line with its seal and SHA-256, then the content.
 
     The seal is the name of the kind of file, without blanks; otherwise like :func:`write_atomically`.
     """
     head = f"{seal} {digest_of(content)}\n".encode()
-    write_atomically(path, lambda file: file.writelines((head, content)), keep=keep)
+    write_atomically(path, lambda file: file.writelines((head, content)))
 
 
 def read_sealed(path: Path, seal: str) -> bytes:

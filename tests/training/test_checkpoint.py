@@ -1,10 +1,9 @@
-"""Tests of a checkpoint: its round trip, its damage, the one before it, and the log that it cuts."""
+"""Tests of a checkpoint: its round trip, its damage, and the log that it cuts."""
 
 from __future__ import annotations
 
 import io
 import json
-import os
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import pytest
 import torch
 
 from ucds.config import PCDSettings
-from ucds.errors import DamagedFileError, UcdsWarning
+from ucds.errors import DamagedFileError
 from ucds.files import digest_of
 from ucds.training.checkpoint import (
     Checkpoint,
@@ -24,7 +23,7 @@ from ucds.training.checkpoint import (
 )
 from ucds.training.health import assess
 from ucds.training.options import Compute
-from ucds.training.run_folder import CHECKPOINT_FILE, EARLIER_FILE, RunFolder
+from ucds.training.run_folder import CHECKPOINT_FILE, RunFolder
 from ucds.training.runtime import Runtime
 from ucds.training.session import Session
 
@@ -44,17 +43,13 @@ def step_of(found: Checkpoint | None) -> int:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    """A run folder with two checkpoints."""
+    """A run folder in which one checkpoint has replaced another one."""
     for step in (1, 2):
         write_checkpoint(tmp_path, checkpoint(step))
     return tmp_path
 
 
-@pytest.mark.filterwarnings("error")
-def test_the_latest_is_read_and_the_one_before_it_is_kept(run: Path) -> None:
-    assert step_of(read_checkpoint(run)) == 2
-    write_checkpoint(run, checkpoint(3))
-    (run / CHECKPOINT_FILE).unlink()  # as after a kill between the two renamings
+def test_the_latest_is_read_until_it_is_dropped(run: Path) -> None:
     assert step_of(read_checkpoint(run)) == 2
     folder = RunFolder(run)
     assert folder.has_checkpoint()
@@ -97,13 +92,10 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("content", DAMAGES.values(), ids=DAMAGES)
-def test_damage_falls_back_to_the_one_before_and_runs_no_code(
+def test_damage_is_told_and_no_code_is_run(
     run: Path, content: bytes, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (run / CHECKPOINT_FILE).write_bytes(content)
-    with pytest.warns(UcdsWarning, match=r"checkpoint\.pt is damaged \(.+\): the one before it is used"):
-        assert step_of(read_checkpoint(run)) == 1
-    (run / EARLIER_FILE).write_bytes(content)
     with pytest.raises(DamagedFileError, match=r"checkpoint\.pt is damaged \(.+\): delete it to start over"):
         read_checkpoint(run)
     assert capsys.readouterr().out == ""
@@ -112,21 +104,13 @@ def test_damage_falls_back_to_the_one_before_and_runs_no_code(
 def test_an_unreadable_checkpoint_is_not_called_damaged(run: Path) -> None:
     (run / CHECKPOINT_FILE).unlink()
     (run / CHECKPOINT_FILE).mkdir()
-    with pytest.warns(UcdsWarning, match=r"checkpoint\.pt cannot be read \(Is a directory\): the one before"):
-        assert step_of(read_checkpoint(run)) == 1
+    with pytest.raises(DamagedFileError, match=r"checkpoint\.pt cannot be read \(Is a directory\)"):
+        read_checkpoint(run)
 
 
-@pytest.mark.parametrize("survived", [0, 1])
-def test_what_was_being_replaced_is_never_lost(
-    survived: int, run: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The machine stops at one of the two renamings."""
-    renamings = [os.replace] * survived
-
+def test_what_was_being_replaced_is_never_lost(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def replace(self: Path, target: Path) -> None:
-        if not renamings:
-            raise KeyboardInterrupt
-        renamings.pop()(self, target)
+        raise KeyboardInterrupt  # the machine stops at the renaming
 
     monkeypatch.setattr(Path, "replace", replace)
     with pytest.raises(KeyboardInterrupt):

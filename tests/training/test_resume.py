@@ -132,7 +132,7 @@ def test_a_run_on_a_full_disk_goes_on_when_there_is_room(
     assert not is_killed(side, embeddings, tmp_path / "whole")
     often = os.environ | {"UCDS_CHECKPOINT_SECONDS": "0"}
     out, filler = disk / "run", disk / "filler"
-    for leave in (8_192, 40_960, 90_112, 163_840):
+    for leave in (8_192, 40_960, 90_112, 122_880):
         filler.write_bytes(bytes(4 * 2**20 - leave))
         typed = [sys.executable, "-m", *command(side, embeddings, out)]
         full = subprocess.run(typed, capture_output=True, text=True, timeout=300, env=often)

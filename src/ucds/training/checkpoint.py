@@ -1,4 +1,4 @@
-"""The state of an unfinished run, and the files that hold it: the latest one and the one before it.
+"""The state of an unfinished run, and the file that holds it.
 
 A checkpoint is a sealed file of what ``torch.save`` wrote. It is read without running any code that it may
 hold.
@@ -7,7 +7,6 @@ hold.
 from __future__ import annotations
 
 import io
-import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,10 +15,10 @@ import torch
 from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 from torch import Tensor
 
-from ucds.errors import DamagedFileError, UcdsWarning, one_line
+from ucds.errors import DamagedFileError, one_line
 from ucds.files import read_sealed, write_sealed
 from ucds.training.health import Evaluation
-from ucds.training.run_folder import CHECKPOINT_FILE, EARLIER_FILE
+from ucds.training.run_folder import CHECKPOINT_FILE
 
 Tensors = dict[str, Tensor]
 
@@ -98,43 +97,30 @@ _FORM = TypeAdapter(Checkpoint)
 
 
 def write_checkpoint(run: Path, checkpoint: Checkpoint) -> None:
-    """Replace the checkpoint of a run folder; the one before it stays beside it."""
+    """Replace the checkpoint of a run folder."""
     content = io.BytesIO()
     torch.save(checkpoint, content)  # in memory: it turns a full disk into a RuntimeError
-    write_sealed(run / CHECKPOINT_FILE, _SEAL, content.getbuffer(), keep=run / EARLIER_FILE)
+    write_sealed(run / CHECKPOINT_FILE, _SEAL, content.getbuffer())
 
 
 def read_checkpoint(run: Path) -> Checkpoint | None:
-    """Read the latest checkpoint that is not damaged, onto the CPU; ``None`` when there is none at all.
+    """Read a checkpoint onto the CPU; ``None`` when there is none.
 
     Raises:
-        DamagedFileError: every checkpoint is damaged; a warning says so if only the latest is.
+        DamagedFileError: it cannot be read, or is not as it was written.
     """
-    problems = []
-    for path in (run / CHECKPOINT_FILE, run / EARLIER_FILE):
-        try:
-            checkpoint = _read(path)
-        except FileNotFoundError:
-            continue
-        except DamagedFileError as error:
-            problems.append(error)
-            continue
-        if problems:
-            warnings.warn(f"{problems[0]}: the one before it is used", UcdsWarning, stacklevel=2)
-        return checkpoint
-    if problems:
-        raise DamagedFileError(f"{problems[0]}: delete it to start over")
-    return None
-
-
-def _read(path: Path) -> Checkpoint:
-    data = read_sealed(path, _SEAL)
+    path = run / CHECKPOINT_FILE
     try:
+        data = read_sealed(path, _SEAL)
         with torch.serialization.safe_globals(_TYPES):
             found = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
         return _FORM.validate_python(found)
+    except FileNotFoundError:
+        return None
+    except DamagedFileError as error:
+        problem = str(error)
     except ValidationError:
-        reason = "it holds something else"
+        problem = f"{path} is damaged (it holds something else)"
     except Exception as error:  # whatever reading a damaged pickle may raise
-        reason = one_line(error)
-    raise DamagedFileError(f"{path} is damaged ({reason})") from None
+        problem = f"{path} is damaged ({one_line(error)})"
+    raise DamagedFileError(f"{problem}: delete it to start over") from None

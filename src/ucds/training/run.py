@@ -85,8 +85,8 @@ def train_run(
         RunFolder(out).refuse_other_run(described)
         return TrainedRun(out, role, load_model(out).card.n_clusters, 0.0, resumed_finished=True)
     weights = sum(weight.numel() * weight.element_size() for weight in inputs.backbone.state().values())
-    # The model, and of one that is trained as a whole three checkpoints with three copies of the weights.
-    require_space(out, weights * (10 if settings.tune == "full" else 1), "or choose another --out")
+    # The model, and of one that is trained as a whole two checkpoints with three copies of the weights.
+    require_space(out, weights * (7 if settings.tune == "full" else 1), "or choose another --out")
     with open_run(out, described, settings, options, compute) as session:
         found = train(session)
         if session.runtime.rank == 0:

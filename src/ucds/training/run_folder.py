@@ -11,7 +11,6 @@
 | `features.npy` | bottleneck features of the samples that were clustered |
 | `log.jsonl` | one line a logged step or evaluation |
 | `checkpoint.pt` | an unfinished run's state |
-| `checkpoint-before.pt` | the state before that, for the case of damage |
 | `model.safetensors` | the result, written last |
 """
 
@@ -34,7 +33,7 @@ TRANSFER_FILE = "transfer.json"
 VOTES_FILE, FEATURES_FILE = "votes.npz", "features.npy"
 LOG_FILE = "log.jsonl"
 MODEL_FILE = "model.safetensors"
-CHECKPOINT_FILE, EARLIER_FILE = "checkpoint.pt", "checkpoint-before.pt"
+CHECKPOINT_FILE = "checkpoint.pt"
 
 EARLY_FILES = (RUN_FILE, LABELS_FILE, CLUSTERS_FILE, STABILITY_FILE, TRANSFER_FILE, VOTES_FILE, FEATURES_FILE)
 """Files that a run may write before its first checkpoint, besides its log."""
@@ -144,12 +143,11 @@ class RunFolder:
 
     def has_checkpoint(self) -> bool:
         """Return whether the folder holds a checkpoint, damaged or not."""
-        return any((self.path / name).exists() for name in (CHECKPOINT_FILE, EARLIER_FILE))
+        return (self.path / CHECKPOINT_FILE).exists()
 
     def drop_checkpoint(self) -> None:
         """Remove the checkpoint, once the result is written."""
-        for name in (CHECKPOINT_FILE, EARLIER_FILE):
-            (self.path / name).unlink(missing_ok=True)
+        (self.path / CHECKPOINT_FILE).unlink(missing_ok=True)
 
 
 def require_model(run: Path) -> Path:
