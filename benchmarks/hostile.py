@@ -3,10 +3,9 @@
 For each attack a service (`ucds serve`, SQLite ledger) runs as a process of its own with a light model, so
 that decoding, which is attacked, counts in full; first with nginx and `deploy/nginx.conf` before it, then the
 service itself. One key asks honestly, one image a request, from the address 127.0.0.1: in the first row
-alone, in the others while an attacker works at 127.0.0.2. The attacker runs at the lowest priority, for its
-own machine would do its own work. Meanwhile other processes ask the operator's port for `/healthz` each 50 ms
-on a new connection, read the memory of the service with those that decode, and look into the open files of
-nginx. At the end of the attack SIGTERM is sent.
+alone, in the others while an attacker works at 127.0.0.2, at the lowest priority, for it would have a machine
+of its own. Meanwhile other processes ask the operator's port for `/healthz` each 50 ms on a new connection,
+read the memory of the service and its decoders, and look into the open files of nginx. Then SIGTERM is sent.
 
     python benchmarks/hostile.py
 """

@@ -72,9 +72,8 @@ def require_reachable(url: str, wanted: str) -> None:
     try:
         httpx.head(server, timeout=_PROBE_SECONDS)
     except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
-        reason = one_line(error) or type(error).__name__
         raise InputError(
-            f"{wanted} is not in the cache, and {server} cannot be reached ({reason}); {REMEDY}"
+            f"{wanted} is not in the cache, and {server} cannot be reached ({one_line(error)}); {REMEDY}"
         ) from None
 
 
