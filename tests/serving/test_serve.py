@@ -147,7 +147,7 @@ def test_sigterm_ends_the_service_whatever_is_being_decoded(tmp_path: Path) -> N
         assert lost.exception() or lost.result().status_code >= 500
 
 
-CLIENTS, REPLICAS = 64, 2
+CLIENTS, REPLICAS, MOMENTS = 64, 2, 30
 LATE = timedelta(seconds=20)  # of the clock of each replica against that of the one before
 
 
@@ -177,12 +177,14 @@ def test_two_replicas_answer_exactly_a_budget(
     tmp_path: Path, kind: str, samples: int, each: int, budget: int, request: pytest.FixtureRequest
 ) -> None:
     place = tmp_path if kind == "sqlite" else request.getfixturevalue("postgres_url")
-    name, signer = f"shared-{samples}", Signer.open(tmp_path / "key.pem")
+    name, signer, limits = f"shared-{samples}", Signer.open(tmp_path / "key.pem"), Limits(waste_seconds=1e6)
     with ExitStack() as stack:
         clocks = [lambda late=late: datetime.now(UTC) - late * LATE for late in range(REPLICAS)]
         books = [stack.enter_context(closing(Ledger(place, create=True, clock=clock))) for clock in clocks]
         key = books[0].add_key(name, budget)
-        services = [stack.enter_context(running(FakeLabeller(), book, signer=signer)) for book in books]
+        services = [
+            stack.enter_context(running(FakeLabeller(), book, limits, signer=signer)) for book in books
+        ]
         for service in services:
             service.key = key
         answered = storm(services, samples, each)
@@ -190,9 +192,6 @@ def test_two_replicas_answer_exactly_a_budget(
     assert sum(answered) == record.used == budget
     assert all(answered)
     assert verify(place).faults == ()
-
-
-MOMENTS = 30
 
 
 @pytest.mark.slow
