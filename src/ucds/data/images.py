@@ -120,6 +120,7 @@ class ImageSamples(Samples):
         unknown = np.flatnonzero(~is_known)
         lost, free = np.flatnonzero(is_known & (store.rows_of(Column(keys)) < 0)), 0
         if store.writable:
+            # Where room is short, files are read once more beforehand: copies of stored images need none.
             on_disk = shutil.disk_usage(store.path).free // store.row_bytes
             if len(unknown) + len(lost) > min(capacity - len(store), on_disk):
                 copies = self._find_copies(scan, unknown.tolist())

@@ -155,7 +155,7 @@ class _Process:
                 process_group=0,  # Ctrl-C is for the caller
                 env=_environment(),
             )
-        # Linux weighs it within a session alone, so the process stays in that of the service.
+        # Linux compares the niceness of processes of one session alone, so this one stays in the service's.
         niceness = min(19, os.getpriority(os.PRIO_PROCESS, 0) + _NICENESS)
         os.setpriority(os.PRIO_PROCESS, self._process.pid, niceness)
 

@@ -61,7 +61,8 @@ class Lines(Quiet):
         if title != self._title:
             self._title, self._first, self._start = title, done, now
             self._next, self._said = done + total / 10, False
-        if total == 0 or self._first == done < total:
+        nothing_new = done == self._first and done < total
+        if total == 0 or nothing_new:
             return
         elapsed = now - self._start
         left = elapsed / max(1, done - self._first) * (total - done)
