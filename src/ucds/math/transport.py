@@ -19,10 +19,6 @@ from torch.nn.functional import normalize, threshold
 
 # Column mass below this is read as this much when a logarithm is taken: no step becomes infinite.
 _LEAST_MASS = {torch.float64: 1e-130, torch.float32: 1e-15}
-# No Newton step moves two columns further apart than this (in units of epsilon). Together the two bounds keep
-# the exponentials of a step well inside the range of the type, so that the value of F after a trial step can
-# be had from the present plan, without the exponentials of the whole matrix.
-_LONGEST_STEP = {torch.float64: 300.0, torch.float32: 60.0}
 # Relative difference of the marginals' totals that still counts as rounding, and is scaled away.
 _TOTALS_MAY_DIFFER = 1e-3
 # Levenberg damping, as a part of each column's own marginal error: it fades as the column fits, so the last
@@ -258,10 +254,10 @@ class _Problem:
         # F is certain to rise at the length log(1 + span) / span; the full step, length 1, is best near the
         # solution. The lengths lie between the two, at equal ratios.
         lengths = (span.log1p() / span) ** self.lengths[:, None]
-        lengths = lengths * (_LONGEST_STEP[self.work_type] / span).clamp(max=1.0)
         steps = torch.cat((newton * lengths, self._sinkhorn_step(answer.columns)[:, None, :]), 1)
         # How much F would rise with each step, without exponentials but the steps' own. A direction spoilt by
-        # a failed factorisation is NaN here, and loses against the Sinkhorn step.
+        # a failed factorisation is NaN here, and a step whose exponentials leave the range of the type is
+        # infinite: both lose against the Sinkhorn step.
         top = steps.amax(-1, keepdim=True)
         growth = (answer.kernel @ (steps - top).exp().mT / answer.total).log()
         gains = ((steps - top) @ self.columns[..., None] - growth.mT @ self.rows)[..., 0]
