@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import stat
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import IO
 
@@ -145,6 +147,19 @@ def test_lines_are_added_after_the_last_whole_one(tmp_path: Path) -> None:
     assert path.read_text() == "one\ntwo\nthree\n"
     with pytest.raises(NoSpaceError, match="cannot write /dev/full"):
         append_line(Path("/dev/full"), "one")
+
+
+def test_a_line_waits_until_another_writer_has_finished(tmp_path: Path) -> None:
+    """A second writer that finds the end cut short would remove the line that the first one adds."""
+    path = tmp_path / "lines"
+    path.write_bytes(b"cut sho")
+    with ThreadPoolExecutor(1) as pool:
+        with path.open("ab") as other:
+            fcntl.flock(other, fcntl.LOCK_EX)
+            adding = pool.submit(append_line, path, "one")
+            assert not wait([adding], timeout=0.3).done
+        adding.result(timeout=10)
+    assert path.read_text() == "one\n"
 
 
 class Pair(BaseModel):

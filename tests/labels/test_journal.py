@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import random
 import resource
 import warnings
@@ -54,6 +55,23 @@ def test_it_lies_beside_the_label_file_comes_back_and_has_one_writer(written: Pa
         {b"one".hex(): 0, b"two".hex(): 2},
         {b"three".hex(): 1},
     ]
+
+
+def test_an_answer_is_on_the_disk_when_it_is_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is paid for: a machine that loses its power must not lose it."""
+    sync, on_disk = os.fsync, []
+
+    def told(file: int) -> None:
+        sync(file)
+        on_disk.append(os.fstat(file).st_size)
+
+    monkeypatch.setattr(os, "fsync", told)
+    path = journal_path(tmp_path / "labels.json")
+    with _open(path) as journal:
+        for key, label in LABELS.items():
+            journal.add(kept({key: label}))
+            assert on_disk[-1] == path.stat().st_size
+    assert len(set(on_disk)) == len(LABELS) + 1  # with the header
 
 
 @pytest.mark.parametrize("cut", range(1, 25))

@@ -42,6 +42,24 @@ def test_samples_without_differences_have_no_number() -> None:
     assert not found.clear
 
 
+def test_the_smallest_nearly_best_number_is_chosen_after_its_neighbours_were_tried() -> None:
+    """There are 41 groups, a number that the first round leaves out, and 40 explain nearly as much."""
+    groups = np.arange(41 * 12) % 41
+    noise = np.random.default_rng(0).normal(size=(len(groups), 48))
+    vectors = (np.eye(41, 48)[groups] + 0.1 * noise).astype(np.float32)
+    found = choose_cluster_number([vectors], 40, 50, np.random.default_rng(0))
+    assert 41 not in coarse_numbers(40, 50)
+    assert found.candidates[:4] == (40, 41, 42, 43)
+    assert found.candidates[int(np.argmax(found.scores))] == 41
+    assert found.number == 40
+
+
+def test_parts_that_agree_less_than_by_chance_count_as_not_agreeing_at_all() -> None:
+    pairs = np.repeat(np.eye(15, dtype=np.float32), 2, axis=0)  # no two groups of them say more than others
+    found = choose_cluster_number([pairs], 2, 3, np.random.default_rng(32))
+    assert min(found.stability) >= 0
+
+
 def test_progress_reaches_its_end() -> None:
     told: list[tuple[str, int, int]] = []
     choose_cluster_number([blobs(3, 60)], 2, 6, np.random.default_rng(0), lambda *parts: told.append(parts))

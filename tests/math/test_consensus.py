@@ -179,6 +179,13 @@ def test_of_two_tight_candidates_the_one_in_the_last_space_is_chosen(monkeypatch
     assert [k for k, one in enumerate(seen[0]) if np.array_equal(one, found)] == [6]
 
 
+def test_the_tightest_clusterings_give_a_consensus_that_all_and_random_halves_of_them_do_not() -> None:
+    draw, groups = rng(17), np.repeat(np.arange(5), [50, 20, 10, 5, 5])
+    centres = draw.normal(size=(5, 6))
+    vectors = (centres[groups] + 0.5 * draw.normal(size=(90, 6))).astype(np.float32)
+    assert adjusted_rand_score(groups, votes(vectors, 5, starts=4).partition) > 0.75
+
+
 def test_names_and_order_mean_nothing() -> None:
     found = agreed(NOISY)
     renamed = [rng(10 + i).permutation(K)[partition] for i, partition in enumerate(NOISY)]
@@ -285,6 +292,8 @@ def test_a_cluster_without_counterpart_counts_for_all_clusters_alike() -> None:
     found = mean_shares([TRUTH], np.ones(1), joined, K)
     np.testing.assert_allclose(found.sum(1), 1, atol=1e-6)
     assert sorted(found[TRUTH < 2].max(1).round(3).tolist())[0] == pytest.approx(1 / K, abs=1e-3)
+    both = mean_shares([TRUTH, joined], np.array([0.5, 0.5]), joined, K)
+    assert sorted(both[TRUTH < 2].max(1).round(3).tolist())[0] == pytest.approx(0.5 + 0.5 / K, abs=1e-3)
 
 
 class Told:

@@ -146,5 +146,32 @@ def test_halves_of_two_kinds_are_the_kinds() -> None:
     assert 0 < relation < 0.7
 
 
+def test_outliers_are_no_half() -> None:
+    """Two samples are alone in all votes and three in most; the other 95 are of two kinds."""
+    groups = np.repeat(np.arange(4), [50, 45, 3, 2])
+    votes = [groups, groups, np.where(groups == 1, 0, groups), np.repeat([0, 1], [95, 5])]
+    found = halve(memberships(votes), np.arange(100))
+    assert found is not None
+    assert set(groups[found[0]].tolist()) >= {1}
+    assert len(found[0]) >= 45
+
+
+def test_groups_that_are_two_are_not_asked_about_again_from_the_other_side() -> None:
+    doubts = Doubts(memberships(divided_votes()), JOINED_AND_SPLIT, JOINED_AND_SPLIT, 6)
+    doubt = next(one for one in doubts.ranked() if one.whole and one.others)
+    change(doubts, "kept", doubt)
+    for again in doubts.ranked():
+        assert not (again.whole and again.cluster in doubt.others and doubt.cluster in again.others)
+
+
+def test_the_half_that_the_votes_keep_apart_more_is_asked_about_first() -> None:
+    """In half of the votes cluster 0 is two groups, and in a sixth of them cluster 1."""
+    clusters, second = np.repeat([0, 1], 40), np.arange(80) % 2
+    votes = [clusters + 2 * second * (clusters == 0) * (i % 2) for i in range(6)]
+    votes[0] = votes[0] + 4 * second * (clusters == 1)
+    halves = [one for one in Doubts(memberships(votes), clusters, clusters, 2).ranked() if not one.whole]
+    assert [one.cluster for one in halves] == [0, 1]
+
+
 def test_a_few_samples_have_no_halves() -> None:
     assert halve(memberships(divided_votes()), np.arange(5)) is None

@@ -242,6 +242,16 @@ def test_a_name_stays_with_its_cluster_and_comes_into_the_reviewed_run(
         review.name(number, 81 * "x")
 
 
+def test_of_two_named_clusters_that_are_joined_the_name_of_the_one_that_stays_is_kept(review: Review) -> None:
+    one, other = sorted(set(review.clusters.values()))[:2]
+    names = {one: "cats", other: "dogs"}
+    for number, name in names.items():
+        review.name(number, name)
+    review.join(one, other)
+    (stayed,) = {one, other} & set(review.clusters.values())
+    assert review.names == {stayed: names[stayed]}
+
+
 def test_questions_are_foreseen_with_the_records_of_their_answers(review: Review, tmp_path: Path) -> None:
     foreseen = review.foresee(10)
     assert 1 <= len(foreseen) <= min(10, review.worth_asking)

@@ -71,6 +71,14 @@ def test_it_has_the_steps_and_evaluations_of_its_settings() -> None:
     assert result.proportions.shape == (1, K)
 
 
+def test_an_evaluation_comes_when_its_share_of_the_steps_is_done() -> None:
+    session = Session(
+        Runtime(Compute("cpu", cache=None)), SETTINGS.model_copy(update={"evaluations_per_stage": 4})
+    )
+    result = train(started(session, network(), epochs=2))
+    assert [evaluation.step for evaluation in result.evaluations] == [2, 3, 5, 6]
+
+
 def test_the_model_ends_with_the_weights_of_the_selected_evaluation() -> None:
     """The learning rate explodes late, so that an earlier evaluation is the most informative one."""
     session, model = opened(), network()

@@ -8,6 +8,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +114,17 @@ def test_the_summary_says_what_was_found(client: Path, page_file: Path, labels: 
     stability = json.loads((client / "stability.json").read_text())
     assert f"Single clusterings agree with each other to {stability['own_agreement']:.2f}" in text
     assert ("work of chance" in text) == stability["doubtful"]
+
+
+def test_an_image_without_a_label_of_the_provider_is_shown_with_none(
+    client: Path, labels: ClusterLabels, tmp_path: Path
+) -> None:
+    run = shutil.copytree(client, tmp_path / "run")
+    (run / "labels.json").unlink()
+    replace(labels, ids=labels.ids[:9], labels=labels.labels[:9]).save(run / "labels.json")
+    data = data_of(ucds.report(run, compute=CPU).path.read_text())
+    known = dict(zip(labels.ids[:9], labels.labels.tolist(), strict=False))
+    assert data["answer"] == [known.get(name, -1) for name in data["ids"]]
 
 
 @pytest.mark.parametrize("doubtful", [True, False])
