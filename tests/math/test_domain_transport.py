@@ -7,29 +7,32 @@ import math
 import numpy as np
 import ot as pot
 import pytest
-import torch
 from scipy.optimize import linear_sum_assignment
+from scipy.special import softmax
 from sklearn.metrics import adjusted_rand_score
-from torch import Tensor
 
 from ucds.math.arrays import FloatArray
 from ucds.math.consensus import match
-from ucds.math.domain_transport import DomainClusters, cluster_domains, match_domains
+from ucds.math.domain_transport import (
+    DomainClusters,
+    SemiRelaxedPlan,
+    cluster_domains,
+    match_domains,
+    semi_relaxed_transport,
+)
 from ucds.math.spaces import unit_rows
-from ucds.math.transport import TransportPlan, semi_relaxed_transport
 
 N, K = 50, 4
 EPSILON = 0.05
-B = torch.tensor([0.4, 0.3, 0.2, 0.1], dtype=torch.float64)
+B = np.array([0.4, 0.3, 0.2, 0.1])
 
 
-def cost(seed: int = 0) -> Tensor:
-    return 2 * torch.rand(N, K, generator=torch.Generator().manual_seed(seed))
+COST = 2 * np.random.default_rng(0).random((N, K))
 
 
-def solve(relaxation: float, **more: object) -> TransportPlan:
+def solve(relaxation: float, **more: object) -> SemiRelaxedPlan:
     settings = {"epsilon": EPSILON, "tolerance": 1e-10, "max_iterations": 20_000} | more
-    return semi_relaxed_transport(cost(), B, relaxation=relaxation, **settings)  # type: ignore[arg-type]
+    return semi_relaxed_transport(COST, B, relaxation=relaxation, **settings)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("relaxation", [0.0, 0.01, 0.1, 1.0, math.inf])
@@ -37,25 +40,23 @@ def test_every_sample_gives_all_of_its_weight(relaxation: float) -> None:
     for iterations in (1, 20_000):
         plan = solve(relaxation, max_iterations=iterations).plan
         assert (plan >= 0).all()
-        torch.testing.assert_close(
-            plan.sum(1), torch.full((N,), 1 / N, dtype=torch.float64), atol=1e-15, rtol=0
-        )
+        np.testing.assert_allclose(plan.sum(1), np.full(N, 1 / N), atol=1e-15, rtol=0)
 
 
 def test_an_infinite_price_is_the_balanced_transport() -> None:
-    rows = torch.full((N,), 1 / N, dtype=torch.float64)
-    balanced = pot.sinkhorn(rows, B, cost().double(), EPSILON, "sinkhorn_log", numItermax=50_000)
+    rows = np.full(N, 1 / N)
+    balanced = pot.sinkhorn(rows, B, COST, EPSILON, "sinkhorn_log", numItermax=50_000)
     found = solve(math.inf)
     assert found.converged
-    torch.testing.assert_close(found.plan, balanced, atol=1e-8, rtol=0)
-    torch.testing.assert_close(found.plan.sum(0), B, atol=1e-9, rtol=0)
-    torch.testing.assert_close(solve(1e7).plan, found.plan, atol=1e-6, rtol=0)
+    np.testing.assert_allclose(found.plan, balanced, atol=1e-8, rtol=0)
+    np.testing.assert_allclose(found.plan.sum(0), B, atol=1e-9, rtol=0)
+    np.testing.assert_allclose(solve(1e7).plan, found.plan, atol=1e-6, rtol=0)
 
 
 def test_without_a_price_every_row_is_its_own_softmax() -> None:
-    alone = (-cost().double() / EPSILON).softmax(1) / N
-    torch.testing.assert_close(solve(0.0).plan, alone, atol=1e-15, rtol=1e-12)
-    torch.testing.assert_close(solve(1e-9).plan, alone, atol=1e-9, rtol=0)
+    alone = softmax(-COST / EPSILON, axis=1) / N
+    np.testing.assert_allclose(solve(0.0).plan, alone, atol=1e-15, rtol=1e-12)
+    np.testing.assert_allclose(solve(1e-9).plan, alone, atol=1e-9, rtol=0)
 
 
 @pytest.mark.parametrize("relaxation", [0.01, 0.1, 1.0])
@@ -63,19 +64,19 @@ def test_the_plan_is_stationary(relaxation: float) -> None:
     """The derivative along an entry, less a constant a row: C + epsilon log T + relaxation log(T'1 / b)."""
     found = solve(relaxation)
     plan = found.plan
-    gradient = cost().double() + EPSILON * plan.log() + relaxation * (plan.sum(0) / B).log()
-    assert float((gradient - gradient.mean(1, keepdim=True)).abs().max()) < 1e-6
+    gradient = COST + EPSILON * np.log(plan) + relaxation * np.log(plan.sum(0) / B)
+    assert np.abs(gradient - gradient.mean(1, keepdims=True)).max() < 1e-6
     assert found.converged
     assert found.marginal_error < 1e-8
 
 
 def test_a_warm_start_ends_at_the_same_plan_sooner() -> None:
     cold = solve(0.1)
-    starts = (cold.potential, torch.tensor([3.0, -3.0, 1.0, 0.0]))
+    starts = (cold.potential, np.array([3.0, -3.0, 1.0, 0.0]))
     warm, far = (solve(0.1, initial_potential=potential) for potential in starts)
     assert warm.iterations <= 2 < cold.iterations
     for found in (warm, far):
-        torch.testing.assert_close(found.plan, cold.plan, atol=1e-9, rtol=0)
+        np.testing.assert_allclose(found.plan, cold.plan, atol=1e-9, rtol=0)
 
 
 def test_it_says_when_it_is_not_there_yet() -> None:
@@ -128,46 +129,42 @@ def test_domains_share_their_clusters_and_have_proportions_of_their_own(order: l
     np.testing.assert_array_equal(run(domains).prototypes, found.prototypes)  # the generator decides
 
 
-def directions(groups: int, width: int) -> Tensor:
-    vectors = torch.randn(groups, width, generator=torch.Generator().manual_seed(0))
-    return torch.nn.functional.normalize(vectors, dim=1)
+def directions(groups: int, width: int, seed: int = 0) -> FloatArray:
+    return unit_rows(np.random.default_rng(seed).normal(size=(groups, width)))
 
 
 def test_clusters_of_domains_are_matched_whatever_their_order() -> None:
-    generator = torch.Generator().manual_seed(3)
-    shared = directions(6, 5)
-    orders = [torch.randperm(6, generator=generator) for _ in range(4)]
+    draw, shared = np.random.default_rng(3), directions(6, 5)
+    orders = [draw.permutation(6) for _ in range(4)]
     found = match_domains([shared[order] for order in orders])
-    torch.testing.assert_close(found, shared[orders[0]])  # in the order of the first of equal results
+    np.testing.assert_allclose(found, shared[orders[0]], atol=1e-6)  # in the order of the first of equals
 
 
-def mean_cosine(means: list[Tensor], found: Tensor) -> float:
+def mean_cosine(means: list[FloatArray], found: FloatArray) -> float:
     """Mean cosine of the clusters of some domains with the prototypes that they are matched with."""
-    cosines = [(own @ found.T).numpy() for own in means]
+    cosines = [own @ found.T for own in means]
     return float(np.mean([table[linear_sum_assignment(table, maximize=True)].mean() for table in cosines]))
 
 
 def test_the_matching_is_as_good_whichever_domain_comes_first() -> None:
-    """Started from the first domain alone, the three orders reach cosines of 0.72, 0.79 and 0.83."""
-    draw = torch.Generator().manual_seed(1)
-    means = [torch.nn.functional.normalize(torch.randn(4, 2, generator=draw), dim=1) for _ in range(3)]
+    """Started from the first domain alone, the three orders reach 0.875, 0.793 and 0.815."""
+    means = [directions(4, 2, seed) for seed in (25, 26, 27)]
     reached = [mean_cosine(means, match_domains(means[i:] + means[:i])) for i in range(3)]
-    assert reached == pytest.approx([0.8305] * 3, abs=1e-3)
+    assert reached == pytest.approx([max(reached)] * 3, abs=1e-4)
 
 
 def test_matched_clusters_are_averaged_and_the_best_start_wins() -> None:
-    shared, draw = directions(6, 12), torch.Generator().manual_seed(4)
+    shared, draw = directions(6, 12), np.random.default_rng(4)
     means = []
     for noise in (2.0, 0.05, 0.05, 0.05):  # the first domain is a bad start
-        moved = shared + noise * torch.randn(6, 12, generator=draw) / math.sqrt(12)
-        means.append(torch.nn.functional.normalize(moved, dim=1)[torch.randperm(6, generator=draw)])
+        moved = shared + noise * draw.normal(size=(6, 12)) / math.sqrt(12)
+        means.append(unit_rows(moved)[draw.permutation(6)])
     found = match_domains(means)
-    torch.testing.assert_close(found.norm(dim=1), torch.ones(6))
+    np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, rtol=1e-6)
     names = (shared @ found.T).argmax(1)
     assert sorted(names.tolist()) == list(range(6))
     three = [own[(shared @ own.T).argmax(1)] for own in means[1:]]
     rest = means[0][[int((means[0] @ found[name]).argmax()) for name in names]]
     assert len({tuple(row) for row in rest.tolist()}) == 6  # its best partners are one to one
-    by_hand = torch.nn.functional.normalize(rest + sum(three), dim=1)
-    torch.testing.assert_close(found[names], by_hand, atol=1e-4, rtol=0)
+    np.testing.assert_allclose(found[names], unit_rows(rest + sum(three)), atol=1e-4)
     assert float((shared * found[names]).sum(1).min()) > 0.8

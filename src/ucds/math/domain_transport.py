@@ -10,19 +10,20 @@ that no learned ``B`` is needed.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
-import torch
+from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
-from torch import Tensor
-from torch.nn.functional import normalize, one_hot
 
-from ucds.math.arrays import FloatArray, Watch, counted
+from ucds.math.arrays import DoubleArray, FloatArray, Watch, counted
 from ucds.math.consensus import Partition, cluster_by_vote
 from ucds.math.spaces import WIDTH, centre, make_spaces, principal_axes, unit_rows
-from ucds.math.transport import semi_relaxed_transport
+
+Real = TypeVar("Real", np.float32, np.float64)
 
 EPSILON = 0.01
 """Entropic regularisation of the plans: the paper's."""
@@ -101,13 +102,13 @@ def join_domains(
     directions = [centre(vectors, own) for vectors, own in zip(domains, means, strict=True)]
     axes, scales = principal_axes(np.concatenate(directions), width)
     axes = np.asarray(axes * (scales[0] / np.maximum(scales, 1e-12)) ** whitening, dtype=np.float32)
-    samples = [torch.from_numpy(unit_rows(vectors @ axes)) for vectors in directions]
+    samples = [unit_rows(vectors @ axes) for vectors in directions]
     # Step 2: the same clusters in all domains.
     prototypes = match_domains([_means(s, p, n_clusters) for s, p in zip(samples, partitions, strict=True)])
     # Step 3: plans and prototypes in turn.
-    uniform = torch.full((n_clusters,), 1 / n_clusters)
-    potentials: list[Tensor | None] = [None] * len(samples)
-    plans: list[Tensor] = []
+    uniform = np.full(n_clusters, 1 / n_clusters)
+    potentials: list[DoubleArray | None] = [None] * len(samples)
+    plans: list[DoubleArray] = []
     for _ in counted(watch, "transport", range(_ROUNDS)):
         plans = []
         for d, vectors in enumerate(samples):
@@ -121,18 +122,18 @@ def join_domains(
             )
             potentials[d] = solution.potential
             plans.append(solution.plan)
-        moved = torch.stack([plan.T.float() @ rows for plan, rows in zip(plans, samples, strict=True)])
-        prototypes = normalize(moved.sum(0), dim=1)
+        moved = [plan.T.astype(np.float32) @ rows for plan, rows in zip(plans, samples, strict=True)]
+        prototypes = unit_rows(np.sum(moved, axis=0))
     return DomainClusters(
         axes=axes,
         mean=mean,
-        prototypes=prototypes.T.contiguous().numpy(),
-        proportions=torch.stack([plan.sum(0) for plan in plans]).float().numpy(),
-        assignments=torch.cat([plan * len(plan) for plan in plans]).float().numpy(),
+        prototypes=np.ascontiguousarray(prototypes.T),
+        proportions=np.stack([plan.sum(0) for plan in plans]).astype(np.float32),
+        assignments=np.concatenate([plan * len(plan) for plan in plans]).astype(np.float32),
     )
 
 
-def match_domains(means: Sequence[Tensor]) -> Tensor:
+def match_domains(means: Sequence[NDArray[Real]]) -> NDArray[Real]:
     """Match the clusters of several domains one to one, and average the clusters that are matched.
 
     The clusters of every domain are matched with shared prototypes (the Hungarian method on cosines), which
@@ -145,20 +146,94 @@ def match_domains(means: Sequence[Tensor]) -> Tensor:
     return max((_matched(means, start) for start in means), key=lambda found: found[0])[1]
 
 
-def _matched(means: Sequence[Tensor], prototypes: Tensor) -> tuple[float, Tensor]:
+def _matched(means: Sequence[NDArray[Real]], prototypes: NDArray[Real]) -> tuple[float, NDArray[Real]]:
     """Return mean cosine and prototypes of the matching that starts from given prototypes."""
     cosine = 0.0
     for _ in range(_MATCHING_ROUNDS):
         orders = [linear_sum_assignment(prototypes @ own.T, maximize=True)[1] for own in means]
-        aligned = torch.stack([own[order] for own, order in zip(means, orders, strict=True)])
-        before, prototypes = prototypes, normalize(aligned.sum(0), dim=1)
+        aligned = np.stack([own[order] for own, order in zip(means, orders, strict=True)])
+        before, prototypes = prototypes, _directions(aligned.sum(0))
         cosine = float((aligned * prototypes).sum(-1).mean())
-        if torch.allclose(before, prototypes):
+        if np.allclose(before, prototypes):
             break
     return cosine, prototypes
 
 
-def _means(vectors: Tensor, partition: Partition, n_clusters: int) -> Tensor:
+def _directions(rows: NDArray[Real]) -> NDArray[Real]:
+    """Scale rows to unit length in their own precision; a row of zeros stays."""
+    found: NDArray[Real] = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+    return found
+
+
+def _means(vectors: FloatArray, partition: Partition, n_clusters: int) -> FloatArray:
     """Directions ``(K, w)`` of the means of the clusters; that of a cluster without members is 0."""
-    members = one_hot(torch.from_numpy(partition), n_clusters).to(vectors.dtype)
-    return normalize(members.T @ vectors, dim=1)
+    return _directions(np.eye(n_clusters, dtype=np.float32)[partition].T @ vectors)
+
+
+@dataclass(frozen=True)
+class SemiRelaxedPlan:
+    """How much of every sample goes to every prototype, where the prototypes' masses may be left at a cost.
+
+    Attributes:
+        plan: ``(n, K)``, rows sum to ``1 / n``.
+        potential: ``(K,)``, the column potential in units of the cost.
+        marginal_error: L1 distance between the plan's column sums and those that the potential asks for.
+        iterations: number of iterations.
+        converged: whether the tolerance was reached.
+    """
+
+    plan: DoubleArray
+    potential: DoubleArray
+    marginal_error: float
+    iterations: int
+    converged: bool
+
+
+def semi_relaxed_transport(
+    cost: NDArray[Real],
+    column_weights: DoubleArray,
+    *,
+    epsilon: float,
+    relaxation: float,
+    tolerance: float = 1e-4,
+    max_iterations: int = 200,
+    initial_potential: DoubleArray | None = None,
+) -> SemiRelaxedPlan:
+    """Solve entropic transport from equal row weights to column weights that may be left at a cost.
+
+    Adds ``relaxation * KL(columns | column_weights)`` to the problem for plans whose rows sum to ``1 / n``.
+    Alternates over the two potentials in the log domain, in double precision.
+
+    Args:
+        cost: ``(n, K)``.
+        column_weights: wanted mass of the prototypes (v), ``(K,)``, positive.
+        epsilon: strength of the entropy, in units of the cost.
+        relaxation: the cost of leaving the column weights; infinite gives the balanced problem, 0 gives each
+            sample its own softmax.
+        tolerance: the largest change of the potential in one iteration at which to stop.
+        max_iterations: iterations at most; the result says whether they were enough.
+        initial_potential: ``(K,)``, the ``potential`` of an earlier result on nearly the same cost.
+
+    Source: Chizat et al. (2018), "Scaling algorithms for unbalanced optimal transport problems".
+    """
+    scaled, log_b = -np.asarray(cost, np.float64) / epsilon, np.log(column_weights)
+    damping = 1.0 if math.isinf(relaxation) else relaxation / (relaxation + epsilon)
+    v = np.zeros_like(log_b) if initial_potential is None else initial_potential / epsilon
+    log_a, change, iterations = -math.log(len(scaled)), math.inf, 0
+    while change > tolerance and iterations < max_iterations:
+        u = log_a - _log_sum(scaled + v, 1)
+        new = damping * (log_b - _log_sum(scaled + u, 0))
+        change = float(np.abs(new - v).max()) * epsilon
+        v, iterations = new.ravel(), iterations + 1
+    u = log_a - _log_sum(scaled + v, 1)
+    plan, potential = np.exp(scaled + u + v), v * epsilon
+    columns = plan.sum(0)
+    wanted = np.exp(log_b - potential / relaxation) if relaxation else columns
+    error = float(np.abs(columns - wanted).sum())
+    return SemiRelaxedPlan(plan, potential, error, iterations, change <= tolerance)
+
+
+def _log_sum(exponents: DoubleArray, axis: int) -> DoubleArray:
+    """Compute the logarithm of the sum of exponentials along an axis, which is kept."""
+    top = exponents.max(axis, keepdims=True)
+    return np.asarray(top + np.log(np.exp(exponents - top).sum(axis, keepdims=True)))

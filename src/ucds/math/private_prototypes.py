@@ -12,7 +12,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from ucds.math.arrays import DoubleArray, FloatArray, IntArray
@@ -86,8 +85,7 @@ def learn_private_prototypes(
         prototypes = np.stack([bounded(own) for own in sums])
         sums = _REST * prototypes + release(sum_clusters(samples, present, groups, prototypes), part)
     # Step 4: prototypes of one cluster are merged, and the clusters of the groups are matched.
-    merged = [torch.from_numpy(bounded(merge(own, n_clusters))) for own in sums]
-    shared = match_domains(merged).numpy()
+    shared = match_domains([bounded(merge(own, n_clusters)) for own in sums])
     # Step 5: a step of all groups together, in which each counts the same.
     alike = np.repeat(shared[None], len(masses), axis=0)
     moved = release(sum_clusters(samples, present, groups, alike), part)

@@ -109,50 +109,6 @@ def solve_transport(
         return _Problem(cost, row_weights, column_weights, epsilon).solve(tolerance, max_iterations)
 
 
-def semi_relaxed_transport(
-    cost: Tensor,
-    column_weights: Tensor,
-    *,
-    epsilon: float,
-    relaxation: float,
-    tolerance: float = 1e-4,
-    max_iterations: int = 200,
-    initial_potential: Tensor | None = None,
-) -> TransportPlan:
-    """Solve entropic transport from equal row weights to column weights that may be left at a cost.
-
-    Adds ``relaxation * KL(columns | column_weights)`` to the problem for plans whose rows sum to ``1 / n``.
-    Alternates over the two potentials in the log domain, in fp64.
-
-    Args:
-        cost: ``(n, K)``.
-        column_weights: wanted mass of the prototypes (v), ``(K,)``, positive.
-        epsilon: strength of the entropy, in units of the cost.
-        relaxation: the cost of leaving the column weights; infinite gives the balanced problem, 0 gives each
-            sample its own softmax.
-        tolerance: the largest change of the potential in one iteration at which to stop.
-        max_iterations: iterations at most; the result says whether they were enough.
-        initial_potential: ``(K,)``, the ``potential`` of an earlier result on nearly the same cost.
-
-    Source: Chizat et al. (2018), "Scaling algorithms for unbalanced optimal transport problems".
-    """
-    scaled, log_b = -cost.double() / epsilon, column_weights.double().log()
-    damping = 1.0 if math.isinf(relaxation) else relaxation / (relaxation + epsilon)
-    v = torch.zeros_like(log_b) if initial_potential is None else initial_potential.double() / epsilon
-    log_a, change, iterations = -math.log(len(cost)), math.inf, 0
-    while change > tolerance and iterations < max_iterations:
-        u = log_a - torch.logsumexp(scaled + v, dim=1)
-        new = damping * (log_b - torch.logsumexp(scaled + u[:, None], dim=0))
-        change = float((new - v).abs().max()) * epsilon
-        v, iterations = new, iterations + 1
-    u = log_a - torch.logsumexp(scaled + v, dim=1)
-    plan, potential = (scaled + u[:, None] + v).exp(), v * epsilon
-    columns = plan.sum(0)
-    wanted = (log_b - potential / relaxation).exp() if relaxation else columns
-    error = (columns - wanted).abs().sum()
-    return TransportPlan(plan, potential, error, iterations, torch.tensor(change <= tolerance))
-
-
 class _Answer(NamedTuple):
     """The rows' best answer to a height, ``plan = kernel * mass``, not multiplied out: it is needed once."""
 
