@@ -141,7 +141,7 @@ def measure_audit(domains: Sequence[Domain], run: Row) -> Iterator[Row]:
         settings = ucds.PCDSettings(tune="head")
     elif kind == "over-fitted":  # no domain alone has as many images as there are prototypes
         settings, n_clusters = ucds.ConsensusSettings(starts=1), len(trained) // 2
-        trained = VectorSamples(trained.read(np.arange(len(trained))).numpy())
+        trained = VectorSamples(trained.read(np.arange(len(trained))))
     elif kind.startswith("epsilon"):
         settings = ucds.ConsensusSettings(dp_epsilon=float(kind.split()[1]))
     with tempfile.TemporaryDirectory() as name:

@@ -96,4 +96,4 @@ def read_data_set(path: Path, encoder: EncoderOptions, cache: Path) -> Iterator[
         raise SystemExit(f"{path} has no class folders")
     for number, name in enumerate(data.samples.domain_names):
         rows = np.flatnonzero(data.samples.domain == number)
-        yield Domain(f"{path.name} {name}", data.samples.read(rows).numpy(), truth.classes[rows])
+        yield Domain(f"{path.name} {name}", data.samples.read(rows), truth.classes[rows])

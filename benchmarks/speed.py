@@ -37,6 +37,7 @@ from torch import Tensor
 import ucds
 from ucds.backbones.build import build_backbone
 from ucds.data.dataset import Dataset, ImageView
+from ucds.data.decode import ByteArray
 from ucds.data.samples import Samples, subset
 from ucds.data.sources import find_samples
 from ucds.experiments.revision import code_revision
@@ -168,10 +169,10 @@ class RandomImages(Samples):
         self.asked: list[float] = []
         self._images = np.random.default_rng(0).integers(256, size=(n, 3, 256, 256), dtype=np.uint8)
 
-    def read(self, index: IntArray) -> Tensor:  # noqa: D102
+    def read(self, index: IntArray) -> ByteArray:  # noqa: D102
         if len(index) == BATCH:
             self.asked.append(time.perf_counter())
-        return torch.from_numpy(self._images[index])
+        return self._images[index]
 
 
 def time_stage() -> float:

@@ -14,6 +14,7 @@ from ucds.baselines.loop import Clustering
 from ucds.choices import Precision
 from ucds.config import ModelSettings
 from ucds.data.dataset import Dataset, ImageView
+from ucds.data.decode import ByteArray
 from ucds.math.arrays import IntArray
 from ucds.training.options import Compute
 from ucds.training.runtime import Runtime
@@ -44,8 +45,8 @@ class Pictures:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def read(self, index: IntArray) -> Tensor:
-        return torch.from_numpy(self._pixels[index])
+    def read(self, index: IntArray) -> ByteArray:
+        return self._pixels[index]
 
 
 def pictures(n: int, n_domains: int = 1) -> Dataset:
@@ -53,7 +54,7 @@ def pictures(n: int, n_domains: int = 1) -> Dataset:
 
 
 def read_all(data: Dataset) -> Tensor:
-    return data.samples.read(np.arange(len(data.samples)))
+    return torch.from_numpy(data.samples.read(np.arange(len(data.samples))))
 
 
 def weights_of(module: nn.Module) -> dict[str, Tensor]:

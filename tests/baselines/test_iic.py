@@ -33,6 +33,7 @@ from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
 from ucds.math.metrics import clustering_accuracy
 from ucds.training.prediction import predict
+from ucds.training.views import in_training
 
 pytestmark = pytest.mark.filterwarnings("ignore:iic.* (empty|collapsed):ucds.errors.UcdsWarning")
 
@@ -164,7 +165,7 @@ def test_the_sub_head_of_lowest_loss_is_taken(target: Any) -> None:
     assert torch.equal(made.whole.prototypes, made.heads.clusters[1])
     probabilities = predict(found.model, target, opened.runtime, 64)  # type: ignore[arg-type]
     assert found.labels.tolist() == probabilities.argmax(1).tolist()
-    views = pairs.view.train(read_all(target), torch.ones(80, 24))  # nothing is dropped
+    views = in_training(pairs.view).train(read_all(target), torch.ones(80, 24))  # nothing is dropped
     losses = -mutual_information(view_joint(*pair_probabilities(made.heads, views, False)))
     assert losses.argmin() == 1
     assert found.information == pytest.approx(-losses.min().item(), abs=0.2)  # features are dropped there

@@ -52,7 +52,7 @@ def test_epochs_go_on_where_the_one_before_ended() -> None:
     expected = [sampler().batch(step) for step in range(8)]
     np.testing.assert_array_equal([index.numpy() for index, _ in seen], expected)
     for index, inputs in seen:
-        assert torch.equal(inputs[:, 0], data().samples.read(index.numpy()))
+        assert torch.equal(inputs[:, 0], torch.from_numpy(data().samples.read(index.numpy())))
     views = [inputs[:, 1] == 0 for _, inputs in seen]
     assert not any(torch.equal(views[0], other) for other in views[1:])  # every step drops its own
     assert loop.images_seen == 8 * 8

@@ -48,7 +48,7 @@ class MadeImages(Samples):
         self.images = np.random.default_rng(n).integers(256, size=(n, 3, 16, 16), dtype=np.uint8)
 
     def read(self, index: IntArray) -> torch.Tensor:
-        return torch.from_numpy(self.images[index])
+        return self.images[index]
 
 
 def backbone() -> Backbone:
@@ -141,7 +141,7 @@ def compute_features(devices: int, out: Path) -> None:
     network = Counting()
     data = Dataset(VectorSamples(vectors))
     found = frozen_features(module_backbone(network, 6), data, runtime, batch_size=8)
-    np.save(out / f"features-{runtime.rank}.npy", found.samples.read(np.arange(SAMPLES)).numpy())
+    np.save(out / f"features-{runtime.rank}.npy", found.samples.read(np.arange(SAMPLES)))
     (out / f"seen-{runtime.rank}").write_text(str(network.seen))
 
 

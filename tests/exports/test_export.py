@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import skops.io
+import torch
 
 import ucds
 from ucds.backbones import build_backbone, identity_backbone
@@ -45,7 +46,9 @@ def test_it_takes_the_embeddings_of_the_exported_encoder(make_model: MakeModel) 
     model = make_model(build_backbone("ucds/oriented_edges", weights="none", input_size=32))
     pixels = np.random.default_rng(0).integers(256, size=(6, 40, 40, 3), dtype=np.uint8)
     data = model.open(pixels)
-    embeddings = model.stored.model.encoder.backbone(data.view.test(data.samples.read(np.arange(6))))
+    embeddings = model.stored.model.encoder.backbone(
+        torch.from_numpy(data.view.test(data.samples.read(np.arange(6))))
+    )
     found = as_scikit(model.stored.model).predict_proba(embeddings.detach().numpy())
     np.testing.assert_allclose(found, model.predict_proba(pixels), atol=1e-5)
 

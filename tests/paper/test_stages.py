@@ -68,7 +68,7 @@ def one_step(
     after = copy.deepcopy(before).train()
     sampler = DomainBalancedSampler(samples.domain, SETTINGS.batch_size, 0)
     index = torch.from_numpy(sampler.batch(0))
-    features = after.encoder(samples.read(index.numpy()))
+    features = after.encoder(torch.from_numpy(samples.read(index.numpy())))
     logits = features @ after.prototypes
     transport, proportions = torch.zeros(()), []
     domain = torch.from_numpy(samples.domain)[index]

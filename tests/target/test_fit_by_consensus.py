@@ -111,7 +111,7 @@ def test_blobs_are_found_and_every_stage_says_so(labels: ClusterLabels | None) -
 def test_the_start_looks_from_the_mean_at_the_middle_of_each_cluster() -> None:
     """The cosine-like logits by hand: no axis is left out, so that axes are a rotation."""
     start = train().results[0]
-    moved = blob_data().samples.read(np.arange(N)).numpy()
+    moved = blob_data().samples.read(np.arange(N))
     moved = moved / np.linalg.norm(moved, axis=1, keepdims=True)
     moved -= moved.mean(0)
     middles = start.assignments.numpy().T @ (moved / np.linalg.norm(moved, axis=1, keepdims=True))

@@ -50,7 +50,7 @@ def data(n: int = 50, seed: int = 0) -> Dataset:
 
 
 def values(result: Dataset) -> Tensor:
-    return result.samples.read(np.arange(len(result.samples)))
+    return torch.from_numpy(result.samples.read(np.arange(len(result.samples))))
 
 
 def extract(backbone: Backbone, inputs: Dataset, cache: Path | None, batch_size: int = 16) -> Dataset:

@@ -69,7 +69,7 @@ def test_the_model_built_from_clusters_in_frozen_features_predicts_them() -> Non
     backbone = module_backbone(nn.Sequential(nn.Linear(6, 9), nn.Dropout(0.2), nn.Tanh()), 9)
     session, training = built(backbone)
     with torch.no_grad():
-        vectors = backbone.module.eval()(DATA.samples.read(np.arange(N))).numpy()
+        vectors = backbone.module.eval()(torch.from_numpy(DATA.samples.read(np.arange(N)))).numpy()
     clusters = clusters_in(vectors)
     logits = LOGIT_SCALE * (unit_rows(vectors) - clusters.mean) @ clusters.axes @ clusters.prototypes
     expected = torch.from_numpy(logits).softmax(-1)

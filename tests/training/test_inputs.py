@@ -80,7 +80,7 @@ def test_a_trained_model_takes_folders_and_files(folder: Path, archive: Path, tm
     files = [folder / "two" / "1.png", folder / "one" / "0.png"]
     listed = prediction(files, IMAGES, cache=cache).samples
     assert listed.ids == tuple(map(str, files))
-    assert torch.equal(listed.read(np.array([1]))[0], opened.samples.read(np.array([0]))[0])
+    assert np.array_equal(listed.read(np.array([1]))[0], opened.samples.read(np.array([0]))[0])
     assert len(prediction(archive, VECTORS, "source").samples) == 5
 
 
@@ -115,9 +115,9 @@ def test_views_follow_the_backbone() -> None:
     assert isinstance(plain, ImageView)
     assert plain.input_shape == (3, 28, 28)
     other = view_for(BackboneSpec("x", 8, 28, (0.0,) * 3, (1.0,) * 3))  # type: ignore[arg-type]
-    raw = torch.full((1, 3, 32, 32), 255, dtype=torch.uint8)
-    torch.testing.assert_close(other.test(raw), torch.ones(1, 3, 28, 28))
-    assert not torch.equal(plain.test(raw), other.test(raw))
+    raw = np.full((1, 3, 32, 32), 255, np.uint8)
+    np.testing.assert_allclose(other.test(raw), np.ones((1, 3, 28, 28)))
+    assert not np.array_equal(plain.test(raw), other.test(raw))
     shifted = view_for(BackboneSpec("x", 8, 28, mean=(0.0,) * 3))
     assert isinstance(shifted, ImageView)
     assert (shifted.mean, shifted.std) == ((0.0,) * 3, IMAGENET_STD)

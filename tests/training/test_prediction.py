@@ -44,7 +44,7 @@ def test_predictions_are_those_of_the_model_in_evaluation_mode(batch_size: int, 
     assert net.training == training
     assert all(torch.equal(tensor, before[name]) for name, tensor in net.state_dict().items())
     with torch.no_grad():
-        output = net.eval()(data().samples.read(np.arange(23)))
+        output = net.eval()(torch.from_numpy(data().samples.read(np.arange(23))))
     torch.testing.assert_close(found, output.logits.softmax(-1), rtol=0, atol=1e-6)
     torch.testing.assert_close(found.sum(-1), torch.ones(23), rtol=0, atol=1e-6)
     assert not found.requires_grad

@@ -9,10 +9,12 @@ import time
 from collections.abc import Generator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ucds.backbones import identity_backbone, module_backbone
@@ -189,10 +191,10 @@ class Watched(Samples):
         self.values = values
         self.log: list[tuple[str, int]] = []
 
-    def read(self, index: IntArray) -> Tensor:
+    def read(self, index: IntArray) -> NDArray[Any]:
         main = threading.current_thread() is threading.main_thread()
         self.log.append(("now" if main else "ahead", len(index)))
-        return self.values[torch.from_numpy(index)]
+        return self.values.numpy()[index]
 
 
 def batches(samples: Samples, end: int, start: int = 0) -> Generator[Batch]:
@@ -228,7 +230,7 @@ def test_images_are_read_one_step_ahead_and_vectors_when_they_are_wanted() -> No
 
 def test_an_error_in_the_thread_is_raised_at_its_step() -> None:
     class LastFails(Watched):
-        def read(self, index: IntArray) -> Tensor:
+        def read(self, index: IntArray) -> NDArray[Any]:
             if len(self.log) == 2:
                 raise UserError("the disk is gone")
             return super().read(index)

@@ -14,24 +14,25 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
-import torch
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 from sklearn.linear_model import LogisticRegression
-from torch import Tensor
-from torch.nn.functional import avg_pool2d, pad
 
-from ucds.auditing.subject import Labels, Subject
+from ucds.auditing.subject import Labels, Rows, Subject
 from ucds.data.samples import Samples
 from ucds.math.arrays import FloatArray
 from ucds.math.consensus import match
 from ucds.math.spaces import unit_rows
 
+Entry = TypeVar("Entry", bound=np.generic)
 Scores = NDArray[np.float64]
+Flags = NDArray[np.bool_]
 Progress = Callable[[int, int], None]
-Variant = Callable[[Tensor, torch.Generator], Tensor]
+Variant = Callable[[Rows, np.random.Generator], Rows]
 """Makes a changed copy of ``(b, 3, S, S)`` uint8 images or ``(b, d)`` vectors, of the same shape and type."""
 
 BAG = 25
@@ -50,7 +51,7 @@ def agreement_scores(
     samples: Samples,
     labels: Labels,
     variants: Sequence[Variant],
-    generator: torch.Generator,
+    rng: np.random.Generator,
     progress: Progress,
 ) -> Scores:
     """Compute the share of changed copies of each sample that have the sample's own label: ``(n,)``."""
@@ -59,16 +60,16 @@ def agreement_scores(
         index = np.arange(start, min(start + _AT_A_TIME, len(samples)))
         rows = samples.read(index)
         for variant in variants:
-            same[index] += subject.ask(variant(rows, generator)) == labels[index]
+            same[index] += subject.ask(variant(rows, rng)) == labels[index]
         progress(int(index[-1]) + 1, len(samples))
     return same / len(variants)
 
 
 def boundary_distances(
     subject: Subject,
-    rows: Tensor,
+    rows: Rows,
     labels: Labels,
-    generator: torch.Generator,
+    rng: np.random.Generator,
     *,
     smallest: float,
     doublings: int = 7,
@@ -86,71 +87,75 @@ def boundary_distances(
     Returns:
         ``(b,)`` distances as deviations of each entry; the largest radius if no label changed.
     """
-    start = rows.float()
+    start = rows.astype(np.float32)
 
-    def same(values: Tensor) -> Tensor:
-        asked = to_pixels(values) if rows.dtype == torch.uint8 else values
-        return torch.from_numpy(subject.ask(asked) == labels)
+    def same(values: FloatArray) -> Flags:
+        asked = subject.ask(to_pixels(values) if rows.dtype == np.uint8 else values)
+        return np.equal(asked, labels)
 
-    best = torch.full((len(rows),), smallest * 2.0**doublings)
-    nearest = start.clone()
+    best = np.full(len(rows), smallest * 2.0**doublings, np.float32)
+    nearest = start.copy()
     for _ in range(directions):
-        towards = torch.randn(start.shape, generator=generator)
-        radius, found = torch.full_like(best, smallest), torch.zeros(len(rows), dtype=torch.bool)
+        towards = _normal(start.shape, rng)
+        radius, found = np.full_like(best, smallest), np.zeros(len(rows), bool)
         for _ in range(doublings):
             found |= ~same(start + _wide(radius, start) * towards)
-            radius = torch.where(found, radius, 2 * radius)
+            radius[~found] *= 2
         outside, _ = _bisect(same, start, start + _wide(radius, start) * towards, bisections)
         closer = found & (_deviation(outside - start) < best)
         nearest[closer], best[closer] = outside[closer], _deviation(outside - start)[closer]
     for step in range(steps):
         reached = best < smallest * 2.0**doublings
-        outside = _descend(same, start, nearest, generator, probes, step)
+        outside = _descend(same, start, nearest, rng, probes, step)
         outside, valid = _bisect(same, start, outside, bisections)
         closer = reached & valid & (_deviation(outside - start) < best)
         nearest[closer], best[closer] = outside[closer], _deviation(outside - start)[closer]
-    return np.asarray(best.double().numpy())
+    return best.astype(np.float64)
 
 
 def _bisect(
-    same: Callable[[Tensor], Tensor], inside: Tensor, outside: Tensor, times: int
-) -> tuple[Tensor, Tensor]:
+    same: Callable[[FloatArray], Flags], inside: FloatArray, outside: FloatArray, times: int
+) -> tuple[FloatArray, Flags]:
     """Return the points nearest to the inside that have another label, and whether the given ones had."""
     valid = ~same(outside)
-    low, high = inside.clone(), outside.clone()
+    low, high = inside, outside
     for _ in range(times):
-        middle = (low + high) / 2
-        stays = _wide(same(middle), low).expand_as(low)
-        low, high = torch.where(stays, middle, low), torch.where(stays, high, middle)
+        middle = (low + high) / np.float32(2)
+        stays = _wide(same(middle), low)
+        low, high = (np.where(stays, *both).astype(np.float32) for both in ((middle, low), (high, middle)))
     return high, valid
 
 
 def _descend(
-    same: Callable[[Tensor], Tensor],
-    start: Tensor,
-    nearest: Tensor,
-    generator: torch.Generator,
+    same: Callable[[FloatArray], Flags],
+    start: FloatArray,
+    nearest: FloatArray,
+    rng: np.random.Generator,
     probes: int,
     step: int,
-) -> Tensor:
+) -> FloatArray:
     """Take a step from the boundary into the other cluster, along a gradient estimated from labels."""
     length = _wide(_deviation(nearest - start), start)
-    votes, mean, total = torch.zeros_like(start), torch.zeros_like(start), torch.zeros(())
+    votes, mean, total = np.zeros_like(start), np.zeros_like(start), np.zeros_like(length)
     for _ in range(probes):
-        probe = torch.randn(start.shape, generator=generator)
-        other = _wide((~same(nearest + _PROBE * length * probe)).float() * 2 - 1, start)
+        probe = _normal(start.shape, rng)
+        stayed = same(nearest + np.float32(_PROBE) * length * probe)
+        other = _wide(1 - 2 * stayed.astype(np.float32), start)
         votes, mean, total = votes + other * probe, mean + probe, total + other
-    gradient = votes - total / probes * mean
-    unit = gradient / _wide(_deviation(gradient), start).clamp_min(1e-12)
-    moved: Tensor = nearest + length / (step + 2) ** 0.5 * unit
-    return moved
+    gradient = votes - total / np.float32(probes) * mean
+    unit = gradient / np.maximum(_wide(_deviation(gradient), start), np.float32(1e-12))
+    return np.asarray(nearest + length / np.float32((step + 2) ** 0.5) * unit)
 
 
-def _deviation(values: Tensor) -> Tensor:
-    return values.flatten(1).square().mean(1).sqrt()
+def _normal(shape: tuple[int, ...], rng: np.random.Generator) -> FloatArray:
+    return rng.standard_normal(shape, np.float32)
 
 
-def _wide(values: Tensor, rows: Tensor) -> Tensor:
+def _deviation(values: FloatArray) -> FloatArray:
+    return np.asarray(np.sqrt(np.square(values).reshape(len(values), -1).mean(1)))
+
+
+def _wide(values: NDArray[Entry], rows: Rows) -> NDArray[Entry]:
     return values.reshape(-1, *(1,) * (rows.ndim - 1))
 
 
@@ -241,50 +246,54 @@ def vector_variants(count: int, spread: float) -> list[Variant]:
 
     Noise falls into all directions, and a model looks at few of them; so much of it is needed.
     """
-    strengths = torch.logspace(0, 4, count, base=2.0).tolist()
-    return [add_noise(spread * strength) for strength in strengths]
+    return [add_noise(spread * strength) for strength in np.logspace(0, 4, count, base=2.0)]
 
 
 def shift(down: int, right: int) -> Variant:
     """Return a variant that moves images by some pixels and repeats their edges."""
 
-    def move(rows: Tensor, generator: torch.Generator) -> Tensor:
+    def move(rows: Rows, rng: np.random.Generator) -> Rows:
         side, reach = rows.shape[-1], max(abs(down), abs(right))
-        wide = pad(rows.float(), (reach,) * 4, mode="replicate")
         top, left = reach - down, reach - right
-        return wide[..., top : top + side, left : left + side].to(rows.dtype)
+        return _widened(rows, reach)[..., top : top + side, left : left + side]
 
     return move
 
 
 def brighten(factor: float) -> Variant:
     """Return a variant that multiplies all pixels of images."""
-    return lambda rows, generator: to_pixels(rows * factor)
+    return lambda rows, rng: to_pixels(rows * np.float32(factor))
 
 
 def add_noise(deviation: float) -> Variant:
     """Return a variant that adds normal noise of a deviation in the unit of the pixels or vectors."""
 
-    def disturb(rows: Tensor, generator: torch.Generator) -> Tensor:
-        noisy = rows + deviation * torch.randn(rows.shape, generator=generator)
-        return to_pixels(noisy) if rows.dtype == torch.uint8 else noisy
+    def disturb(rows: Rows, rng: np.random.Generator) -> Rows:
+        noisy = rows + np.float32(deviation) * _normal(rows.shape, rng)
+        return to_pixels(noisy) if rows.dtype == np.uint8 else noisy
 
     return disturb
 
 
-def flip(rows: Tensor, generator: torch.Generator) -> Tensor:
+def flip(rows: Rows, rng: np.random.Generator) -> Rows:
     """Mirror images left to right."""
-    return rows.flip(-1)
+    return rows[..., ::-1]
 
 
-def blur(rows: Tensor, generator: torch.Generator) -> Tensor:
+def blur(rows: Rows, rng: np.random.Generator) -> Rows:
     """Average every pixel of images with its eight neighbours."""
-    return to_pixels(avg_pool2d(pad(rows.float(), (1, 1, 1, 1), mode="replicate"), 3, 1))
+    windows = sliding_window_view(_widened(rows.astype(np.float32), 1), (3, 3), axis=(-2, -1))
+    return to_pixels(windows.mean((-2, -1)))
 
 
-def to_pixels(values: Tensor) -> Tensor:
+def _widened(rows: Rows, reach: int) -> Rows:
+    """Repeat the edges of images on all sides."""
+    return np.pad(rows, ((0, 0), (0, 0), (reach, reach), (reach, reach)), mode="edge")
+
+
+def to_pixels(values: FloatArray) -> NDArray[np.uint8]:
     """Round and clip values to uint8."""
-    return values.round().clamp(0, 255).to(torch.uint8)
+    return np.clip(np.round(values), 0, 255).astype(np.uint8)
 
 
 _EDITS = (

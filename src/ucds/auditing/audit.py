@@ -32,7 +32,7 @@ from ucds.math.attack_scores import attack_success
 from ucds.training.options import Compute, EncoderOptions
 from ucds.training.progress import Reporter
 from ucds.training.runtime import Runtime
-from ucds.training.seeds import numpy_generator, torch_generator
+from ucds.training.seeds import numpy_generator
 
 FEWEST = 20
 """Members and others that an audit needs at least."""
@@ -154,8 +154,8 @@ class _Audit:
         chosen = image_variants(count) if images else vector_variants(count, self._opened.spread)
         for samples, labels, what in zip(self._both, self._labels, ("members", "others"), strict=True):
             progress = partial(self._reporter.show, f"changed copies of {what}")
-            generator = torch_generator(self._seed, "audit", what)
-            scores.append(agreement_scores(self._subject, samples, labels, chosen, generator, progress))
+            rng = self._rng(f"changed copies of {what}")
+            scores.append(agreement_scores(self._subject, samples, labels, chosen, rng, progress))
         what = "The share of changed copies of a sample that keep its label."
         return Attack("agreement", what, 1 + len(chosen), attack_success(*scores)), scores
 
@@ -169,13 +169,13 @@ class _Audit:
             # The samples are in the order of their domains: the first ones would be those of one domain.
             chosen = np.sort(self._rng(f"boundary of {what}").permutation(len(samples))[:most])
             progress = partial(self._reporter.show, f"boundary of {what}")
-            generator = torch_generator(self._seed, what)
+            rng = self._rng(f"directions of {what}")
             parts, asked = list[Scores](), asked + len(chosen)
             for number, index in enumerate(_parts(chosen, size)):
                 progress(number * size, len(chosen))
                 rows = samples.read(index)
                 distances = boundary_distances(
-                    self._subject, rows, labels[index], generator, smallest=smallest, steps=steps
+                    self._subject, rows, labels[index], rng, smallest=smallest, steps=steps
                 )
                 parts.append(distances)
             progress(len(chosen), len(chosen))

@@ -8,13 +8,12 @@ from __future__ import annotations
 import io
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image
-from torch import Tensor
 
 from ucds.backbones import Backbone, identity_backbone
 from ucds.data.dataset import Dataset
@@ -34,6 +33,7 @@ from ucds.training.runtime import Runtime
 from ucds.training.seeds import numpy_generator
 
 Labels = NDArray[np.int64]
+Rows = NDArray[Any]
 _BATCH = 64
 
 
@@ -46,7 +46,7 @@ class Subject(Protocol):
     proportions: NDArray[np.float64] | None  # (K,) of the source's clusters, where they are known
     queries: int  # number of samples that were asked about so far
 
-    def ask(self, rows: Tensor) -> Labels:
+    def ask(self, rows: Rows) -> Labels:
         """Label ``(b, 3, S, S)`` uint8 images or ``(b, d)`` float32 vectors: ``(b,)``."""
 
 
@@ -60,13 +60,13 @@ class ModelSubject:
         self._model, self._device = stored.model.to(runtime.device).eval(), runtime.device
         self._view = view_for(stored.card.backbone)
 
-    def ask(self, rows: Tensor) -> Labels:
+    def ask(self, rows: Rows) -> Labels:
         """Label rows; see :class:`Subject`."""
         self.queries += len(rows)
         with torch.inference_mode():
             parts = [
-                self._model(self._view.test(part.to(self._device))).logits.argmax(1).cpu()
-                for part in torch.split(rows, _BATCH)
+                self._model(torch.from_numpy(self._view.test(part)).to(self._device)).logits.argmax(1).cpu()
+                for part in _parts(rows, _BATCH)
             ]
         return np.asarray(torch.cat(parts).numpy(), dtype=np.int64)
 
@@ -81,7 +81,7 @@ class ServiceSubject:
         self._client, self._batch = client, min(_BATCH, info.max_batch)
         self._most_bytes = info.max_request_bytes
 
-    def ask(self, rows: Tensor) -> Labels:
+    def ask(self, rows: Rows) -> Labels:
         """Label rows; see :class:`Subject`.
 
         Raises:
@@ -91,18 +91,18 @@ class ServiceSubject:
         before = self.queries
         self.queries += len(rows)
         try:
-            return np.concatenate([self._ask(part) for part in torch.split(rows, self._batch)])
+            return np.concatenate([self._ask(part) for part in _parts(rows, self._batch)])
         except OverBudgetError:
             raise RefusedError(
                 f"the key's budget ended after {before:,} queries of the audit: raise it, or audit with "
                 "--quick"
             ) from None
 
-    def _ask(self, rows: Tensor) -> Labels:
+    def _ask(self, rows: Rows) -> Labels:
         """Label the rows by one request, or by several where they are too long for one."""
         body = _body(rows)
         if len(rows) > 1 and len(body.content) > self._most_bytes:
-            return np.concatenate([self._ask(half) for half in rows.tensor_split(2)])
+            return np.concatenate([self._ask(half) for half in np.array_split(rows, 2)])
         answer = self._client.ask(body, len(rows))
         if answer.unusable:
             reason = answer.unusable[0].reason
@@ -110,14 +110,18 @@ class ServiceSubject:
         return np.array(answer.labels, dtype=np.int64)
 
 
-def _body(rows: Tensor) -> Body:
+def _parts(rows: Rows, size: int) -> list[Rows]:
+    return [rows[start : start + size] for start in range(0, len(rows), size)]
+
+
+def _body(rows: Rows) -> Body:
     """Write a request for vectors, or for images as files without loss."""
     if rows.ndim == 2:
-        return body_of_rows(rows.numpy())
+        return body_of_rows(rows)
     files = []
     for row in rows:
         file = io.BytesIO()
-        Image.fromarray(row.permute(1, 2, 0).contiguous().numpy()).save(file, "PNG", compress_level=1)
+        Image.fromarray(np.ascontiguousarray(row.transpose(1, 2, 0))).save(file, "PNG", compress_level=1)
         files.append(file.getvalue())
     return body_of_images(files)
 
@@ -199,5 +203,5 @@ def _features(
     found = []
     for data in both:
         features = frozen_features(attacker, data, runtime, batch_size=64).samples
-        found.append(features.read(np.arange(len(features))).numpy())
+        found.append(features.read(np.arange(len(features))))
     return found[0], found[1]

@@ -235,7 +235,8 @@ def estimate_statistics(
     # No batch is smaller than asked, so every batch has a variance.
     parts = np.array_split(order, max(1, len(order) // max(2, batch_size)))
     with runtime.autocast():
-        update_bn((data.view.test(data.samples.read(part).to(runtime.device)) for part in parts), module)
+        inputs = (torch.from_numpy(data.view.test(data.samples.read(part))) for part in parts)
+        update_bn((batch.to(runtime.device) for batch in inputs), module)
 
 
 def _children(module: nn.Module, kind: type[Kind]) -> Iterator[tuple[nn.Module, str, Kind]]:

@@ -29,6 +29,7 @@ from ucds.training.prediction import predict
 from ucds.training.prepare import prepare
 from ucds.training.seeds import torch_generator
 from ucds.training.session import Session
+from ucds.training.views import in_training
 
 
 class PairSettings(ModelSettings):
@@ -216,13 +217,13 @@ def _information(
     session: Session[PairSettings], heads: TwoHeads, data: Dataset, name: str, size: int
 ) -> Tensor:
     """Compute the mutual information ``(H,)`` of the views of all samples for each sub-head."""
-    n, runtime = len(data.samples), session.runtime
+    n, runtime, view = len(data.samples), session.runtime, in_training(data.view)
     generator = torch_generator(runtime.seed, name, "choice")
     joint = torch.zeros((), device=runtime.device)
     with evaluation_mode(heads):
         for index in np.array_split(np.arange(n), -(-n // size)):
-            raw = data.samples.read(index).to(runtime.device)
-            views = data.view.train(raw, data.view.draw(len(index), generator))
+            raw = torch.from_numpy(data.samples.read(index)).to(runtime.device)
+            views = view.train(raw, view.draw(len(index), generator))
             with runtime.autocast():  # for the network; views are made in full precision
                 first, second = pair_probabilities(heads, views, False)
             joint = joint + view_joint(first, second) * (len(index) / n)

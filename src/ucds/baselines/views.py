@@ -6,14 +6,19 @@ Random numbers are drawn on the CPU, and applied on the device of the samples, a
 from __future__ import annotations
 
 import math
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
 from ucds.backbones import Backbone, BackboneSpec
 from ucds.backbones.spec import MODULE, channels_last
-from ucds.data.dataset import ImageView, View
+from ucds.data.dataset import View
+from ucds.math.arrays import FloatArray
+from ucds.training.views import RandomCropView, TrainingView
 
 _JITTER, _HUE = 0.4, 0.125
 """Strength of the originals' colour changes: of brightness, contrast and saturation; of hue, in turns."""
@@ -24,7 +29,7 @@ LUMA = _TO_YIQ[0]
 """Weights of red, green and blue in the grey value of a pixel."""
 
 
-class ResizedImageView(View):
+class ResizedImageView(TrainingView):
     """A square crop, in the size and the colours that a network takes, and flipped half the time.
 
     ``crop`` is the side of the crop as a share of the image's. A network that says nothing of the size takes
@@ -49,12 +54,13 @@ class ResizedImageView(View):
         """Return crops `(b, 3, size, size)` of `(b, 3, S, S)` uint8 images."""
         return self._normalise(self._resize(self._crops(raw).train(raw, draws)))
 
-    def test(self, raw: Tensor) -> Tensor:
+    def test(self, raw: NDArray[Any]) -> FloatArray:
         """Return the resized centre crop of each image."""
-        return self._normalise(self._resize(self._crops(raw).test(raw)))
+        crops = torch.from_numpy(self._crops(raw).test(raw))
+        return np.asarray(self._normalise(self._resize(crops)).numpy())
 
-    def _crops(self, raw: Tensor) -> ImageView:
-        return ImageView(round(self.crop * raw.shape[-1]), mean=(0, 0, 0), std=(1, 1, 1))
+    def _crops(self, raw: Tensor | NDArray[Any]) -> RandomCropView:
+        return RandomCropView(round(self.crop * raw.shape[-1]), mean=(0, 0, 0), std=(1, 1, 1))
 
     def _resize(self, images: Tensor) -> Tensor:
         if images.shape[-1] == self.size:
@@ -87,7 +93,7 @@ class PairedImageView(ResizedImageView):
         return self._normalise(torch.stack(views, dim=1))
 
 
-class PairedVectorView(View):
+class PairedVectorView(TrainingView):
     """Each vector as it is, and copies of it with a share of the features dropped."""
 
     def __init__(self, width: int, dropout: float, repeats: int = 1) -> None:

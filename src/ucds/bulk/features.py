@@ -15,7 +15,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from ucds.backbones import Backbone
 from ucds.bulk.shards import Found, Images, Shard, find_shards
@@ -120,8 +119,7 @@ class PartTask:
             work = map_ahead(pool, lambda i: _load(images, i, size), range(len(images.ids)), 2 * _BATCH)
             pixels = different(work)
             while batch := list(islice(pixels, _BATCH)):
-                inputs = torch.from_numpy(np.stack(batch)).to(self._encoder.device)
-                found.append(self._encoder(self._view.test(inputs)))
+                found.append(self._encoder(self._view.test(np.stack(batch))))
         features = np.concatenate(found)
         return keys, features[[place[key] for key in keys]], skipped
 
@@ -186,13 +184,13 @@ def _choose_encoder(found: Found, backbone: Backbone, engine: Engine, compute: C
     remote = engine == "ray" and compute.accelerator == "cuda"  # this machine may have none
     device = torch.device("cuda") if remote else choose_device(compute.accelerator)
 
-    def example(count: int) -> Tensor:  # of the first images that can be used
+    def example(count: int) -> FloatArray:  # of the first images that can be used
         images, size = found.shards[0].images(), stored_size(backbone.spec)
         with warnings.catch_warnings(action="ignore"):
             loaded = (_load(images, position, size) for position in range(len(images.ids)))
             pixels = list(islice((one[1] for one in loaded if not isinstance(one, str)), count))
         squares = np.array(pixels, np.uint8).reshape(-1, 3, size, size)
-        return view_for(backbone.spec).test(torch.from_numpy(squares))
+        return view_for(backbone.spec).test(squares)
 
     return choose_encoder(backbone, device, sum(map(len, found.shards)), example, compute)
 

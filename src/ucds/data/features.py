@@ -13,9 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import torch
 from pydantic import BaseModel
-from torch import Tensor
 
 from ucds.data.content import Column, texts_of
 from ucds.data.decode import ByteArray, UnusableImageError, decode_image
@@ -25,7 +23,7 @@ from ucds.data.parts import DESCRIPTION, Described, Part, PartStore, Rows, read_
 from ucds.data.samples import Samples
 from ucds.errors import InputError, UcdsWarning
 from ucds.files import read_json
-from ucds.math.arrays import IntArray
+from ucds.math.arrays import FloatArray, IntArray
 
 ENCODER_FILE = "encoder.safetensors"
 _GREY = 128
@@ -50,9 +48,9 @@ class FeatureSamples(Samples):
         if (self._rows < 0).any():
             raise InputError(f"the cache {store.path} lost features while they were computed: run again")
 
-    def read(self, index: IntArray) -> Tensor:
+    def read(self, index: IntArray) -> FloatArray:
         """Read the features ``(b, width)`` float32 of the samples at positions ``index``."""
-        return torch.from_numpy(self._store.read(self._rows[np.asarray(index, np.int64)]))
+        return self._store.read(self._rows[np.asarray(index, np.int64)])
 
 
 class Manifest(BaseModel):
@@ -148,9 +146,9 @@ class FeatureFolder(Samples):
         super().__init__(texts_of(ids).take(self._places), domain, names, form)
         self.keys = Column[bytes](np.concatenate([part.keys.array for part, _ in parts])[self._places])
 
-    def read(self, index: IntArray) -> Tensor:
+    def read(self, index: IntArray) -> FloatArray:
         """Read the features ``(b, width)`` float32 of the images at positions ``index``."""
-        return torch.from_numpy(self.rows.take(self._places[np.asarray(index, np.int64)]))
+        return self.rows.take(self._places[np.asarray(index, np.int64)])
 
     def find_pictures(self, root: Path | None) -> Pictures | None:
         """Return the images by their ids below a root, or where they were read; ``None`` if none is there."""
@@ -167,13 +165,13 @@ class Pictures:
     ids: Sequence[str]  # paths below the root
     size: int
 
-    def read(self, index: IntArray) -> Tensor:
+    def read(self, index: IntArray) -> ByteArray:
         """Read the images at positions ``index``: ``(b, 3, size, size)`` uint8, grey where there is none."""
         paths = [self.root / self.ids[position] for position in index]
         # Remarks of the image library are silenced.
         with ThreadPoolExecutor(processors()) as pool, warnings.catch_warnings(action="ignore"):
             pixels = list(pool.map(self._decode, paths))
-        return torch.from_numpy(np.array(pixels, np.uint8).reshape(-1, 3, self.size, self.size))
+        return np.array(pixels, np.uint8).reshape(-1, 3, self.size, self.size)
 
     def _decode(self, path: Path) -> ByteArray:
         try:

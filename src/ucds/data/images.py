@@ -19,9 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from PIL import Image
-from torch import Tensor
 
 from ucds.data.columns import Pictures
 from ucds.data.content import KEY_TYPE, Column, content_key, first_of_each
@@ -189,7 +187,7 @@ class ImageSamples(Samples):
         except UnusableImageError as error:
             return error
 
-    def read(self, index: IntArray) -> Tensor:
+    def read(self, index: IntArray) -> ByteArray:
         """Read the images at positions ``index``: ``(b, 3, size, size)`` uint8.
 
         Raises:
@@ -203,12 +201,12 @@ class ImageSamples(Samples):
             self._rows = self._store.rows_of(self.keys)
             return self.read(index)
         if cached.all():
-            return torch.from_numpy(stored)
+            return stored
         pixels = np.empty((len(index), 3, self.size, self.size), np.uint8)
         pixels[cached] = stored
         with ThreadPoolExecutor(processors()) as pool, warnings.catch_warnings(action="ignore"):
             pixels[~cached] = list(pool.map(self._decode, index[~cached].tolist()))
-        return torch.from_numpy(pixels)
+        return pixels
 
     def _decode(self, position: int) -> ByteArray:
         path = self.files.file(position)
@@ -278,9 +276,9 @@ class MemoryImages(Samples):
         self._array = np.stack(squares)
         super().__init__(found.ids, found.domain, found.domain_names, f"memory {size}")
 
-    def read(self, index: IntArray) -> Tensor:
+    def read(self, index: IntArray) -> ByteArray:
         """Return a copy of the images at positions ``index``: ``(b, 3, size, size)`` uint8."""
-        return torch.from_numpy(self._array[np.asarray(index, np.int64)])
+        return self._array[np.asarray(index, np.int64)]
 
 
 def _square(image: object, size: int, position: int) -> ByteArray:

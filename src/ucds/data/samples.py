@@ -11,11 +11,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
 from itertools import chain
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from torch import Tensor
 
 from ucds.data.content import KEY_TYPE, Column, content_key, keys_of, present_domains, texts_of
 from ucds.data.folders import Scan
@@ -54,7 +53,7 @@ class Samples(ABC):
         """16-byte content key of each sample; what is computed from the sample can be stored under it."""
         keys = np.empty(len(self), KEY_TYPE)
         for start in range(0, len(self), _KEYS_AT_A_TIME):
-            rows = self.read(np.arange(start, min(start + _KEYS_AT_A_TIME, len(self)))).numpy()
+            rows = self.read(np.arange(start, min(start + _KEYS_AT_A_TIME, len(self))))
             keys[start : start + len(rows)] = [content_key(row.tobytes()) for row in rows]
         return Column(keys)
 
@@ -78,7 +77,7 @@ class Samples(ABC):
         return len(self.domain)
 
     @abstractmethod
-    def read(self, index: IntArray) -> Tensor:
+    def read(self, index: IntArray) -> npt.NDArray[Any]:
         """Read the samples at positions ``index``, in that order.
 
         Returns:
@@ -109,7 +108,7 @@ class SubsetSamples(Samples):
         row = self.parent.read(self.index[:1])[0]
         return f"subset {tuple(row.shape)} {row.dtype}"
 
-    def read(self, index: IntArray) -> Tensor:
+    def read(self, index: IntArray) -> npt.NDArray[Any]:
         """Read the samples at positions ``index`` of this subset."""
         return self.parent.read(self.index[np.asarray(index, np.int64)])
 

@@ -12,14 +12,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
 
 from ucds.data.content import first_repeated, number_rows
 from ucds.data.parts import Rows
 from ucds.data.samples import Samples
 from ucds.errors import DamagedFileError, InputError, UserError, one_line
-from ucds.math.arrays import IntArray
+from ucds.math.arrays import FloatArray, IntArray
 
 _BLOCK_BYTES = 4 * 2**20
 _LARGEST = 1e15
@@ -77,9 +75,9 @@ class VectorSamples(Samples):
         domain = np.repeat(np.arange(len(names)), [len(part) for part in parts])
         return cls(Rows(parts, np.float32), domain, names)
 
-    def read(self, index: IntArray) -> Tensor:
+    def read(self, index: IntArray) -> FloatArray:
         """Return a copy of the vectors at positions ``index``: ``(b, d)`` float32."""
-        return torch.from_numpy(self.rows.take(index))
+        return self.rows.take(index)
 
 
 def load_vectors(path: Path) -> VectorSamples:

@@ -117,7 +117,7 @@ def _plain(title: str, cluster: Callable[[FloatArray, int, int], IntArray], need
 
     def run(pipeline: Pipeline) -> Outcome:
         samples = pipeline.target_vectors().samples
-        vectors, start = samples.read(np.arange(len(samples))).numpy(), time.monotonic()
+        vectors, start = samples.read(np.arange(len(samples))), time.monotonic()
         labels = cluster(vectors, pipeline.task.n_clusters, pipeline.options.seed)
         return Outcome(labels, time.monotonic() - start)
 

@@ -111,7 +111,7 @@ def _random_inputs(spec: BackboneSpec) -> Tensor:
     side = stored_size(spec)
     coarse = torch.rand(_COMPARED, 3, 8, 8, generator=generator)
     smooth = torch.nn.functional.interpolate(coarse, size=(side, side), mode="bilinear")
-    return view_for(spec).test((255 * smooth).to(torch.uint8))
+    return torch.from_numpy(view_for(spec).test((255 * smooth).to(torch.uint8).numpy()))
 
 
 @torch.no_grad()

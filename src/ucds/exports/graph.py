@@ -112,7 +112,7 @@ def write_graph(
         raise InputError(reason) from error
     run = open_onnx(content)
     differences = [
-        [np.abs(given - own.numpy()).max() for given, own in zip(run(batch), wanted, strict=True)]
+        [np.abs(given - own.numpy()).max() for given, own in zip(run(batch.numpy()), wanted, strict=True)]
         for batch, wanted in zip(batches, expected, strict=True)
     ]
     largest = dict(zip(outputs, np.max(differences, axis=0).tolist(), strict=True))

@@ -108,7 +108,7 @@ class Session:
         """Return the picture of a sample as JPEG."""
         if self._images is None or self._pictures[row] < 0:
             raise InputError("this sample has no picture")
-        pixels = self._images.read(self._pictures[[row]])[0].permute(1, 2, 0).numpy()
+        pixels = self._images.read(self._pictures[[row]])[0].transpose(1, 2, 0)
         file = io.BytesIO()
         Image.fromarray(resize(pixels, _SIDE)).save(file, "JPEG", quality=80)
         return file.getvalue()

@@ -85,7 +85,7 @@ class ModelLabeller:
             return logits.float().softmax(-1)
 
     def _inputs(self, rows: Rows) -> Tensor:
-        return self._view.test(torch.from_numpy(rows).to(self._device))
+        return torch.from_numpy(self._view.test(rows)).to(self._device)
 
 
 @dataclass(eq=False)

@@ -53,7 +53,7 @@ def choose_spread(data: Dataset, backbone: Backbone, runtime: Runtime, count: in
         chosen = given
         if len(given) < count:
             features = frozen_features(backbone, data, runtime, batch_size=256)
-            spread = distinct[select_spread(features.samples.read(distinct).numpy(), count, runtime.seed)]
+            spread = distinct[select_spread(features.samples.read(distinct), count, runtime.seed)]
             chosen = given + [i for i in spread.tolist() if i not in given][: count - len(given)]
         copies = np.flatnonzero(np.isin(first, chosen) & (first != np.arange(len(first))))
         return chosen + copies.tolist()

@@ -58,7 +58,7 @@ def settle_clusters(
 
     def choose() -> ClusterNumber:
         rng = numpy_generator(runtime.seed, "cluster-number")
-        vectors = [features.read(own).numpy() for own in rows]
+        vectors = [features.read(own) for own in rows]
         found = choose_cluster_number(vectors, asked.low, high, rng, runtime.watch)
         _report(session, found, n_clusters)
         return found

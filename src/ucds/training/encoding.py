@@ -65,7 +65,7 @@ class FrozenEncoder:
 
     Attributes:
         backbone: encoder, which is moved to ``device`` if PyTorch computes.
-        device: device of the inputs.
+        device: device on which PyTorch computes.
         graph: ONNX graph of the encoder that :func:`find_graph` has found; PyTorch computes if ``None``.
         autocast: whether PyTorch computes in bfloat16 where that is enough.
     """
@@ -83,7 +83,7 @@ class FrozenEncoder:
         return f"torch on {self.device.type}{' in bfloat16' if self.autocast else ''}"
 
     @cached_property
-    def _run_graph(self) -> Callable[[Tensor], tuple[FloatArray, ...]]:
+    def _run_graph(self) -> Callable[[FloatArray], tuple[FloatArray, ...]]:
         assert self.graph is not None
         return open_onnx(self.graph)
 
@@ -94,7 +94,7 @@ class FrozenEncoder:
             state["backbone"] = StoredBackbone(self.backbone.spec, self.backbone.weights, {}, Path())
         return state
 
-    def __call__(self, inputs: Tensor) -> FloatArray:
+    def __call__(self, inputs: FloatArray) -> FloatArray:
         """Compute features ``(n, width)`` fp32 of inputs ``(n, ...)``, in evaluation mode.
 
         Raises:
@@ -106,7 +106,7 @@ class FrozenEncoder:
             module = self.backbone.module.to(self.device)
             enabled = torch.autocast(self.device.type, torch.bfloat16, enabled=self.autocast)
             with evaluation_mode(module), enabled:
-                features = module(inputs).float().cpu().numpy()
+                features = module(torch.from_numpy(inputs).to(self.device)).float().cpu().numpy()
         if not np.isfinite(features).all():
             raise InputError("the backbone's features are not finite: are its weights right?")
         return features
@@ -127,7 +127,7 @@ def choose_encoder(
     backbone: Backbone,
     device: torch.device,
     n_samples: int,
-    example: Callable[[int], Tensor],
+    example: Callable[[int], FloatArray],
     compute: Compute,
     once: Callable[[Callable[[], bytes | None]], bytes | None] = lambda work: work(),
 ) -> FrozenEncoder:
@@ -144,7 +144,7 @@ def choose_encoder(
 
 
 def find_graph(
-    backbone: Backbone, example: Callable[[int], Tensor], folder: Path, say: Callable[[str], None]
+    backbone: Backbone, example: Callable[[int], FloatArray], folder: Path, say: Callable[[str], None]
 ) -> bytes | None:
     """Take the graph of an encoder, an ONNX file, from the folder of a cache, or make it and keep it there.
 
@@ -177,10 +177,10 @@ def find_graph(
     return content
 
 
-def _make_graph(backbone: Backbone, inputs: Tensor) -> tuple[bytes | None, str]:
+def _make_graph(backbone: Backbone, inputs: FloatArray) -> tuple[bytes | None, str]:
     """Write an encoder as a graph; return it, or ``None`` and the reason why it cannot be used."""
     expected = FrozenEncoder(backbone, torch.device("cpu"))(inputs)
-    example = inputs[:2] if len(inputs) > 1 else inputs.repeat(2, *[1] * (inputs.ndim - 1))
+    example = torch.from_numpy(inputs[:2] if len(inputs) > 1 else np.concatenate([inputs, inputs]))
     try:
         with evaluation_mode(backbone.module):
             content = write_onnx(backbone.module, example)
@@ -253,7 +253,7 @@ def _silent_stdout() -> Iterator[None]:
         os.close(kept)
 
 
-def open_onnx(content: bytes) -> Callable[[Tensor], tuple[FloatArray, ...]]:
+def open_onnx(content: bytes) -> Callable[[FloatArray], tuple[FloatArray, ...]]:
     """Return a function from a batch of inputs to the outputs of an ONNX graph, which has one input.
 
     It computes on the processor, with as many threads as PyTorch has now.
@@ -264,4 +264,4 @@ def open_onnx(content: bytes) -> Callable[[Tensor], tuple[FloatArray, ...]]:
     options.intra_op_num_threads = torch.get_num_threads()
     session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     (entry,) = session.get_inputs()
-    return lambda batch: tuple(session.run(None, {entry.name: batch.numpy()}))
+    return lambda batch: tuple(session.run(None, {entry.name: batch}))

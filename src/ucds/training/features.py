@@ -13,7 +13,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from ucds.backbones import Backbone
 from ucds.backbones.spec import IDENTITY, MODULE
@@ -58,7 +57,7 @@ def frozen_features(
     if cache is not None:
         make_private(cache)
 
-    def example(count: int) -> Tensor:
+    def example(count: int) -> FloatArray:
         return data.view.test(samples.read(np.arange(min(count, len(samples)))))
 
     encoder = choose_encoder(backbone, runtime.device, len(samples), example, runtime.compute, runtime.once)
@@ -102,6 +101,6 @@ def _extract(
     for start in range(0, len(positions), batch_size):
         runtime.watch("compute features", start, len(positions))
         index = positions[start : start + batch_size]
-        yield index, encode(data.view.test(data.samples.read(index).to(runtime.device)))
+        yield index, encode(data.view.test(data.samples.read(index)))
     if len(positions):
         runtime.watch("compute features", len(positions), len(positions))

@@ -121,7 +121,7 @@ def _head_of(found: FeatureClusters, features: Dataset) -> ProjectionHead:
 
 def read_all(features: Dataset) -> FloatArray:
     """Read the features ``(n, d)`` of all samples."""
-    vectors: FloatArray = features.samples.read(np.arange(len(features.samples))).numpy()
+    vectors: FloatArray = features.samples.read(np.arange(len(features.samples)))
     return vectors
 
 

@@ -10,7 +10,6 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch.nn.functional import normalize
 
 from ucds.backbones import Backbone
 from ucds.choices import Role
@@ -157,12 +156,13 @@ def recentre(model: ClusteringModel, data: Dataset) -> ClusteringModel:
 
     The samples are features of the backbone, all of one domain.
     """
-    total = torch.zeros(model.spec.width, dtype=torch.float64)
+    total = np.zeros(model.spec.width)
     step = max(1, _BLOCK_BYTES // (8 * model.spec.width))
     for start in range(0, len(data.samples), step):
         rows = data.samples.read(np.arange(start, min(start + step, len(data.samples))))
-        total += normalize(rows.double(), dim=-1).sum(0)
-    return model.recentred(total.float() / len(data.samples))
+        rows = rows.astype(np.float64)
+        total += (rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)).sum(0)
+    return model.recentred(torch.from_numpy(total / len(data.samples)).float())
 
 
 def load(

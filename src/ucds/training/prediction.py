@@ -103,7 +103,8 @@ def compute_all(
         for start in counted(watch, "predict", range(0, size, batch_size)):
             # All processes predict equally many samples; the surplus repeats samples and is cut off again.
             mine = (np.arange(start, min(start + batch_size, size)) + runtime.rank * size) % n
-            rows = choose(model(data.view.test(data.samples.read(mine).to(runtime.device))))
+            inputs = torch.from_numpy(data.view.test(data.samples.read(mine)))
+            rows = choose(model(inputs.to(runtime.device)))
             whole = rows.new_empty(size, *rows.shape[1:]) if whole is None else whole
             whole[start : start + len(rows)] = rows
         assert whole is not None  # there is at least one sample

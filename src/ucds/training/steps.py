@@ -20,6 +20,7 @@ from ucds.math.arrays import IntArray
 from ucds.models import ClusteringModel
 from ucds.training.seeds import step_seeds
 from ucds.training.session import Session
+from ucds.training.views import in_training
 
 LOG_STEPS = 20
 """Number of steps between two readings of the losses; each reading waits for the device."""
@@ -61,7 +62,7 @@ class Steps:
         total: int,
     ) -> None:
         self._session, self._name, self._data, self._total = session, name, data, total
-        self.runtime = session.runtime
+        self.runtime, self._view = session.runtime, in_training(data.view)
         self.module, self.optimiser = self.runtime.place(module, optimiser)
         self._terms: dict[str, Tensor] = {}
 
@@ -72,7 +73,7 @@ class Steps:
 
         def read(step: int) -> tuple[int, IntArray, Tensor]:
             index = sampler.batch(step)
-            raw = samples.read(index[share])
+            raw = torch.from_numpy(samples.read(index[share]))
             # A CUDA device reads page-locked memory asynchronously.
             return step, index, raw.pin_memory() if cuda else raw
 
@@ -111,13 +112,13 @@ class Steps:
         return losses
 
     def _batch(self, step: int, index: IntArray, raw: Tensor) -> Batch:
-        runtime, view = self.runtime, self._data.view
+        runtime = self.runtime
         seeds = step_seeds(runtime.seed, self._name, step)
         # Stochastic layers of a backbone (dropout, stochastic depth) draw from the global generator.
         runtime.seed_layers(seeds.layers + runtime.rank)
-        draws = view.draw(len(index), seeds.augmentation)[runtime.share(len(index))]
+        draws = self._view.draw(len(index), seeds.augmentation)[runtime.share(len(index))]
         raw = raw.to(runtime.device, non_blocking=True)
-        return Batch(view.train(raw, draws), torch.from_numpy(index).to(runtime.device), seeds.rng)
+        return Batch(self._view.train(raw, draws), torch.from_numpy(index).to(runtime.device), seeds.rng)
 
 
 def diverged(name: str, step: int, what: str) -> InputError:

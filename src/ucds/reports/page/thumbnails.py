@@ -36,7 +36,7 @@ def shrink(images: Images, positions: IntArray) -> Pictures:
     out = np.empty((len(positions), side, side, 3), np.uint8)
     with ThreadPoolExecutor() as threads:
         for start in range(0, len(positions), _BATCH):
-            pixels = images.read(positions[start : start + _BATCH]).permute(0, 2, 3, 1).numpy()
+            pixels = images.read(positions[start : start + _BATCH]).transpose(0, 2, 3, 1)
             for place, thumbnail in enumerate(threads.map(resize, pixels, repeat(side)), start):
                 out[place] = thumbnail
     return out
