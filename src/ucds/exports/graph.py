@@ -18,6 +18,9 @@ from ucds.training.encoding import open_onnx, write_onnx
 from ucds.training.inputs import stored_size, view_for
 from ucds.training.model_file import StoredModel
 
+EXPORT = "ucds-export/1"
+"""Form of the description of an exported model."""
+
 LARGEST_DIFFERENCE = 1e-4
 """Bound on the difference between a probability of an exported model and that of the model itself."""
 
@@ -53,7 +56,7 @@ def describe(stored: StoredModel) -> dict[str, Any]:
             "layout": "float32, (n, 3, height, width)",
         }
     return {
-        "format": "ucds-export/1",
+        "format": EXPORT,
         "model": card.name,
         "fingerprint": stored.fingerprint,
         "role": card.role,

@@ -17,8 +17,14 @@ from ucds.files import digest_of, parse_json, write_atomically
 from ucds.math.arrays import FloatArray
 from ucds.math.consensus import Memberships, Partition, blend, mean_shares, memberships, soften
 from ucds.math.doubts import Doubts, cut_into_parts
+from ucds.received import require_few
 from ucds.training.run_folder import FEATURES_FILE, VOTES_FILE
 from ucds.training.seeds import numpy_generator
+
+MOST_SHARES = 2**26
+"""Numbers in the matrix of samples and the provider's clusters that is remembered."""
+
+_ARRAYS = ("ids", "partitions", "own", "n_clusters", "labels")
 
 LABELS_WEIGHT = 0.5
 """Weight of a provider's labels beside the own votes, where it is asked what belongs together."""
@@ -110,15 +116,30 @@ def read_remembered(folder: Path) -> tuple[Remembered, FloatArray]:
     """Read what a run remembers, and the features of its samples."""
     path = folder / VOTES_FILE
     try:
-        found = read_arrays(path)
-        remembered = Remembered(
-            tuple(parse_json(found["ids"].tobytes())),
-            found["partitions"].astype(np.int64),
-            found["own"],
-            int(found["n_clusters"]),
-            found["labels"].astype(np.float32) if "labels" in found else None,
-        )
+        found = read_arrays(path, _ARRAYS)
+        ids = tuple(parse_json(require_few(found["ids"].tobytes(), path)))
+        own, partitions, n_clusters = found["own"], found["partitions"], int(found["n_clusters"])
+        labels = found.get("labels", np.empty((len(ids), 0)))
         path = folder / FEATURES_FILE
-        return remembered, np.array(read_arrays(path)[path.stem], dtype=np.float32)
+        features = read_arrays(path)[path.stem]
+        _require_fitting(len(ids), own, partitions, n_clusters, labels, features)
+        remembered = Remembered(
+            ids,
+            partitions.astype(np.int64),
+            own,
+            n_clusters,
+            labels.astype(np.float32) if "labels" in found else None,
+        )
+        return remembered, np.array(features, dtype=np.float32)
     except (OSError, DamagedFileError, ValueError, KeyError, TypeError) as error:
         raise DamagedFileError(f"{path} is damaged ({error}): train again") from None
+
+
+def _require_fitting(n: int, own: Any, partitions: Any, n_clusters: int, labels: Any, features: Any) -> None:
+    """Make sure that arrays are about ``n`` samples, and name no more clusters than these can have."""
+    fits = own.shape == (n,) == partitions.shape[1:] == features.shape[:1] == labels.shape[:1]
+    fits &= own.dtype.kind == "i" and partitions.dtype.kind in "iu" and features.ndim == labels.ndim == 2
+    if not fits or partitions.size > max(2**24, 128 * n) or labels.size > MOST_SHARES:
+        raise ValueError("its arrays do not fit together")
+    if min(own.min(), partitions.min()) < 0 or own.max() >= n_clusters or partitions.max() >= n:
+        raise ValueError("a cluster has a number that is not possible")
