@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import warnings
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
@@ -102,6 +103,10 @@ class StoredBackbone(Backbone):
     def module(self) -> nn.Module:
         """Network with its weights."""
         try:
+            sketch = _without_memory(self.spec)
+            if sketch is not None:  # a small file may name a network of many gigabytes
+                with warnings.catch_warnings(action="ignore"):
+                    sketch.load_state_dict(self._state)
             module = rebuild_backbone(self.spec).module
             module.load_state_dict(self._state)
         except (UserError, MemoryError):
@@ -115,6 +120,13 @@ class StoredBackbone(Backbone):
     def state(self) -> StateDict:
         """Return the weights by name."""
         return self._state
+
+
+def _without_memory(spec: BackboneSpec) -> nn.Module | None:
+    """Build an architecture whose weights have shapes and no memory; ``None`` where it cannot be built so."""
+    with torch.device("meta"), suppress(RuntimeError, ValueError, TypeError, NotImplementedError):
+        return rebuild_backbone(spec).module
+    return None
 
 
 def find_backbone(name: str, weights: str, input_size: int | None, folder: Path) -> Backbone:

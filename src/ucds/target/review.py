@@ -13,7 +13,6 @@ import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ import torch
 from ucds.config import ConsensusSettings
 from ucds.data.sources import Source
 from ucds.errors import InputError
-from ucds.files import append_line, making, read_object, write_atomically, write_text_atomically, writing
+from ucds.files import append_line, making, read_object, write_text_atomically, writing
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.arrays import IntArray
 from ucds.math.doubts import Doubt
@@ -276,7 +275,8 @@ class Review:
             new.chmod(0o700)
             for name in EARLY_FILES:  # of which the description and the votes are written anew below
                 with suppress(FileNotFoundError), open_received(run / name) as file:
-                    write_atomically(new / name, partial(shutil.copyfileobj, file))
+                    with (new / name).open("wb") as copy:
+                        shutil.copyfileobj(file, copy)
             write_text_atomically(new / RUN_FILE, json.dumps(described, indent=2) + "\n")
             write_remembered(new, replace(self.start, own=clusters, n_clusters=n_clusters))
             save_model(new, replace(stored, card=card, proportions=proportions))
