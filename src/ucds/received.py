@@ -10,6 +10,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO, Literal
 
@@ -26,19 +28,18 @@ _MAY_BE_HOLLOW = 2**26  # bytes
 
 
 def open_inside(folder: Path, name: str, mode: Mode = "rb") -> IO[bytes]:
-    """Open a regular file of a folder; a mode that writes makes it, for those who can read the folder.
+    """Open a regular file by its path below a folder, which the user named, by a link or not.
 
-    Args:
-        folder: folder that the user named, by a link or not.
-        name: path below the folder, with forward slashes.
-        mode: ``"rb"`` to read; ``"r+b"`` to read and write; ``"a+b"`` to read and append.
+    A mode that writes makes the file, for those who can read the folder.
 
     Raises:
         OSError: there is no such file, or it cannot be opened.
         DamagedFileError: it is a link or no regular file, lies outside the folder, or consists of holes.
     """
-    # The function `open` keeps the name for messages; the opener opens what may be opened.
-    return open(folder / name, mode, opener=lambda _, flags: _descriptor(folder, name, flags))
+    parts = PurePosixPath(name).parts
+    if not parts or "\0" in name or {"/", "//", ".."} & set(parts):
+        raise DamagedFileError(f"{name!r} names no file inside {folder}")
+    return open(folder / name, mode, opener=partial(_descriptor, folder, parts))  # noqa: PTH123
 
 
 def open_received(path: Path, mode: Mode = "rb", *, follow: bool = False) -> IO[bytes]:
@@ -56,7 +57,7 @@ def read_text(path: Path) -> bytes:
 
 
 def require_few(text: bytes, what: object) -> bytes:
-    """Return JSON that does not take much more memory than itself: entries take a hundred times their bytes.
+    """Return JSON whose entries fit into memory, where each may take a hundred times its own length.
 
     Raises:
         DamagedFileError: it has more than :data:`MOST_ENTRIES`.
@@ -66,42 +67,39 @@ def require_few(text: bytes, what: object) -> bytes:
     return text
 
 
-def _descriptor(folder: Path, name: str, flags: int) -> int:
-    parts = PurePosixPath(name).parts
-    if not parts or "\0" in name or {"/", "//", ".."} & set(parts):
-        raise DamagedFileError(f"{name!r} names no file inside {folder}")
-    *folders, last = parts
+def _descriptor(folder: Path, parts: Sequence[str], path: str, flags: int) -> int:
+    """Open a file from folder to folder, as ``open`` asks for it."""
     writes = flags & os.O_RDWR
     within = os.open(folder, _FOLDER)
     try:
-        for part in folders:
+        for part in parts[:-1]:
             above, within = within, os.open(part, _FOLDER | os.O_NOFOLLOW, dir_fd=within)
             os.close(above)
         flags |= _FILE | (os.O_CREAT if writes else 0)
-        found = os.open(last, flags, os.fstat(within).st_mode & 0o666, dir_fd=within)
+        found = os.open(parts[-1], flags, os.fstat(within).st_mode & 0o666, dir_fd=within)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
-            raise _refusal(folder / name) from None
-        raise OSError(error.errno, error.strerror, str(folder / name)) from None
+            raise _refusal(path) from None
+        raise OSError(error.errno, error.strerror, path) from None
     finally:
         os.close(within)
     status = os.fstat(found)
     shared = writes and status.st_nlink > 1  # with a file elsewhere, which would be written too
     if not stat.S_ISREG(status.st_mode) or shared or _is_hollow(found, status):
         os.close(found)
-        raise _refusal(folder / name)
+        raise _refusal(path)
     return found
 
 
 def _is_hollow(handle: int, status: os.stat_result) -> bool:
-    """Return whether most of a large file is holes, which take no room on the disk and much when read."""
+    """Return whether a large file is mostly holes, which take no room on the disk and much when read."""
     if status.st_size < _MAY_BE_HOLLOW or 1024 * status.st_blocks > status.st_size:
         return False
-    hole = os.lseek(handle, 0, os.SEEK_HOLE)  # compression, and some servers of files, tell small numbers too
+    hole = os.lseek(handle, 0, os.SEEK_HOLE)  # few blocks may also mean compression, or a server of files
     os.lseek(handle, 0, os.SEEK_SET)
     return hole < status.st_size
 
 
-def _refusal(path: Path) -> DamagedFileError:
-    kind = "a link" if path.is_symlink() else "a folder" if path.is_dir() else "linked, hollow or no file"
+def _refusal(path: str) -> DamagedFileError:
+    kind = "a link" if Path(path).is_symlink() else "a folder" if Path(path).is_dir() else "hollow or no file"
     return DamagedFileError(f"{path} is {kind}, which is not opened: put an ordinary file in its place")

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import torch
@@ -275,8 +275,7 @@ class Review:
             new.chmod(0o700)
             for name in EARLY_FILES:  # of which the description and the votes are written anew below
                 with suppress(FileNotFoundError), open_received(run / name) as file:
-                    with (new / name).open("wb") as copy:
-                        shutil.copyfileobj(file, copy)
+                    _copy(file, new / name)
             write_text_atomically(new / RUN_FILE, json.dumps(described, indent=2) + "\n")
             write_remembered(new, replace(self.start, own=clusters, n_clusters=n_clusters))
             save_model(new, replace(stored, card=card, proportions=proportions))
@@ -374,6 +373,11 @@ class Review:
         # The name of a cluster that is no more goes to the one that its samples went to, if that has none.
         for gone in self.names.keys() - set(self._doubts.clusters.tolist()):
             self.names.setdefault(self._doubts.cluster_of(group), self.names.pop(gone))
+
+
+def _copy(file: IO[bytes], path: Path) -> None:
+    with path.open("wb") as copy:
+        shutil.copyfileobj(file, copy)
 
 
 def _vote_afterwards(run: Path, images: Source | None, compute: Compute | None) -> None:
