@@ -39,7 +39,7 @@ def open_inside(folder: Path, name: str, mode: Mode = "rb") -> IO[bytes]:
     parts = PurePosixPath(name).parts
     if not parts or "\0" in name or {"/", "//", ".."} & set(parts):
         raise DamagedFileError(f"{name!r} names no file inside {folder}")
-    return open(folder / name, mode, opener=partial(_descriptor, folder, parts))  # noqa: PTH123
+    return open(folder / name, mode, opener=partial(_descriptor, folder, parts))
 
 
 def open_received(path: Path, mode: Mode = "rb", *, follow: bool = False) -> IO[bytes]:
@@ -62,7 +62,7 @@ def require_few(text: bytes, what: object) -> bytes:
     Raises:
         DamagedFileError: it has more than :data:`MOST_ENTRIES`.
     """
-    if text.count(b",") + 2 * text.count(b"{") > MOST_ENTRIES:
+    if text.count(b",") + text.count(b"[") + 2 * text.count(b"{") > MOST_ENTRIES:
         raise DamagedFileError(f"{what} is too large to be read (over {MOST_ENTRIES:,} entries)")
     return text
 

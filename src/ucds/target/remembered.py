@@ -24,7 +24,8 @@ from ucds.training.seeds import numpy_generator
 MOST_SHARES = 2**26
 """Numbers in the matrix of samples and the provider's clusters that is remembered."""
 
-_ARRAYS = ("ids", "partitions", "own", "n_clusters", "labels")
+_BY_SAMPLE = ("own", "partitions", "labels")
+_ARRAYS = ("ids", "n_clusters", *_BY_SAMPLE)
 
 LABELS_WEIGHT = 0.5
 """Weight of a provider's labels beside the own votes, where it is asked what belongs together."""
@@ -114,32 +115,28 @@ def write_features(folder: Path, features: FloatArray) -> None:
 
 def read_remembered(folder: Path) -> tuple[Remembered, FloatArray]:
     """Read what a run remembers, and the features of its samples."""
-    path = folder / VOTES_FILE
+    path = folder / FEATURES_FILE
     try:
-        found = read_arrays(path, _ARRAYS)
-        ids = tuple(parse_json(require_few(found["ids"].tobytes(), path)))
-        own, partitions, n_clusters = found["own"], found["partitions"], int(found["n_clusters"])
-        labels = found.get("labels", np.empty((len(ids), 0)))
-        path = folder / FEATURES_FILE
         features = read_arrays(path)[path.stem]
-        _require_fitting(len(ids), own, partitions, n_clusters, labels, features)
-        remembered = Remembered(
-            ids,
-            partitions.astype(np.int64),
-            own,
-            n_clusters,
-            labels.astype(np.float32) if "labels" in found else None,
+        path = folder / VOTES_FILE
+        found = read_arrays(path, _ARRAYS)
+        ids, n_clusters = (
+            tuple(parse_json(require_few(found["ids"].tobytes(), path))),
+            int(found["n_clusters"]),
         )
+        _require_fitting(len(ids), features, n_clusters, **{name: found.get(name) for name in _BY_SAMPLE})
+        labels = found["labels"].astype(np.float32) if "labels" in found else None
+        remembered = Remembered(ids, found["partitions"].astype(np.int64), found["own"], n_clusters, labels)
         return remembered, np.array(features, dtype=np.float32)
     except (OSError, DamagedFileError, ValueError, KeyError, TypeError) as error:
         raise DamagedFileError(f"{path} is damaged ({error}): train again") from None
 
 
-def _require_fitting(n: int, own: Any, partitions: Any, n_clusters: int, labels: Any, features: Any) -> None:
+def _require_fitting(n: int, features: Any, n_clusters: int, own: Any, partitions: Any, labels: Any) -> None:
     """Make sure that arrays are about ``n`` samples, and name no more clusters than these can have."""
+    labels = np.empty((n, 0)) if labels is None else labels
     fits = own.shape == (n,) == partitions.shape[1:] == features.shape[:1] == labels.shape[:1]
     fits &= own.dtype.kind == "i" and partitions.dtype.kind in "iu" and features.ndim == labels.ndim == 2
-    if not fits or partitions.size > max(2**24, 128 * n) or labels.size > MOST_SHARES:
+    fits &= partitions.size <= max(2**24, 128 * n) and labels.size <= MOST_SHARES and n_clusters <= 2 * n
+    if not fits or min(own.min(), partitions.min()) < 0 or own.max() >= n_clusters or partitions.max() >= n:
         raise ValueError("its arrays do not fit together")
-    if min(own.min(), partitions.min()) < 0 or own.max() >= n_clusters or partitions.max() >= n:
-        raise ValueError("a cluster has a number that is not possible")
