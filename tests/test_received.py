@@ -300,7 +300,7 @@ def test_an_export_for_a_hub_replaces_nothing_but_an_earlier_one(run: Path, tmp_
     (repository / ".git").mkdir()
     (repository / "README.md").write_text("# Years of work")
     (repository / "model.safetensors").write_text("of somebody else")
-    for config in ("", "{}", json.dumps({"model_type": "bert"}), json.dumps({"format": "ucds-export/1"})):
+    for config in ("", "{}", json.dumps({"model_type": "bert"}), json.dumps({"model_type": "ucds"})):
         (repository / "config.json").write_text(config or "{}")
         with pytest.raises(InputError, match="holds other things than an exported model"):
             ucds.export(run, repository, form="hub")

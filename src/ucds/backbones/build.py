@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import json
-import warnings
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
@@ -103,10 +102,8 @@ class StoredBackbone(Backbone):
     def module(self) -> nn.Module:
         """Network with its weights."""
         try:
-            sketch = _without_memory(self.spec)
-            if sketch is not None:  # a small file may name a network of many gigabytes
-                with warnings.catch_warnings(action="ignore"):
-                    sketch.load_state_dict(self._state)
+            if (sketch := _without_memory(self.spec)) is not None:  # the name may be that of a giant
+                sketch.load_state_dict(self._state, assign=True)
             module = rebuild_backbone(self.spec).module
             module.load_state_dict(self._state)
         except (UserError, MemoryError):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import zipfile
 from collections.abc import Callable, Collection, Mapping
@@ -127,11 +126,9 @@ def require_file(path: Path) -> None:
 
 
 def read_tensors(path: Path) -> tuple[StateDict, Mapping[str, str]]:
-    """Read the tensors of a safetensors file, which is no link, and the texts that it holds beside them.
+    """Read the tensors of a safetensors file that is no link, and the texts beside them.
 
     Raises:
-        OSError: the file cannot be opened.
-        DamagedFileError: it is not opened, see :func:`ucds.received.open_inside`.
         SafetensorError: it is of another format, or damaged.
     """
     with open_received(path) as file:
@@ -162,15 +159,11 @@ def _read_pickle(path: Path) -> object:
 
 
 def load_pickle(file: IO[bytes]) -> object:
-    """Read what ``torch.save`` wrote, without running any code that it may hold.
-
-    Raises:
-        Exception: nearly anything, where the bytes are not as they were written.
-    """
-    if zipfile.is_zipfile(file):  # which PyTorch never packs
-        with zipfile.ZipFile(file) as archive:
+    """Read what ``torch.save`` wrote, without running any code that it may hold."""
+    if zipfile.is_zipfile(file):
+        with zipfile.ZipFile(file) as archive:  # which PyTorch never packs
             held = sum(entry.file_size for entry in archive.infolist())
-        if held > file.seek(0, os.SEEK_END):
+        if held > file.seek(0, 2):
             raise ValueError("it names more than it holds")
     file.seek(0)
     return torch.load(file, map_location="cpu", weights_only=True)

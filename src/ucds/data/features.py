@@ -166,8 +166,7 @@ class FeatureFolder(Samples):
 class Pictures:
     """Images of a folder of features, squares of ``size`` pixels, which are decoded when they are read.
 
-    The folder may come from somebody else and name any files: only those are shown that have the contents
-    which the features were computed from.
+    Ids that somebody else chose may be those of any files: the contents must be those that gave the features.
     """
 
     root: Path

@@ -18,9 +18,6 @@ from ucds.training.encoding import open_onnx, write_onnx
 from ucds.training.inputs import stored_size, view_for
 from ucds.training.model_file import StoredModel
 
-EXPORT = "ucds-export/1"
-"""Form of the description of an exported model."""
-
 LARGEST_DIFFERENCE = 1e-4
 """Bound on the difference between a probability of an exported model and that of the model itself."""
 
@@ -56,7 +53,7 @@ def describe(stored: StoredModel) -> dict[str, Any]:
             "layout": "float32, (n, 3, height, width)",
         }
     return {
-        "format": EXPORT,
+        "format": "ucds-export/1",
         "model": card.name,
         "fingerprint": stored.fingerprint,
         "role": card.role,

@@ -8,7 +8,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from ucds.errors import InputError
-from ucds.exports.graph import EXPORT, describe
+from ucds.exports.graph import describe
 from ucds.files import read_object, write_text_atomically, writing
 from ucds.training.model_file import StoredModel, save_model
 from ucds.training.run_folder import MODEL_FILE, RUN_FILE
@@ -33,7 +33,7 @@ def write_hub_folder(stored: StoredModel, folder: Path, run: Path | None) -> Non
     names = {path.name for path in folder.iterdir()} if folder.exists() else set()
     others = names - {".git", ".gitattributes"}  # which a new clone of a hub's repository has
     known = read_object(folder / CONFIG_FILE) or {}
-    if others and not (others <= {*_FILES} and known.get("format") == EXPORT and "card" in known):
+    if others and not (others <= {*_FILES} and known.get("model_type") == "ucds" and "card" in known):
         raise InputError(f"{folder} holds other things than an exported model: choose another --out")
     card = write_card(stored, run)
     with writing(folder):

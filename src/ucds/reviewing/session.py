@@ -49,7 +49,7 @@ class Session:
             place = moved or record.images
             samples = model.open(place).samples
             if moved is None:
-                require_same_samples(record.described, samples)
+                require_same_samples(record.described, samples.fingerprint)
             self._images, self._texts = images_of(samples, pictures), read_texts(place)
             if self._images is not None:
                 self._pictures = find_places(self._ids, samples.ids)

@@ -9,12 +9,11 @@ start: there is no other state, an undo is one more record, and a review goes on
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -271,17 +270,17 @@ class Review:
         card = replace(stored.card, name=out.name, n_clusters=n_clusters, stages=stages)
         described = (read_object(run / RUN_FILE) or {}) | {"clusters": n_clusters, "reviewed": run.name}
         proportions = torch.from_numpy(shares).mean(0, keepdim=True)
-        with writing(out), making(out) as new:
-            new.chmod(0o700)
+        with writing(out), making(out) as partial:
+            partial.chmod(0o700)
             for name in EARLY_FILES:  # of which the description and the votes are written anew below
                 with suppress(FileNotFoundError), open_received(run / name) as file:
-                    _copy(file, new / name)
-            write_text_atomically(new / RUN_FILE, json.dumps(described, indent=2) + "\n")
-            write_remembered(new, replace(self.start, own=clusters, n_clusters=n_clusters))
-            save_model(new, replace(stored, card=card, proportions=proportions))
+                    (partial / name).write_bytes(file.read())
+            write_text_atomically(partial / RUN_FILE, json.dumps(described, indent=2) + "\n")
+            write_remembered(partial, replace(self.start, own=clusters, n_clusters=n_clusters))
+            save_model(partial, replace(stored, card=card, proportions=proportions))
             if self.names:
                 named = ClusterNames(format="ucds-names/1", model=stored.fingerprint, names=self.names)
-                write_text_atomically(new / NAMES_FILE, named.model_dump_json(indent=1) + "\n")
+                write_text_atomically(partial / NAMES_FILE, named.model_dump_json(indent=1) + "\n")
         agreement = float(((features @ prototypes).argmax(1) == clusters).mean())
         return ReviewedRun(out, self.answered, len(np.unique(clusters)), agreement)
 
@@ -375,11 +374,6 @@ class Review:
             self.names.setdefault(self._doubts.cluster_of(group), self.names.pop(gone))
 
 
-def _copy(file: IO[bytes], path: Path) -> None:
-    with path.open("wb") as copy:
-        shutil.copyfileobj(file, copy)
-
-
 def _vote_afterwards(run: Path, images: Source | None, compute: Compute | None) -> None:
     """Cluster the features of a run's samples, and write down what a review of its clusters starts from.
 
@@ -391,7 +385,7 @@ def _vote_afterwards(run: Path, images: Source | None, compute: Compute | None) 
         raise InputError(f"{run} does not say where its samples lie: name their folder with --images")
     data, labels = model.open(place), None
     if images is None:
-        require_same_samples(described, data.samples)
+        require_same_samples(described, data.samples.fingerprint)
     if (run / LABELS_FILE).exists():
         labels = ClusterLabels.load(run / LABELS_FILE).align(data.samples.ids, data.samples.keys)
     bound = {"most_samples": described["settings"]["most_samples"]} if "settings" in described else {}

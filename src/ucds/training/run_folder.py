@@ -21,14 +21,11 @@ import json
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 from ucds.errors import DamagedFileError, InputError
 from ucds.files import make_private, parse_json, refuse_inside, sweep, write_text_atomically, writing
 from ucds.received import open_received, read_text
-
-if TYPE_CHECKING:
-    from ucds.data.samples import Samples
 
 RUN_FILE = "run.json"
 LABELS_FILE = "labels.json"
@@ -155,13 +152,13 @@ class RunFolder:
         (self.path / CHECKPOINT_FILE).unlink(missing_ok=True)
 
 
-def require_same_samples(described: Mapping[str, Any], samples: Samples) -> None:
-    """Make sure that samples are those of a run whose description led to them: it may name any place.
+def require_same_samples(described: Mapping[str, Any], fingerprint: str) -> None:
+    """Make sure that samples are those of a run, whose description led to them and may name any place.
 
     Raises:
-        InputError: their contents are others.
+        InputError: they are others.
     """
-    if described.get("data") != samples.fingerprint:
+    if described.get("data") != fingerprint:
         place = described.get("images")
         raise InputError(f"{place} does not hold what the run was trained on: name the samples after the run")
 

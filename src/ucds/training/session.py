@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Generic, TypeVar
@@ -58,7 +57,7 @@ class Session(Generic[SettingsT]):
         with writing(folder.path / LOG_FILE):
             self._log = open_received(folder.path / LOG_FILE, "a+b")
             self._log.truncate(max(0, min(kept, self._log.tell())))  # at most what it holds
-            self._log.seek(0, os.SEEK_END)
+            self._log.seek(0, 2)
 
     def result_of(self, stage: str) -> StageResult | None:
         """Return the result of a stage; ``None`` when it is not finished."""

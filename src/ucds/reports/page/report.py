@@ -75,10 +75,10 @@ def report(
     model = load(run, role="target", compute=compute)
     known = {} if names is None else ClusterNames.load(names).of(model.stored)
     record = read_record(run)
-    own, images = images is None, record.images if images is None else images
-    data, place = model.open(images), place_of(images)
-    if own:
-        require_same_samples(record.described, data.samples)
+    chosen = record.images if images is None else images
+    data, place = model.open(chosen), place_of(chosen)
+    if images is None:
+        require_same_samples(record.described, data.samples.fingerprint)
     trained_on = record.described.get("data") == data.samples.fingerprint
     findings = find_facts(
         model,
