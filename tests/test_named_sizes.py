@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow
+import pyarrow.parquet
 import pytest
 import torch
 from safetensors import safe_open
@@ -25,6 +27,7 @@ from ucds.backbones.weight_files import read_state_dict
 from ucds.choices import MOST_CLUSTERS
 from ucds.data.features import FeatureFolder
 from ucds.data.parts import describe_rows, write_part
+from ucds.data.tables import read_table
 from ucds.data.vectors import load_vectors
 from ucds.errors import UserError
 from ucds.files import digest_of, write_sealed
@@ -106,6 +109,18 @@ def test_packed_arrays_are_measured_before_they_are_unpacked(tmp_path: Path) -> 
     check(lambda: load_vectors(tmp_path / "bomb.npz"), "holds over 16 times its length: use numpy.savez")
     np.savez_compressed(tmp_path / "fine.npz", a=np.zeros((2**20, 8), np.float32))
     check(lambda: load_vectors(tmp_path / "fine.npz"), "")
+
+
+def test_tables_are_measured_before_they_are_read(tmp_path: Path) -> None:
+    column, path = pyarrow.table({"a": np.zeros(LARGE // 80)}), tmp_path / "packed.parquet"
+    with pyarrow.parquet.ParquetWriter(path, column.schema) as table:
+        for _ in range(12):
+            table.write_table(column)
+    check(lambda: read_table(path), "holds over 100 times its length")
+    pyarrow.parquet.write_table(pyarrow.table({"a": np.zeros(10**6)}), path)
+    check(lambda: read_table(path), "")
+    (tmp_path / "wide.csv").write_bytes(b"a," * 2**24)
+    check(lambda: read_table(tmp_path / "wide.csv"), "too long a first line (over 4 MB)")
 
 
 def test_a_header_larger_than_its_file_is_refused(tmp_path: Path) -> None:
