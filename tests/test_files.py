@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import resource
 import stat
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
@@ -145,8 +146,13 @@ def test_lines_are_added_after_the_last_whole_one(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes() + b"cut sho")
     append_line(path, "three")
     assert path.read_text() == "one\ntwo\nthree\n"
-    with pytest.raises(NoSpaceError, match="cannot write /dev/full"):
-        append_line(Path("/dev/full"), "one")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size, limits[1]))  # as on a disk that is full
+    try:
+        with pytest.raises(NoSpaceError, match="cannot write .*lines: File too large"):
+            append_line(path, "four")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 def test_a_line_waits_until_another_writer_has_finished(tmp_path: Path) -> None:

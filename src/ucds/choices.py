@@ -28,6 +28,9 @@ ExportFormat = Literal["onnx", "sklearn", "hub"]
 Engine = Literal["plain", "ray"]
 """What runs bulk work: a loop in this process, or workers of Ray."""
 
+MOST_CLUSTERS = 100_000
+"""Number of clusters that a model or labels of others may name: memory is reserved for each of them."""
+
 AUTO = "auto"
 """Word that asks for a number of clusters to be chosen among all that the samples allow."""
 

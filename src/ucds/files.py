@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 from ucds.errors import DamagedFileError, InputError, NoSpaceError, first_problem
+from ucds.received import open_received, read_text
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -171,7 +172,8 @@ def read_sealed(path: Path, seal: str) -> bytes:
         DamagedFileError: it cannot be read, or is not as it was written.
     """
     try:
-        head, _, content = path.read_bytes().partition(b"\n")
+        with open_received(path) as file:
+            head, _, content = file.read().partition(b"\n")
     except FileNotFoundError:
         raise
     except OSError as error:
@@ -193,7 +195,7 @@ def read_json(path: str | Path, form: type[Form], what: str) -> Form:
     from pydantic import ValidationError  # here, because most commands read no such file
 
     try:
-        return form.model_validate_json(Path(path).read_bytes().removeprefix(_BYTE_ORDER_MARK))
+        return form.model_validate_json(read_text(Path(path)).removeprefix(_BYTE_ORDER_MARK))
     except OSError as error:
         raise InputError(f"cannot read the {what} {path}: {error.strerror}") from None
     except ValidationError as error:
@@ -206,10 +208,10 @@ def read_object(path: Path) -> dict[str, Any] | None:
     Raises:
         DamagedFileError: the file holds something else; what it says can be done without.
     """
-    if not path.exists():
-        return None
     try:
-        content = parse_json(path.read_bytes())
+        content = parse_json(read_text(path))
+    except FileNotFoundError:
+        return None
     except (OSError, ValueError):
         content = None
     if not isinstance(content, dict):
@@ -248,7 +250,7 @@ def append_line(path: Path, line: str) -> None:
     Raises:
         NoSpaceError: the disk is full, or the file is not writable.
     """
-    with writing(path), path.open("a+b") as file:
+    with writing(path), open_received(path, "a+b") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         whole = size = file.seek(0, os.SEEK_END)
         while whole and os.pread(file.fileno(), 1, whole - 1) != b"\n":

@@ -36,9 +36,14 @@ def test_stored_values_of_another_kind_are_refused_by_name(change: dict[str, obj
 
 
 @pytest.mark.parametrize(
-    ("change", "message"), [({"width": 0}, "at least 1 feature"), ({"input_size": 0}, "number of pixels")]
+    ("change", "message"),
+    [
+        ({"width": 0}, "at least 1 feature"),
+        ({"input_size": 0}, "1 to 1024 pixels"),
+        ({"input_size": 100_000}, "1 to 1024 pixels"),
+    ],
 )
-def test_numbers_below_one_are_refused(change: dict[str, int], message: str) -> None:
+def test_numbers_that_no_network_has_are_refused(change: dict[str, int], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         STORED.validate_json(json.dumps(asdict(SPEC) | change))
     with pytest.raises(InputError, match=message):

@@ -102,6 +102,8 @@ class StoredBackbone(Backbone):
     def module(self) -> nn.Module:
         """Network with its weights."""
         try:
+            if (sketch := _without_memory(self.spec)) is not None:  # the name may be that of a giant
+                sketch.load_state_dict(self._state, assign=True)
             module = rebuild_backbone(self.spec).module
             module.load_state_dict(self._state)
         except (UserError, MemoryError):
@@ -115,6 +117,13 @@ class StoredBackbone(Backbone):
     def state(self) -> StateDict:
         """Return the weights by name."""
         return self._state
+
+
+def _without_memory(spec: BackboneSpec) -> nn.Module | None:
+    """Build an architecture whose weights have shapes and no memory; ``None`` where it cannot be built so."""
+    with torch.device("meta"), suppress(RuntimeError, ValueError, TypeError, NotImplementedError):
+        return rebuild_backbone(spec).module
+    return None
 
 
 def find_backbone(name: str, weights: str, input_size: int | None, folder: Path) -> Backbone:

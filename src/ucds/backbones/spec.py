@@ -13,6 +13,9 @@ from torch import Tensor, nn
 
 from ucds.errors import InputError, one_line
 
+LARGEST_INPUT = 1024
+"""Side in pixels of the largest crop: a batch of such images fills some gigabytes."""
+
 IDENTITY = "identity"
 MODULE = "module"
 
@@ -32,7 +35,7 @@ class BackboneSpec:
         std: standard deviation of each channel, likewise.
 
     Raises:
-        InputError: the width or the size is below 1.
+        InputError: the width is below 1, or the size below 1 or above :data:`LARGEST_INPUT`.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid", strict=True)
@@ -46,8 +49,8 @@ class BackboneSpec:
     def __post_init__(self) -> None:
         if self.width < 1:
             raise InputError(f"a backbone returns at least 1 feature, not {self.width}")
-        if self.input_size is not None and self.input_size < 1:
-            raise InputError(f"a backbone's input size is a number of pixels, not {self.input_size}")
+        if self.input_size is not None and not 1 <= self.input_size <= LARGEST_INPUT:
+            raise InputError(f"a backbone's input size is 1 to {LARGEST_INPUT} pixels, not {self.input_size}")
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import re
+import zipfile
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import IO
 from urllib.parse import urlsplit
 
 import httpx
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file as load_safetensors
+from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from ucds.backbones.spec import StateDict
 from ucds.errors import InputError, one_line
+from ucds.received import open_received
 
 REMEDY = "copy that file here and give it with --weights FILE, or ask for a random start with --weights none"
 _PROBE_SECONDS = 6.0
+_LONGEST_HEADER = 2**24  # bytes: names and shapes of a hundred thousand tensors
 
 # Wrappers that training scripts put around a state dict, most specific first.
 WRAPPERS = ("state_dict", "model_state_dict", "model_state", "model")
@@ -122,16 +125,30 @@ def require_file(path: Path) -> None:
         raise InputError(f"no weights file {path}; give an existing file, 'default' or 'none' with --weights")
 
 
+def read_tensors(path: Path) -> tuple[StateDict, Mapping[str, str]]:
+    """Read the tensors of a safetensors file that is no link, and the texts beside them.
+
+    Raises:
+        SafetensorError: it is of another format, or damaged.
+    """
+    with open_received(path) as file:
+        if int.from_bytes(file.read(8), "little") > _LONGEST_HEADER:
+            raise SafetensorError("its header is too long")
+    with safe_open(path, framework="pt") as opened:  # it compares the sizes of all tensors with the file's
+        return {name: opened.get_tensor(name) for name in opened.keys()}, opened.metadata() or {}  # noqa: SIM118
+
+
 def _read_safetensors(path: Path) -> object:
     try:
-        return load_safetensors(path)
+        return read_tensors(path.resolve())[0]
     except (SafetensorError, OSError, ValueError) as error:
         raise InputError(f"{path} is not a readable safetensors file: {one_line(error)}") from error
 
 
 def _read_pickle(path: Path) -> object:
     try:
-        return torch.load(path, map_location="cpu", weights_only=True)
+        with open_received(path, follow=True) as file:
+            return load_pickle(file)
     except Exception as error:  # torch.load meets arbitrary bytes and raises nearly anything
         if "Unsupported global" in str(error) or "Unsupported class" in str(error):
             raise InputError(
@@ -139,6 +156,17 @@ def _read_pickle(path: Path) -> object:
                 "if you trust its origin, save its state dict alone (torch.save(model.state_dict(), FILE))"
             ) from error
         raise InputError(f"{path} is not a checkpoint that can be read: {one_line(error, 100)}") from error
+
+
+def load_pickle(file: IO[bytes]) -> object:
+    """Read what ``torch.save`` wrote, without running any code that it may hold."""
+    if zipfile.is_zipfile(file):
+        with zipfile.ZipFile(file) as archive:  # which PyTorch never packs
+            held = sum(entry.file_size for entry in archive.infolist())
+        if held > file.seek(0, 2):
+            raise ValueError("it names more than it holds")
+    file.seek(0)
+    return torch.load(file, map_location="cpu", weights_only=True)
 
 
 def _without_wrapper_segments(state: StateDict, expected: Collection[str]) -> StateDict:

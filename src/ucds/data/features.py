@@ -8,25 +8,28 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
-from ucds.data.content import Column, texts_of
+from ucds.data.content import Column, content_key, texts_of
 from ucds.data.decode import ByteArray, UnusableImageError, decode_image
 from ucds.data.folders import FEATURES_FILE, require_domains
-from ucds.data.image_files import processors, read_image_bytes
+from ucds.data.image_files import MAX_FILE_BYTES, processors
 from ucds.data.parts import DESCRIPTION, Described, Part, PartStore, Rows, read_description
 from ucds.data.samples import Samples
-from ucds.errors import InputError, UcdsWarning
+from ucds.errors import DamagedFileError, InputError, UcdsWarning
 from ucds.files import read_json
 from ucds.math.arrays import FloatArray, IntArray
+from ucds.received import open_inside
 
 ENCODER_FILE = "encoder.safetensors"
 _GREY = 128
+_LARGEST = 256  # pixels of a side
 
 
 class FeatureSamples(Samples):
@@ -78,7 +81,7 @@ class Manifest(BaseModel):
     decoder: int
     root: str
     domain: str
-    parts: list[str]
+    parts: Annotated[list[str], Field(fail_fast=True)]
 
     def same_encoder(self, other: Manifest) -> bool:
         """Return whether two folders hold features of one encoder, computed in one way."""
@@ -90,9 +93,9 @@ class FeaturePart(Described):
     """Description of a part of features."""
 
     made_of: str
-    ids: list[str]
-    domains: list[str] | None
-    skipped: list[tuple[str, str]]
+    ids: Annotated[list[str], Field(fail_fast=True)]
+    domains: Annotated[list[str], Field(fail_fast=True)] | None
+    skipped: Annotated[list[tuple[str, str]], Field(fail_fast=True)]
 
 
 def part_path(folder: Path, number: int) -> Path:
@@ -130,7 +133,7 @@ class FeatureFolder(Samples):
 
     def __init__(self, folder: Path, *, by_domain: bool, domains: Sequence[str] | None = None) -> None:
         self.folder, self.manifest = folder, read_manifest(folder)
-        parts = [_read_part(folder, number, mark) for number, mark in enumerate(self.manifest.parts)]
+        parts = [_read_part(folder, number, self.manifest) for number in range(len(self.manifest.parts))]
         self.rows = Rows([part for part, _ in parts if len(part)], np.float32)
         ids = [name for _, described in parts for name in described.ids]
         named = [name for _, described in parts for name in described.domains or ()] or None
@@ -153,40 +156,55 @@ class FeatureFolder(Samples):
     def find_pictures(self, root: Path | None) -> Pictures | None:
         """Return the images by their ids below a root, or where they were read; ``None`` if none is there."""
         base = Path(self.manifest.root) if root is None else root
-        found = Pictures(base, self.ids, self.manifest.size)
-        return found if any((base / name).is_file() for name in self.ids) else None
+        found = Pictures(base, self.ids, self.keys, min(self.manifest.size, _LARGEST))
+        return found if any(map(found.is_there, range(len(self)))) else None
 
 
 @dataclass(frozen=True)
 class Pictures:
-    """Images of a folder of features, squares of ``size`` pixels, which are decoded when they are read."""
+    """Images of a folder of features, squares of ``size`` pixels, which are decoded when they are read.
+
+    Ids that somebody else chose may be those of any files: the contents must be those that gave the features.
+    """
 
     root: Path
     ids: Sequence[str]  # paths below the root
+    keys: Sequence[bytes]  # of their contents
     size: int
+
+    def is_there(self, position: int) -> bool:
+        """Return whether a sample has a file, which is no link and lies below the root."""
+        with suppress(OSError, DamagedFileError):
+            open_inside(self.root, self.ids[position]).close()
+            return True
+        return False
 
     def read(self, index: IntArray) -> ByteArray:
         """Read the images at positions ``index``: ``(b, 3, size, size)`` uint8, grey where there is none."""
-        paths = [self.root / self.ids[position] for position in index]
         # Remarks of the image library are silenced.
         with ThreadPoolExecutor(processors()) as pool, warnings.catch_warnings(action="ignore"):
-            pixels = list(pool.map(self._decode, paths))
+            pixels = list(pool.map(self._decode, index.tolist()))
         return np.array(pixels, np.uint8).reshape(-1, 3, self.size, self.size)
 
-    def _decode(self, path: Path) -> ByteArray:
-        try:
-            return decode_image(read_image_bytes(path), self.size, path)
-        except UnusableImageError:
-            return np.full((3, self.size, self.size), _GREY, np.uint8)
+    def _decode(self, position: int) -> ByteArray:
+        with suppress(OSError, DamagedFileError, UnusableImageError):
+            with open_inside(self.root, self.ids[position]) as file:
+                data = file.read(MAX_FILE_BYTES)
+            if content_key(data) == self.keys[position]:
+                return decode_image(data, self.size)
+        return np.full((3, self.size, self.size), _GREY, np.uint8)
 
 
-def _read_part(folder: Path, number: int, mark: str) -> tuple[Part, FeaturePart]:
+def _read_part(folder: Path, number: int, manifest: Manifest) -> tuple[Part, FeaturePart]:
     """Open a part, of which all rows are checked."""
     path = part_path(folder, number)
     described = read_description(path, FeaturePart) if path.with_suffix(DESCRIPTION).exists() else None
-    if described is None or described.made_of != mark:
+    if described is None or described.made_of != manifest.parts[number]:
         raise InputError(f"{folder} does not hold all features yet: run the same `ucds features` again")
     part = Part(path, described)
+    named = {len(described.ids), len(described.domains or described.ids)}
+    if named != {len(part)} or part.shape[1:] != (manifest.backbone.get("width"),):
+        raise DamagedFileError(f"{path}{DESCRIPTION} does not fit its rows: compute the features anew")
     part.check()
     return part, described
 

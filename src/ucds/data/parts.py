@@ -32,6 +32,7 @@ from ucds.data.content import KEY_BYTES, KEY_TYPE, Column, content_key, first_po
 from ucds.errors import DamagedFileError, InputError, NoSpaceError, first_problem
 from ucds.files import read_sealed, write_atomically, write_sealed
 from ucds.math.arrays import IntArray
+from ucds.received import open_received, require_few
 
 DESCRIPTION = ".part"
 _SEAL = "ucds-part/1"
@@ -60,7 +61,8 @@ class Part:
         self._sound, self.lost = False, False  # what a check has found, and a reading
         try:
             self.keys: Column[bytes] = Column(np.frombuffer(bytes.fromhex(described.keys), KEY_TYPE))
-            mapped = np.load(rows_file(path), mmap_mode="r")
+            with open_received(rows_file(path)):
+                mapped = np.load(rows_file(path), mmap_mode="r")
             self.shape, self.dtype, self._offset = mapped.shape, mapped.dtype, mapped.offset
         except Exception as error:  # damaged bytes raise nearly anything
             raise DamagedFileError(f"{rows_file(path)} cannot be read ({error})") from None
@@ -87,9 +89,10 @@ class Part:
         if self._sound:
             return
         try:
-            with rows_file(self.path).open("rb") as file:
+            with open_received(rows_file(self.path)) as file:
                 file.seek(self._offset)
-                found = hashlib.file_digest(file, partial(hashlib.blake2b, digest_size=KEY_BYTES)).hexdigest()
+                digest = hashlib.file_digest(file, partial(hashlib.blake2b, digest_size=KEY_BYTES))  # type: ignore[arg-type]
+                found = digest.hexdigest()
         except OSError as error:
             raise DamagedFileError(f"{rows_file(self.path)} cannot be read ({error.strerror})") from None
         if found != self._digest:
@@ -129,7 +132,7 @@ def read_description(path: Path, form: type[Form]) -> Form:
     """Read the description of a part; ``path`` has no suffix."""
     path = path.with_suffix(DESCRIPTION)
     try:
-        return form.model_validate_json(read_sealed(path, _SEAL))
+        return form.model_validate_json(require_few(read_sealed(path, _SEAL), path))
     except FileNotFoundError:
         raise InputError(f"there is no part {path}") from None
     except ValidationError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import os
 import warnings
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -16,8 +17,12 @@ import pyarrow.parquet
 from numpy.typing import NDArray
 
 from ucds.errors import InputError, UcdsWarning, one_line
+from ucds.received import open_received
 
 READ_SUFFIXES = (".csv", ".parquet")
+
+_LONGEST_LINE = 2**22  # bytes, of some hundred thousand names
+_UNPACKED, _MOST_PACKED, _VALUE_BYTES = 2**28, 100, 8  # as of arrays; of a column, the same value packs well
 
 Column = Sequence[Any] | NDArray[Any]
 Columns = Mapping[str, Column]
@@ -55,11 +60,18 @@ def read_table(path: Path, words: Collection[str] = ()) -> dict[str, Column]:
 
 def _read_parquet(path: Path) -> dict[str, Column]:
     try:
-        with path.open("rb") as file, pyarrow.parquet.ParquetFile(file) as opened:
-            names = opened.schema_arrow.names
+        with open_received(path, follow=True) as file, pyarrow.parquet.ParquetFile(file) as opened:
+            names, held = opened.schema_arrow.names, _VALUE_BYTES * _count_values(opened.metadata)
+            if held > max(_UNPACKED, _MOST_PACKED * os.fstat(file.fileno()).st_size):
+                raise ValueError(f"it holds over {_MOST_PACKED} times its length: use numpy.save")
             return {name: _column(opened.read(columns=[name])[name]) for name in names}
     except (OSError, pyarrow.ArrowException, ValueError) as error:  # a ValueError: text that is not UTF-8
         raise InputError(f"{path} is not a readable parquet file ({one_line(error, 120)})") from None
+
+
+def _count_values(about: Any) -> int:
+    groups = map(about.row_group, range(about.num_row_groups))
+    return sum(group.column(place).num_values for group in groups for place in range(group.num_columns))
 
 
 def _column(column: Any) -> Column:
@@ -83,6 +95,9 @@ def _are_numbers(kind: Any) -> bool:
 
 def _read_csv(path: Path, words: Collection[str]) -> dict[str, Column]:
     try:
+        with open_received(path, follow=True) as file:
+            if len(file.readline(_LONGEST_LINE)) == _LONGEST_LINE:
+                raise InputError(f"{path} has too long a first line (over {_LONGEST_LINE / 1e6:.0f} MB)")
         names, skipped = _names_in(path)
         text = pyarrow.csv.ConvertOptions(
             column_types=dict.fromkeys(names, pyarrow.string()), strings_can_be_null=False

@@ -6,7 +6,8 @@ together, when they are read.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,12 @@ from ucds.data.parts import Rows
 from ucds.data.samples import Samples
 from ucds.errors import DamagedFileError, InputError, UserError, one_line
 from ucds.math.arrays import FloatArray, IntArray
+from ucds.received import open_received
 
 _BLOCK_BYTES = 4 * 2**20
 _LARGEST = 1e15
 """The squares of larger numbers, summed over a row, do not fit single precision."""
+_UNPACKED, _MOST_PACKED = 2**28, 16  # bytes that any archive may hold; times its length that a larger one may
 
 
 class VectorSamples(Samples):
@@ -88,7 +91,7 @@ def load_vectors(path: Path) -> VectorSamples:
     if not path.is_file():
         raise InputError(f"There is no file {path}.")
     try:
-        return VectorSamples.from_arrays(read_arrays(path))
+        return VectorSamples.from_arrays(read_arrays(path, follow=True))
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from None
     except DamagedFileError as error:
@@ -97,21 +100,33 @@ def load_vectors(path: Path) -> VectorSamples:
         raise InputError(f"{path}: {error}") from None
 
 
-def read_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
+def read_arrays(
+    path: Path, names: Container[str] | None = None, *, follow: bool = False
+) -> dict[str, npt.NDArray[Any]]:
     """Read the arrays of an ``.npz`` by their names, or map that of an ``.npy`` under the name of its file.
+
+    Args:
+        path: file, see :func:`ucds.received.open_received`.
+        names: names of the arrays that are wanted; all if ``None``.
+        follow: whether the path may be a link.
 
     Raises:
         OSError: the file cannot be opened.
-        DamagedFileError: it is of another format, damaged, or holds Python objects.
+        DamagedFileError: it is of another format, damaged, holds Python objects, or is packed so densely that
+            it would fill the memory.
     """
-    with path.open("rb"):  # an error of the system says more than the library's
-        pass
+    with open_received(path, follow=follow) as file:
+        length = os.fstat(file.fileno()).st_size
     try:
         opened = np.load(path, mmap_mode="r", allow_pickle=False)
         if isinstance(opened, np.ndarray):
             return {path.stem: opened}
         with opened:
-            arrays = dict(opened)
+            wanted = [name for name in opened.files if names is None or name in names]
+            entries = [e for e in opened.zip.infolist() if e.filename.removesuffix(".npy") in wanted]
+            if sum(entry.file_size for entry in entries) > max(_UNPACKED, _MOST_PACKED * length):
+                raise ValueError(f"it holds over {_MOST_PACKED} times its length: use numpy.savez")
+            arrays = {name: opened[name] for name in wanted}
         if not all(isinstance(array, np.ndarray) for array in arrays.values()):
             raise ValueError("a file in the archive is not an array")
         return arrays

@@ -25,13 +25,15 @@ def write_hub_folder(stored: StoredModel, folder: Path, run: Path | None) -> Non
     The card tells the settings and the seed of the run folder, if there is one.
 
     Raises:
-        InputError: the folder holds other things.
+        InputError: the folder holds other things than an earlier export, which its configuration tells.
         DamagedFileError: the description of the run cannot be read; nothing was written.
     """
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"{folder} is a file: name a folder")
+    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+        raise InputError(f"{folder} is a file or a link: name a folder")
     names = {path.name for path in folder.iterdir()} if folder.exists() else set()
-    if not names <= {*_FILES, ".git", ".gitattributes"}:
+    others = names - {".git", ".gitattributes"}  # which a new clone of a hub's repository has
+    known = read_object(folder / CONFIG_FILE) or {}
+    if others and not (others <= {*_FILES} and known.get("model_type") == "ucds" and "card" in known):
         raise InputError(f"{folder} holds other things than an exported model: choose another --out")
     card = write_card(stored, run)
     with writing(folder):

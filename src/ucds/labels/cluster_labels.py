@@ -22,12 +22,14 @@ from numpy.dtypes import StringDType
 from numpy.typing import NDArray
 from pydantic import Field
 
+from ucds.choices import MOST_CLUSTERS
 from ucds.data.content import KEY_BYTES, Column, find_places, first_repeated, keys_of, texts_of
 from ucds.errors import DamagedFileError, InputError, UcdsWarning
 from ucds.files import digest_of, read_json, write_atomically
-from ucds.labels.wire import MOST_CLUSTERS, Clusters, Digest, Message
+from ucds.labels.wire import Clusters, Digest, Message
 
 FORMAT = "ucds-labels/2"
+Mark = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
 MARK_BYTES = 8
 _TOGETHER = 10_000  # entries that are Python objects at the same time: a million of them fill the memory
 
@@ -221,9 +223,9 @@ class LabelFile(Message):
     format: Literal["ucds-labels/1", "ucds-labels/2"]
     provider: str
     n_clusters: Clusters
-    ids: list[str]
-    labels: list[Annotated[int, Field(ge=-1, le=MOST_CLUSTERS)]]
-    contents: list[Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]] | None = None
+    ids: Annotated[list[str], Field(fail_fast=True)]  # an error for each entry would fill the memory
+    labels: Annotated[list[Annotated[int, Field(ge=-1, le=MOST_CLUSTERS)]], Field(fail_fast=True)]
+    contents: Annotated[list[Mark], Field(fail_fast=True)] | None = None
     digest: Digest | None = None
 
 

@@ -12,6 +12,7 @@ from typing import IO, Literal, TypeVar
 from ucds.errors import DamagedFileError, InputError, RefusedError, UcdsWarning
 from ucds.files import digest_of, writing
 from ucds.labels.wire import Clusters, Count, HexBytes, Message, ModelDigest, PublicKey, Receipt, ServiceInfo
+from ucds.received import open_received, read_text
 
 _Line = TypeVar("_Line", bound=Message)
 _CHECK_DIGITS = 16
@@ -71,7 +72,7 @@ class Journal:
         )
         with writing(path), ExitStack() as unless_read:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._file: IO[bytes] = unless_read.enter_context(path.open("a+b"))
+            self._file: IO[bytes] = unless_read.enter_context(open_received(path, "a+b"))
             try:
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
@@ -142,7 +143,7 @@ class Journal:
 def read_receipts(path: Path) -> list[KeptReceipt]:
     """Read the receipts of a client's journal; a last line that a crash cut short is left out."""
     try:
-        lines = path.read_bytes().split(b"\n")[:-1]
+        lines = read_text(path).split(b"\n")[:-1]
     except OSError as error:
         raise InputError(f"the receipts {path} cannot be read: {error.strerror}") from None
     if not lines or _parse(_Header, lines[0]) is None:

@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from ucds.choices import MOST_CLUSTERS
 from ucds.math.privacy import Guarantee
 
 LABELS_PATH = "/v1/labels"
@@ -22,9 +23,6 @@ CALIBRATION_PATH = "/v1/calibration"
 IMAGES_FIELD = "images"  # the name of every file part of a multipart request
 NPY_TYPE = "application/x-npy"
 PROBLEM_TYPE = "application/problem+json"
-
-MOST_CLUSTERS = 100_000
-"""More clusters than this are refused: a reader would reserve memory for every one of them."""
 
 Count = Annotated[int, Field(ge=0, lt=2**53)]
 Positive = Annotated[int, Field(ge=1, lt=2**53)]

@@ -23,7 +23,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from ucds.errors import InputError, NoSpaceError, UserError
+from ucds.errors import InputError, NoSpaceError, UserError, shown
+from ucds.received import open_received
 from ucds.reports.page.findings import read_record
 from ucds.reports.page.report import report
 from ucds.reviewing.session import Session
@@ -160,13 +161,14 @@ def make_app(session: Session, origin: str, token: str, finish: Callable[[], str
 @contextmanager
 def _only_review_of(run: Path, address: str) -> Iterator[None]:
     """Hold the review of a run; the address of the page is left where a second command finds it."""
-    handle = os.open(run / ADDRESS_FILE, os.O_RDWR | os.O_CREAT, 0o600)
-    with os.fdopen(handle, "r+", errors="replace") as file:
+    with open_received(run / ADDRESS_FILE, "r+b") as file:
+        os.fchmod(file.fileno(), 0o600)  # whoever reads the address can answer
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise InputError(f"a review of {run} is open already: {file.read()}") from None
+            other = shown(file.read(500).decode(errors="replace"))
+            raise InputError(f"a review of {run} is open already: {other}") from None
         file.truncate(0)
-        file.write(address)
+        file.write(address.encode())
         file.flush()
         yield

@@ -25,6 +25,7 @@ from ucds.target.questions import Question
 from ucds.target.review import Review
 from ucds.training.loaded import load
 from ucds.training.options import Compute
+from ucds.training.run_folder import require_same_samples
 
 SHOWN = 8
 """Pictures of a group: typical ones, and those nearest to the other group."""
@@ -44,13 +45,16 @@ class Session:
         self._pictures = np.full(len(self._ids), -1)  # position of each sample's picture, if it has one
         model = load(review.run, role="target", compute=compute)
         try:
-            place = moved or read_record(review.run).images
+            record = read_record(review.run)
+            place = moved or record.images
             samples = model.open(place).samples
+            if moved is None:
+                require_same_samples(record.described, samples.fingerprint)
             self._images, self._texts = images_of(samples, pictures), read_texts(place)
             if self._images is not None:
                 self._pictures = find_places(self._ids, samples.ids)
             if isinstance(self._images, Pictures):
-                there = [(self._images.root / name).is_file() for name in self._ids]
+                there = [place >= 0 and self._images.is_there(place) for place in self._pictures.tolist()]
                 self._pictures = np.where(there, self._pictures, -1)
         except UserError as error:
             compute.reporter.say(f"no pictures are shown: {error}")

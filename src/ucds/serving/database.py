@@ -41,7 +41,7 @@ def ledger_url(place: str | Path) -> URL:
         raise InputError("name the ledger: a run folder, a SQLite file, or postgresql://USER@HOST/NAME")
     if "://" not in text:
         path = Path(place)
-        path = path / LEDGER_FILE if path.is_dir() else path
+        path = path / LEDGER_FILE if path.is_dir() else path.resolve()
         return URL.create("sqlite", database=str(path.absolute()))
     try:
         url = make_url(text)
@@ -142,7 +142,9 @@ def _identity(path: str) -> tuple[int, int] | None:
 def _prepare_file(path: Path, create: bool) -> None:
     if not path.parent.is_dir():
         raise InputError(f"there is no folder {path.parent} for a ledger: give a run folder or an address")
-    if path.exists():
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        raise InputError(f"the ledger {path} is a link or no file: put the file itself in its place")
+    if path.exists():  # it is not opened here: that would end the locks of SQLite in this process
         return
     if not create:
         raise InputError(f"there is no ledger {path}: {_HOW}")

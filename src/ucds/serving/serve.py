@@ -92,7 +92,7 @@ def serve(
     with ExitStack() as stack:
         book = _open_ledger(ledger or run, _is_loopback(host), notice)
         stack.callback(book.close)
-        signer = Signer.open(Path(signing_key or Path(run) / SIGNING_KEY_FILE))
+        signer = Signer.open(Path(signing_key).resolve() if signing_key else Path(run) / SIGNING_KEY_FILE)
         book.set_signer(signer.public)
         snapshots = Snapshots(book, signer, None if checkpoints is None else Path(checkpoints))
         stack.callback(snapshots.close)

@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.serialization import (
 from ucds.errors import DamagedFileError, InputError
 from ucds.files import writing
 from ucds.labels.wire import Signed
+from ucds.received import read_text
 
 SIGNING_KEY_FILE = "signing-key.pem"
 _UNSIGNED = "0" * 128
@@ -41,7 +42,7 @@ class Signer:
         if not path.exists():
             _make_key_file(path)
         try:
-            key = load_pem_private_key(path.read_bytes(), password=None)
+            key = load_pem_private_key(read_text(path), password=None)
         except OSError as error:
             raise InputError(f"the signing key {path} cannot be read: {error.strerror}") from None
         except (ValueError, TypeError, UnsupportedAlgorithm):

@@ -17,6 +17,7 @@ from sklearn.neighbors import NearestNeighbors
 from ucds.backbones import Backbone
 from ucds.config import ConsensusSettings
 from ucds.data.dataset import Dataset
+from ucds.errors import InputError
 from ucds.files import write_text_atomically
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.arrays import FloatArray, Watch
@@ -33,7 +34,7 @@ from ucds.math.consensus import (
 )
 from ucds.math.spaces import Spaces, centre, make_spaces, principal_axes, unit_rows
 from ucds.target.guard import Evidence, KnownLabels, weigh_labels
-from ucds.target.remembered import Remembered, number_alike, write_features, write_remembered
+from ucds.target.remembered import MOST_SHARES, Remembered, number_alike, write_features, write_remembered
 from ucds.training.fitting import (
     FeatureClusters,
     build_model,
@@ -51,6 +52,7 @@ from ucds.training.seeds import numpy_generator
 from ucds.training.session import Session
 
 STAGE = "agree"
+_BLOCK = 2**22  # numbers of a matrix that are dense at a time
 
 GROUPLESS = 0.3
 """Agreement of the spaces below which the client is told to doubt the clusters. Noise without groups reaches
@@ -135,7 +137,11 @@ def average_labels(spaces: Spaces, labels: KnownLabels) -> Memberships:
         search = NearestNeighbors(n_neighbors=1).fit(spaces.principal[labels.rows])
         nearest = search.kneighbors(spaces.principal[missing], return_distance=False)[:, 0]
         everywhere[missing] = labels.values[nearest]
-    return sparse.csr_array(unit_rows(spaces.graph @ np.eye(int(labels.values.max()) + 1)[everywhere]))
+    n, width = len(everywhere), int(labels.values.max()) + 1
+    shares = spaces.graph @ sparse.csr_array((np.ones(n), everywhere, np.arange(n + 1)), shape=(n, width))
+    step = max(1, _BLOCK // width)  # rows of a block: all would take twice the memory of the result, and more
+    blocks = [unit_rows(shares[start : start + step].toarray()) for start in range(0, n, step)]
+    return sparse.csr_array(sparse.vstack([sparse.csr_array(block) for block in blocks]))
 
 
 def draw_with_labels(
@@ -143,14 +149,23 @@ def draw_with_labels(
 ) -> tuple[Dataset, KnownLabels | None]:
     """Draw samples where there are more than ``most_samples``, those with a label first, and their labels.
 
-    The labels, if any, are in the order of the samples.
+    The labels, if any, are in the order of the samples; those that occur are numbered anew.
+
+    Raises:
+        InputError: the labels of so many samples tell more clusters apart than fit into memory.
     """
     labelled = np.empty(0, np.int64) if labels is None else labels.rows_in(data.samples.ids)
     data, drawn = draw_dataset(session, data, first=(labelled,))
     if labels is None:
         return data, None
-    labels = labels.take(np.isin(labelled, drawn))
-    return data, KnownLabels(labels.labels, labels.rows_in(data.samples.ids), labels.n_clusters)
+    labels, n = labels.take(np.isin(labelled, drawn)), len(data.samples)
+    occurring, values = np.unique(labels.labels, return_inverse=True)
+    if len(occurring) * n > MOST_SHARES:
+        raise InputError(
+            f"the labels tell {len(occurring):,} clusters apart, and of {n:,} samples at most "
+            f"{MOST_SHARES // n:,} can be used: ask for labels of a model with fewer clusters"
+        )
+    return data, KnownLabels(values.astype(np.int64), labels.rows_in(data.samples.ids), labels.n_clusters)
 
 
 def fit_target_by_consensus(

@@ -52,6 +52,8 @@ def fit_target(
             "with --method pcd the provider's labels fix the number of clusters: leave out --clusters"
         )
     number = settle_clusters(session, backbone, data, n_clusters)
+    if number > max(1000, len(data.samples)):  # the labels may have named it
+        raise InputError(f"{len(data.samples):,} samples are too few for {number:,} clusters")
     if ours:
         consensus = cast("Session[ConsensusSettings]", session)
         return fit_target_by_consensus(consensus, backbone, data, number, labels)

@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeAlias
 
 from ucds.errors import DamagedFileError, InputError
 from ucds.files import parse_json
+from ucds.received import read_text
 
 ANSWERS_FILE = "answers.jsonl"
 FORMAT = "ucds-answers/1"
@@ -81,7 +82,7 @@ def read_answers(path: Path, digest: str | None) -> tuple[list[Mapping[str, Any]
     ``digest``, answers must start from the clusters that have it.
     """
     try:
-        content = path.read_bytes()
+        content = read_text(path)
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from None
     head, *lines = content[: content.rfind(b"\n") + 1].splitlines() or [b"{}"]

@@ -17,8 +17,15 @@ from ucds.files import digest_of, parse_json, write_atomically
 from ucds.math.arrays import FloatArray
 from ucds.math.consensus import Memberships, Partition, blend, mean_shares, memberships, soften
 from ucds.math.doubts import Doubts, cut_into_parts
+from ucds.received import require_few
 from ucds.training.run_folder import FEATURES_FILE, VOTES_FILE
 from ucds.training.seeds import numpy_generator
+
+MOST_SHARES = 2**26
+"""Numbers in the matrix of samples and the provider's clusters that is remembered."""
+
+_BY_SAMPLE = ("own", "partitions", "labels")
+_ARRAYS = ("ids", "n_clusters", *_BY_SAMPLE)
 
 LABELS_WEIGHT = 0.5
 """Weight of a provider's labels beside the own votes, where it is asked what belongs together."""
@@ -108,17 +115,28 @@ def write_features(folder: Path, features: FloatArray) -> None:
 
 def read_remembered(folder: Path) -> tuple[Remembered, FloatArray]:
     """Read what a run remembers, and the features of its samples."""
-    path = folder / VOTES_FILE
+    path = folder / FEATURES_FILE
     try:
-        found = read_arrays(path)
-        remembered = Remembered(
-            tuple(parse_json(found["ids"].tobytes())),
-            found["partitions"].astype(np.int64),
-            found["own"],
+        features = read_arrays(path)[path.stem]
+        path = folder / VOTES_FILE
+        found = read_arrays(path, _ARRAYS)
+        ids, n_clusters = (
+            tuple(parse_json(require_few(found["ids"].tobytes(), path))),
             int(found["n_clusters"]),
-            found["labels"].astype(np.float32) if "labels" in found else None,
         )
-        path = folder / FEATURES_FILE
-        return remembered, np.array(read_arrays(path)[path.stem], dtype=np.float32)
+        _require_fitting(len(ids), features, n_clusters, **{name: found.get(name) for name in _BY_SAMPLE})
+        labels = found["labels"].astype(np.float32) if "labels" in found else None
+        remembered = Remembered(ids, found["partitions"].astype(np.int64), found["own"], n_clusters, labels)
+        return remembered, np.array(features, dtype=np.float32)
     except (OSError, DamagedFileError, ValueError, KeyError, TypeError) as error:
         raise DamagedFileError(f"{path} is damaged ({error}): train again") from None
+
+
+def _require_fitting(n: int, features: Any, n_clusters: int, own: Any, partitions: Any, labels: Any) -> None:
+    """Make sure that arrays are about ``n`` samples, and name no more clusters than these can have."""
+    labels = np.empty((n, 0)) if labels is None else labels
+    fits = own.shape == (n,) == partitions.shape[1:] == features.shape[:1] == labels.shape[:1]
+    fits &= own.dtype.kind == "i" and partitions.dtype.kind in "iu" and features.ndim == labels.ndim == 2
+    fits &= partitions.size <= max(2**24, 128 * n) and labels.size <= MOST_SHARES and n_clusters <= 2 * n
+    if not fits or min(own.min(), partitions.min()) < 0 or own.max() >= n_clusters or partitions.max() >= n:
+        raise ValueError("its arrays do not fit together")

@@ -9,8 +9,8 @@ start: there is no other state, an undo is one more record, and a review goes on
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,11 +21,12 @@ import torch
 from ucds.config import ConsensusSettings
 from ucds.data.sources import Source
 from ucds.errors import InputError
-from ucds.files import append_line, making, parse_json, read_object, write_text_atomically, writing
+from ucds.files import append_line, making, read_object, write_text_atomically, writing
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.arrays import IntArray
 from ucds.math.doubts import Doubt
 from ucds.math.prototypes import solve_prototypes
+from ucds.received import open_received
 from ucds.target.consensus import agree, draw_with_labels, remember_vote
 from ucds.target.predictions import MOST_LETTERS, ClusterNames
 from ucds.target.questions import ANSWERS_FILE, FORMAT, Answer, Question, read_answers
@@ -33,7 +34,7 @@ from ucds.target.remembered import read_remembered, write_features, write_rememb
 from ucds.training.loaded import load
 from ucds.training.model_file import load_model, save_model
 from ucds.training.options import Compute
-from ucds.training.run_folder import EARLY_FILES, LABELS_FILE, RUN_FILE, VOTES_FILE
+from ucds.training.run_folder import EARLY_FILES, LABELS_FILE, RUN_FILE, VOTES_FILE, require_same_samples
 from ucds.training.runtime import Runtime
 from ucds.training.seeds import numpy_generator
 from ucds.training.session import Session
@@ -267,14 +268,13 @@ class Review:
         stored.head.prototypes = torch.nn.Parameter(torch.from_numpy(prototypes))
         stages = (*stored.card.stages, "review")
         card = replace(stored.card, name=out.name, n_clusters=n_clusters, stages=stages)
-        described = parse_json((run / RUN_FILE).read_bytes())
-        described |= {"clusters": n_clusters, "reviewed": run.name}
+        described = (read_object(run / RUN_FILE) or {}) | {"clusters": n_clusters, "reviewed": run.name}
         proportions = torch.from_numpy(shares).mean(0, keepdim=True)
         with writing(out), making(out) as partial:
             partial.chmod(0o700)
             for name in EARLY_FILES:  # of which the description and the votes are written anew below
-                if (run / name).exists():
-                    shutil.copyfile(run / name, partial / name)
+                with suppress(FileNotFoundError), open_received(run / name) as file:
+                    (partial / name).write_bytes(file.read())
             write_text_atomically(partial / RUN_FILE, json.dumps(described, indent=2) + "\n")
             write_remembered(partial, replace(self.start, own=clusters, n_clusters=n_clusters))
             save_model(partial, replace(stored, card=card, proportions=proportions))
@@ -384,6 +384,8 @@ def _vote_afterwards(run: Path, images: Source | None, compute: Compute | None) 
     if place is None:
         raise InputError(f"{run} does not say where its samples lie: name their folder with --images")
     data, labels = model.open(place), None
+    if images is None:
+        require_same_samples(described, data.samples.fingerprint)
     if (run / LABELS_FILE).exists():
         labels = ClusterLabels.load(run / LABELS_FILE).align(data.samples.ids, data.samples.keys)
     bound = {"most_samples": described["settings"]["most_samples"]} if "settings" in described else {}

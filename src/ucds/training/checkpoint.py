@@ -15,6 +15,7 @@ import torch
 from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 from torch import Tensor
 
+from ucds.backbones.weight_files import load_pickle
 from ucds.errors import DamagedFileError, one_line
 from ucds.files import read_sealed, write_sealed
 from ucds.training.health import Evaluation
@@ -113,7 +114,7 @@ def read_checkpoint(run: Path) -> Checkpoint | None:
     try:
         data = read_sealed(path, _SEAL)
         with torch.serialization.safe_globals(_TYPES):
-            found = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+            found = load_pickle(io.BytesIO(data))
         return _FORM.validate_python(found)
     except FileNotFoundError:
         return None

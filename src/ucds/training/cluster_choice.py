@@ -18,6 +18,7 @@ from ucds.data.dataset import Dataset
 from ucds.errors import DamagedFileError, InputError, UcdsWarning
 from ucds.files import write_text_atomically
 from ucds.math.cluster_number import FEWEST_SAMPLES, ClusterNumber, choose_cluster_number, most_clusters
+from ucds.received import read_text
 from ucds.training.features import frozen_features
 from ucds.training.run_folder import CLUSTERS_FILE
 from ucds.training.seeds import numpy_generator
@@ -73,12 +74,12 @@ def read_choice(run: Path) -> ClusterNumber | None:
         DamagedFileError: the file of the evidence cannot be read.
     """
     path = run / CLUSTERS_FILE
-    if not path.exists():
-        return None
     try:
-        found = _EVIDENCE.validate_json(path.read_bytes())
+        found = _EVIDENCE.validate_json(read_text(path))
         if not len(found.candidates) == len(found.stability) == len(found.separation) > 0:
             raise ValueError
+    except FileNotFoundError:
+        return None
     except (OSError, ValueError):
         raise DamagedFileError(f"{path} is damaged: delete it, and the number is chosen anew") from None
     return found

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 from safetensors import SafetensorError
-from safetensors.torch import load_file
 
 from ucds.backbones import Backbone, BackboneSpec, StoredBackbone, identity_backbone
 from ucds.backbones.spec import IDENTITY, MODULE, tensors_digest
+from ucds.backbones.weight_files import read_tensors
 from ucds.choices import Role, Tune
 from ucds.data.columns import Pictures
 from ucds.data.dataset import IMAGENET_MEAN, IMAGENET_STD, Dataset, ImageView, View
@@ -132,7 +132,7 @@ def _load_encoder(folder: Path, manifest: Manifest) -> Backbone:
     """Find the encoder of a folder of features, with the weights that the features were computed with."""
     path = folder / ENCODER_FILE
     try:
-        state = load_file(path)
+        state, _ = read_tensors(path)
     except (OSError, SafetensorError) as error:
         raise DamagedFileError(f"{path} cannot be read as the weights of the encoder ({error})") from None
     if tensors_digest(state) != manifest.weights:

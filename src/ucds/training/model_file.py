@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Self
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.torch import save
 from torch import Tensor
 
 from ucds.backbones import Backbone, BackboneSpec, StoredBackbone, identity_backbone
 from ucds.backbones.spec import tensors_digest
-from ucds.choices import Role, Tune
+from ucds.backbones.weight_files import read_tensors
+from ucds.choices import MOST_CLUSTERS, Role, Tune
 from ucds.errors import DamagedFileError, InputError, UserError, first_problem, one_line
 from ucds.files import digest_of, make_private, write_atomically
 from ucds.math.privacy import Guarantee
@@ -135,8 +136,11 @@ def load_model(run: Path, *, role: Role | None = None, backbone: Backbone | None
     try:
         proportions = tensors.pop("proportions")
         # First of all, because a network of the size that the card names may not fit into memory.
-        if tensors["model.prototypes"].shape != (card.bottleneck_width, card.n_clusters):
+        linear, width = tensors["model.encoder.bottleneck.linear.weight"], card.bottleneck_width
+        if tensors["model.prototypes"].shape != (width, card.n_clusters):
             raise ValueError("the prototypes have another shape")
+        if linear.shape != (width, card.backbone.width) or card.n_clusters > MOST_CLUSTERS:
+            raise ValueError("the bottleneck has another shape, or there are too many clusters")
         head = ClusteringModel(
             identity_backbone(card.backbone.width),
             card.n_clusters,
@@ -159,11 +163,7 @@ def load_model(run: Path, *, role: Role | None = None, backbone: Backbone | None
 
 def _read(path: Path) -> tuple[ModelCard, dict[str, Tensor]]:
     try:
-        with path.open("rb"):  # an error of the system says more than the library's
-            pass
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        tensors, metadata = read_tensors(path)
     except OSError as error:
         raise DamagedFileError(f"{path} is not readable ({error.strerror or error})") from None
     except SafetensorError as error:

@@ -18,12 +18,14 @@ from __future__ import annotations
 
 import fcntl
 import json
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
 from ucds.errors import DamagedFileError, InputError
 from ucds.files import make_private, parse_json, refuse_inside, sweep, write_text_atomically, writing
+from ucds.received import open_received, read_text
 
 RUN_FILE = "run.json"
 LABELS_FILE = "labels.json"
@@ -51,7 +53,7 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._lock: IO[str] | None = None
+        self._lock: IO[bytes] | None = None
         self._fresh = False
 
     def open(self, identity: dict[str, Any], *, resume: bool) -> None:
@@ -71,7 +73,7 @@ class RunFolder:
             raise InputError(f"cannot create the run folder {self.path}: {error.strerror}") from None
         occupied = self._is_occupied(resume)
         with writing(self.path / ".lock"):
-            self._lock = (self.path / ".lock").open("w")
+            self._lock = open_received(self.path / ".lock", "a+b")
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -113,7 +115,7 @@ class RunFolder:
         path = self.path / RUN_FILE
         before: Any = None
         with suppress(OSError, ValueError):
-            before = parse_json(path.read_bytes())
+            before = parse_json(read_text(path))
         if not isinstance(before, dict):
             raise DamagedFileError(f"{path} is damaged: choose another --out")
         key, now = "", json.loads(json.dumps(identity))
@@ -148,6 +150,17 @@ class RunFolder:
     def drop_checkpoint(self) -> None:
         """Remove the checkpoint, once the result is written."""
         (self.path / CHECKPOINT_FILE).unlink(missing_ok=True)
+
+
+def require_same_samples(described: Mapping[str, Any], fingerprint: str) -> None:
+    """Make sure that samples are those of a run, whose description led to them and may name any place.
+
+    Raises:
+        InputError: they are others.
+    """
+    if described.get("data") != fingerprint:
+        place = described.get("images")
+        raise InputError(f"{place} does not hold what the run was trained on: name the samples after the run")
 
 
 def require_model(run: Path) -> Path:

@@ -12,6 +12,7 @@ from torch import Tensor
 from ucds.config import Settings
 from ucds.files import writing
 from ucds.models import ClusteringModel
+from ucds.received import open_received
 from ucds.training.checkpoint import (
     Checkpoint,
     StageProgress,
@@ -54,9 +55,9 @@ class Session(Generic[SettingsT]):
             return
         kept = 0 if self.checkpoint is None else self.checkpoint.log
         with writing(folder.path / LOG_FILE):
-            self._log = (folder.path / LOG_FILE).open("ab")
-            self._log.truncate(kept)
-            self._log.seek(kept)
+            self._log = open_received(folder.path / LOG_FILE, "a+b")
+            self._log.truncate(max(0, min(kept, self._log.tell())))  # at most what it holds
+            self._log.seek(0, 2)
 
     def result_of(self, stage: str) -> StageResult | None:
         """Return the result of a stage; ``None`` when it is not finished."""

@@ -20,7 +20,7 @@ from ucds.target.predictions import ClusterNames
 from ucds.target.review import Review
 from ucds.training.loaded import load
 from ucds.training.options import Compute
-from ucds.training.run_folder import VOTES_FILE
+from ucds.training.run_folder import VOTES_FILE, require_same_samples
 
 
 @dataclass(frozen=True)
@@ -75,8 +75,10 @@ def report(
     model = load(run, role="target", compute=compute)
     known = {} if names is None else ClusterNames.load(names).of(model.stored)
     record = read_record(run)
-    images = record.images if images is None else images
-    data, place = model.open(images), place_of(images)
+    chosen = record.images if images is None else images
+    data, place = model.open(chosen), place_of(chosen)
+    if images is None:
+        require_same_samples(record.described, data.samples.fingerprint)
     trained_on = record.described.get("data") == data.samples.fingerprint
     findings = find_facts(
         model,

@@ -27,7 +27,7 @@ MOST_BYTES = 17_000_000
 _SIDES = ((1_500, 128), (6_000, 96))  # up to so many images, thumbnails of so many pixels
 _SMALLEST_SIDE = 64
 _QUALITIES = (80, 65, 50, 35, 20)
-_BATCH = 256
+_BATCH = 64
 
 
 def shrink(images: Images, positions: IntArray) -> Pictures:

@@ -1,0 +1,105 @@
+"""Opens files that may come from somebody else: in run folders and features folders, labels, answers, names.
+
+What others hand over can hold links to any file of the receiver, pipes that never answer, and files that
+claim more than they hold. So no link is followed below the folder that the user names, nothing but a regular
+file is opened, and its size is compared with what lies on the disk before it is read.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import IO, Literal
+
+from ucds.errors import DamagedFileError
+
+MOST_TEXT, MOST_ENTRIES = 2**28, 6 * 2**20
+"""Bytes and entries of a JSON text that is read: those of the labels of two million samples."""
+
+Mode = Literal["rb", "r+b", "a+b"]
+
+_FOLDER = os.O_DIRECTORY | os.O_CLOEXEC | getattr(os, "O_PATH", os.O_RDONLY)
+_FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # without O_NONBLOCK, a pipe would wait for a writer
+_MAY_BE_HOLLOW = 2**26  # bytes
+
+
+def open_inside(folder: Path, name: str, mode: Mode = "rb") -> IO[bytes]:
+    """Open a regular file by its path below a folder, which the user named, by a link or not.
+
+    A mode that writes makes the file, for those who can read the folder.
+
+    Raises:
+        OSError: there is no such file, or it cannot be opened.
+        DamagedFileError: it is a link or no regular file, lies outside the folder, or consists of holes.
+    """
+    parts = PurePosixPath(name).parts
+    if not parts or "\0" in name or {"/", "//", ".."} & set(parts):
+        raise DamagedFileError(f"{name!r} names no file inside {folder}")
+    return open(folder / name, mode, opener=partial(_descriptor, folder, parts))
+
+
+def open_received(path: Path, mode: Mode = "rb", *, follow: bool = False) -> IO[bytes]:
+    """Open a file of a folder that the user named; with ``follow`` the file too, which may be a link."""
+    place = path.resolve() if follow else path
+    return open_inside(place.parent, place.name, mode)
+
+
+def read_text(path: Path) -> bytes:
+    """Read a text of JSON, whose folder the user named; see :func:`open_inside` and :func:`require_few`."""
+    with open_received(path) as file:
+        if os.fstat(file.fileno()).st_size > MOST_TEXT:
+            raise DamagedFileError(f"{path} is too large to be read (over {MOST_TEXT / 1e6:,.0f} MB)")
+        return require_few(file.read(), path)
+
+
+def require_few(text: bytes, what: object) -> bytes:
+    """Return JSON whose entries fit into memory, where each may take a hundred times its own length.
+
+    Raises:
+        DamagedFileError: it has more than :data:`MOST_ENTRIES`.
+    """
+    if text.count(b",") + text.count(b"[") + 2 * text.count(b"{") > MOST_ENTRIES:
+        raise DamagedFileError(f"{what} is too large to be read (over {MOST_ENTRIES:,} entries)")
+    return text
+
+
+def _descriptor(folder: Path, parts: Sequence[str], path: str, flags: int) -> int:
+    """Open a file from folder to folder, as ``open`` asks for it."""
+    writes = flags & os.O_RDWR
+    within = os.open(folder, _FOLDER)
+    try:
+        for part in parts[:-1]:
+            above, within = within, os.open(part, _FOLDER | os.O_NOFOLLOW, dir_fd=within)
+            os.close(above)
+        flags |= _FILE | (os.O_CREAT if writes else 0)
+        found = os.open(parts[-1], flags, os.fstat(within).st_mode & 0o666, dir_fd=within)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
+            raise _refusal(path) from None
+        raise OSError(error.errno, error.strerror, path) from None
+    finally:
+        os.close(within)
+    status = os.fstat(found)
+    shared = writes and status.st_nlink > 1  # with a file elsewhere, which would be written too
+    if not stat.S_ISREG(status.st_mode) or shared or _is_hollow(found, status):
+        os.close(found)
+        raise _refusal(path)
+    return found
+
+
+def _is_hollow(handle: int, status: os.stat_result) -> bool:
+    """Return whether a large file is mostly holes, which take no room on the disk and much when read."""
+    if status.st_size < _MAY_BE_HOLLOW or 1024 * status.st_blocks > status.st_size:
+        return False
+    hole = os.lseek(handle, 0, os.SEEK_HOLE)  # few blocks may also mean compression, or a server of files
+    os.lseek(handle, 0, os.SEEK_SET)
+    return hole < status.st_size
+
+
+def _refusal(path: str) -> DamagedFileError:
+    kind = "a link" if Path(path).is_symlink() else "a folder" if Path(path).is_dir() else "hollow or no file"
+    return DamagedFileError(f"{path} is {kind}, which is not opened: put an ordinary file in its place")

@@ -1,0 +1,342 @@
+"""Files that name sizes which they do not hold: refused in one line, or read, in little memory."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import resource
+import struct
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+
+import ucds
+from ucds.backbones import identity_backbone
+from ucds.backbones.spec import LARGEST_INPUT, tensors_digest
+from ucds.backbones.weight_files import read_state_dict
+from ucds.choices import MOST_CLUSTERS
+from ucds.data.features import FeatureFolder
+from ucds.data.parts import describe_rows, write_part
+from ucds.data.tables import read_table
+from ucds.data.vectors import load_vectors
+from ucds.errors import UserError
+from ucds.files import digest_of, write_sealed
+from ucds.labels.cluster_labels import ClusterLabels
+from ucds.received import MOST_ENTRIES, MOST_TEXT
+from ucds.reports.page.findings import read_record
+from ucds.target.predictions import ClusterNames
+from ucds.target.questions import read_answers
+from ucds.target.remembered import Remembered, read_remembered, write_features, write_remembered
+from ucds.training.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from ucds.training.model_file import load_model, save_model
+from ucds.training.run_folder import MODEL_FILE
+
+MOST_MIB = 500
+CPU = ucds.Compute("cpu", cache=None)
+ZEROS = bytes(2**24)
+LARGE = 40 * len(ZEROS)
+
+
+def measure(work: Callable[[], object]) -> tuple[int, str]:
+    """Do some work in a process of its own; return the MiB that it needed, and why it was refused."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            limit = 2**33  # for the machine's sake, if a size is believed
+            resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+            Path("/proc/self/clear_refs").write_text("5")  # the peak is counted from here
+            before, said = _peak(), ""
+            try:
+                work()
+            except UserError as refusal:
+                said = str(refusal)
+            except BaseException as error:
+                said = f"FAULT {error!r}"
+            os.write(writing, json.dumps([_peak() - before, said]).encode()[:4000])
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as answer:
+        found = json.loads(answer.read() or b'[1000000, "FAULT: killed"]')
+    os.waitpid(child, 0)
+    return found[0], found[1]
+
+
+def _peak() -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) // 1024
+
+
+def check(work: Callable[[], object], said: str) -> None:
+    """Make sure that some work needs little memory, and is refused in these words; not refused if empty."""
+    needed, refusal = measure(work)
+    assert not refusal.startswith("FAULT"), refusal
+    assert needed <= MOST_MIB
+    assert "\n" not in refusal
+    assert said in refusal
+    assert bool(said) == bool(refusal), refusal
+
+
+def pack(path: Path, sizes: dict[str, int], whole: dict[str, bytes] | None = None) -> None:
+    """Write an archive of zeros, as NumPy's or PyTorch's, whose entries are much smaller than they say."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        for name, content in (whole or {}).items():
+            archive.writestr(name, content)
+        for name, size in sizes.items():
+            head = io.BytesIO()
+            np.lib.format.write_array_header_1_0(
+                head, {"descr": "<f4", "fortran_order": False, "shape": (size // 4, 1)}
+            )
+            with archive.open(name, "w", force_zip64=True) as entry:
+                entry.write(head.getvalue())
+                for _ in range(size // len(ZEROS)):
+                    entry.write(ZEROS)
+
+
+def test_packed_arrays_are_measured_before_they_are_unpacked(tmp_path: Path) -> None:
+    pack(tmp_path / "bomb.npz", {"a.npy": LARGE})
+    check(lambda: load_vectors(tmp_path / "bomb.npz"), "holds over 16 times its length: use numpy.savez")
+    np.savez_compressed(tmp_path / "fine.npz", a=np.zeros((2**20, 8), np.float32))
+    check(lambda: load_vectors(tmp_path / "fine.npz"), "")
+
+
+def test_tables_are_measured_before_they_are_read(tmp_path: Path) -> None:
+    column, path = pyarrow.table({"a": np.zeros(LARGE // 80)}), tmp_path / "packed.parquet"
+    with pyarrow.parquet.ParquetWriter(path, column.schema) as table:
+        for _ in range(12):
+            table.write_table(column)
+    check(lambda: read_table(path), "holds over 100 times its length")
+    pyarrow.parquet.write_table(pyarrow.table({"a": np.zeros(10**6)}), path)
+    check(lambda: read_table(path), "")
+    (tmp_path / "wide.csv").write_bytes(b"a," * 2**24)
+    check(lambda: read_table(tmp_path / "wide.csv"), "too long a first line (over 4 MB)")
+
+
+def test_a_header_larger_than_its_file_is_refused(tmp_path: Path) -> None:
+    head = io.BytesIO()
+    np.lib.format.write_array_header_1_0(head, {"descr": "<f4", "fortran_order": False, "shape": (2**36, 8)})
+    (tmp_path / "long.npy").write_bytes(head.getvalue() + bytes(64))
+    check(lambda: load_vectors(tmp_path / "long.npy"), "is not a readable .npy or .npz file")
+    (tmp_path / "head.npy").write_bytes(b"\x93NUMPY\x02\x00" + struct.pack("<I", 2**32 - 1) + b"{" * 100)
+    check(lambda: load_vectors(tmp_path / "head.npy"), "is not a readable .npy or .npz file")
+
+
+REMEMBERED = Remembered(
+    tuple(map(str, range(20))),
+    np.zeros((3, 20), np.int64),
+    np.arange(20) % 4,
+    4,
+    np.eye(20, 4, dtype=np.float32),
+)
+
+
+@pytest.fixture
+def votes(tmp_path: Path) -> Path:
+    write_remembered(tmp_path, REMEMBERED)
+    write_features(tmp_path, np.ones((20, 5), np.float32))
+    return tmp_path
+
+
+def test_entries_that_nobody_asked_for_are_not_unpacked(votes: Path) -> None:
+    with zipfile.ZipFile(votes / "votes.npz") as archive:
+        whole = {name: archive.read(name) for name in archive.namelist()}
+    pack(votes / "votes.npz", {"unused.npy": LARGE}, whole)
+    check(lambda: read_remembered(votes), "")
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"partitions": np.full((3, 20), 2**62)},
+        {"partitions": np.full((3, 20), -1)},
+        {"partitions": np.zeros((3, 19), np.int64)},
+        {"partitions": np.zeros((2**22, 20), np.int8)},
+        {"own": np.full(20, 2**40), "n_clusters": np.array(2**41)},
+        {"own": np.full(20, 4)},
+        {"own": np.zeros(20)},
+        {"n_clusters": np.array(2**40)},
+        {"labels": np.zeros((20, 2**23), np.float16)},
+        {"labels": np.zeros((19, 4), np.float16)},
+        {"ids": np.frombuffer(b"[" + b"[]," * MOST_ENTRIES + b"1]", np.uint8)},
+    ],
+)
+def test_what_a_run_remembers_is_compared_with_the_number_of_its_samples(votes: Path, changed: Any) -> None:
+    with np.load(votes / "votes.npz") as found:
+        arrays = dict(found) | changed
+    np.savez_compressed(votes / "votes.npz", **arrays)
+
+    def read() -> None:
+        start, _ = read_remembered(votes)
+        start.doubts()
+
+    check(read, "votes.npz is")
+
+
+@pytest.fixture
+def model(tmp_path: Path, stored_model: Callable[..., Any]) -> Path:
+    save_model(tmp_path, stored_model(identity_backbone(5), 3, 7))
+    return tmp_path
+
+
+def _describe(run: Path, tensors: dict[str, torch.Tensor] | None = None, **changes: Any) -> None:
+    """Write the file of a model again, with another description and its right digest."""
+    path = run / MODEL_FILE
+    tensors = load_file(path) if tensors is None else tensors
+    with safe_open(path, framework="pt") as file:
+        metadata = file.metadata()
+    card = json.loads(metadata["card"])
+    card = json.dumps(card | changes | {"backbone": card["backbone"] | changes.get("backbone", {})})
+    metadata |= {"card": card, "digest": digest_of(card.encode(), tensors_digest(tensors).encode())}
+    save_file(tensors, path, metadata)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"bottleneck_width": 2**31},
+        {"n_clusters": 2**31},
+        {"backbone": {"width": 2**31}},
+        {"backbone": {"width": 2**31}, "bottleneck_width": 2**31, "n_clusters": 2**31},
+    ],
+)
+def test_the_description_of_a_model_is_compared_with_its_tensors(
+    model: Path, changes: dict[str, Any]
+) -> None:
+    _describe(model, **changes)
+    check(lambda: load_model(model), "does not fit its own description")
+
+
+def test_a_model_of_too_many_clusters_is_refused(model: Path) -> None:
+    many = MOST_CLUSTERS + 1
+    tensors = load_file(model / MODEL_FILE) | {"model.prototypes": torch.zeros(7, many)}
+    _describe(model, tensors, n_clusters=many)
+    check(lambda: load_model(model), "there are too many clusters")
+
+
+@pytest.mark.parametrize("size", [LARGEST_INPUT + 1, 100_000, 2**40])
+def test_a_large_size_of_inputs_is_refused(model: Path, size: int) -> None:
+    _describe(model, backbone={"name": "resnet18", "input_size": size})
+    check(lambda: load_model(model), "a backbone's input size is 1 to 1024 pixels")
+
+
+def test_a_network_is_not_built_for_weights_that_are_not_there(
+    tmp_path: Path, stored_model: Callable[..., Any]
+) -> None:
+    save_model(tmp_path, stored_model(identity_backbone(1664), 3, 7))
+    _describe(tmp_path, backbone={"name": "vit_gigantic_patch14_224", "input_size": 224})
+    found = load_model(tmp_path)
+    check(lambda: found.backbone.module, "does not fit its own description")
+
+
+def test_a_long_header_of_tensors_is_refused(model: Path) -> None:
+    head = b'{"__metadata__":{' + b",".join(b'"%d":""' % i for i in range(2**21)) + b"}}"
+    (model / MODEL_FILE).write_bytes(len(head).to_bytes(8, "little") + head)
+    check(lambda: load_model(model), "its header is too long")
+
+
+def _repack(content: bytes) -> bytes:
+    packed = io.BytesIO()
+    with (
+        zipfile.ZipFile(io.BytesIO(content)) as plain,
+        zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive,
+    ):
+        for name in plain.namelist():
+            archive.writestr(name, plain.read(name))
+    return packed.getvalue()
+
+
+def test_packed_tensors_are_measured_before_they_are_unpacked(tmp_path: Path) -> None:
+    whole = io.BytesIO()
+    torch.save({"a": torch.zeros(LARGE // 4)}, whole)
+    (tmp_path / "w.pth").write_bytes(_repack(whole.getvalue()))
+    del whole
+    check(lambda: read_state_dict(tmp_path / "w.pth"), "it names more than it holds")
+    write_checkpoint(tmp_path, Checkpoint("s", {}, None, [], 0))
+    write_sealed(tmp_path / "checkpoint.pt", "ucds-checkpoint/1", (tmp_path / "w.pth").read_bytes())
+    check(lambda: read_checkpoint(tmp_path), "it names more than it holds")
+
+
+LABELS = b'{"format": "ucds-labels/1", "provider": "a", "n_clusters": 3, "ids": ["a"], "labels": [%s]}'
+NAMES = b'{"format": "ucds-names/1", "names": {%s}}'
+ANSWERS = b'{"format": "ucds-answers/1"}\n[%s1]\n'
+MANY = 2**23
+TEXTS = {
+    "labels": (LABELS % (b"1," * 4 * MANY + b"1"), ClusterLabels.load, "too large to be read"),
+    "wrong labels": (LABELS % (b"[]," * (MOST_ENTRIES // 2 - 9) + b"1"), ClusterLabels.load, "labels"),
+    "objects": (LABELS % (b'{"a":1},' * MANY), ClusterLabels.load, "too large to be read"),
+    "deep": (b"[" * (MANY // 2), ClusterLabels.load, "is not a usable label file"),
+    "names": (NAMES % (b'"":1,' * MANY), ClusterNames.load, "too large"),
+    "answers": (ANSWERS % (b"[]," * MANY), lambda path: read_answers(path, None), "too large"),
+}
+"""Texts of JSON whose entries take far more memory than the text, the way to read them, and the refusal."""
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_the_entries_of_a_text_are_counted_before_they_are_read(tmp_path: Path, name: str) -> None:
+    text, read, said = TEXTS[name]
+    (tmp_path / "text").write_bytes(text)
+    check(lambda: read(tmp_path / "text"), said)
+
+
+def test_a_long_text_of_a_run_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_bytes(b'{"a": "' + b"x" * MOST_TEXT)
+    check(lambda: read_record(tmp_path), "run.json is too large to be read (over 268 MB)")
+
+
+@pytest.mark.parametrize("n_clusters", [25_001, MOST_CLUSTERS])
+def test_labels_of_many_clusters_take_the_room_of_those_that_occur(
+    tmp_path: Path, blobs: Callable[..., dict[str, Any]], n_clusters: int
+) -> None:
+    vectors = blobs({"a": 300}, 3)["a"]
+    np.save(tmp_path / "a.npy", vectors)
+    given = n_clusters - 1 - np.arange(300) % 5
+    labels = ClusterLabels(tuple(map(str, range(300))), given, n_clusters, "p")
+
+    def train(out: str, **given: Any) -> None:
+        settings = ucds.ConsensusSettings(starts=2, bottleneck_width=8, transfer="equal")
+        ucds.train_target(
+            tmp_path / "a.npy", tmp_path / out, labels=labels, settings=settings, compute=CPU, **given
+        )
+
+    check(lambda: train("three", n_clusters=3), "")
+    check(lambda: train("all"), f"300 samples are too few for {n_clusters:,} clusters")
+
+
+def test_features_are_compared_with_the_width_of_their_encoder(tmp_path: Path) -> None:
+    keys, rows = [bytes(16)] * 3, np.zeros((3, 8), np.float32)
+    manifest = {"format": "ucds-features/1", "backbone": {"name": "resnet18", "width": 8}, "origin": "x"}
+    manifest |= {"weights": "w", "computed_by": "c", "size": 100_000, "decoder": 1, "root": str(tmp_path)}
+    manifest |= {"domain": "d", "parts": ["m"]}
+    (tmp_path / "features.json").write_text(json.dumps(manifest))
+
+    def write(ids: list[str], width: int) -> None:
+        from ucds.data.features import FeaturePart
+
+        part = FeaturePart(**describe_rows(keys, rows), made_of="m", ids=ids, domains=None, skipped=[])
+        write_part(tmp_path / "part-000000", rows, part)
+        manifest["backbone"] = {"name": "resnet18", "width": width}
+        (tmp_path / "features.json").write_text(json.dumps(manifest))
+
+    def read() -> None:
+        (tmp_path / "a.png").write_bytes(b"no image")
+        pictures = FeatureFolder(tmp_path, by_domain=False).find_pictures(None)
+        assert pictures is not None
+        pictures.read(np.arange(3))
+
+    write(["a.png", "b.png", "c.png"], 8)
+    check(read, "")  # pictures of 100,000 pixels a side would be asked for
+    write(["a.png", "b.png", "c.png"], 9)
+    check(read, "does not fit its rows")
+    write(["a.png", "b.png"], 8)
+    check(read, "does not fit its rows")

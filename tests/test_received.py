@@ -1,0 +1,320 @@
+"""Files that come from somebody else: none leads out of its folder, or waits for ever."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ucds
+from ucds.data.features import FeatureFolder
+from ucds.errors import DamagedFileError, InputError, UserError
+from ucds.labels.cluster_labels import ClusterLabels
+from ucds.labels.journal import Journal, read_receipts
+from ucds.labels.wire import Budget, ServiceInfo
+from ucds.received import open_inside, open_received
+from ucds.reports.page.findings import read_record
+from ucds.reports.page.report import report
+from ucds.reviewing.command import review
+from ucds.serving.ledger import Ledger
+from ucds.serving.signing import Signer
+from ucds.target.predictions import ClusterNames
+from ucds.target.review import Review
+from ucds.training.checkpoint import read_checkpoint
+from ucds.training.inputs import open_for_training
+from ucds.training.model_file import load_model
+from ucds.training.run_folder import RunFolder
+from ucds.training.runtime import Runtime
+from ucds.training.session import Session
+
+pytestmark = pytest.mark.timeout(60)  # a pipe that is opened would wait for ever
+
+SECRET = "the contents of a foreign file"
+CPU = ucds.Compute("cpu", cache=None)
+EDGES = ucds.EncoderOptions("ucds/oriented_edges", "none", 32)
+INFO = ServiceInfo(
+    model="alpha",
+    model_digest="a" * 32,
+    n_clusters=3,
+    accepts="images",
+    width=None,
+    max_batch=8,
+    max_image_bytes=1000,
+    max_image_pixels=1000,
+    max_request_bytes=1000,
+    signer="5" * 64,
+    budget=Budget(limit=1, used=0, remaining=1),
+)
+
+KINDS: dict[str, Callable[[Path, Path], object]] = {
+    "link to a foreign file": lambda path, foreign: path.symlink_to(foreign),
+    "link to nothing": lambda path, foreign: path.symlink_to(foreign.with_name("absent")),
+    "second name of a foreign file": lambda path, foreign: path.hardlink_to(foreign),
+    "pipe": lambda path, _: os.mkfifo(path),
+    "folder": lambda path, _: path.mkdir(),
+    "hollow file": lambda path, _: _make_hollow(path),
+}
+
+
+def _make_hollow(path: Path) -> None:
+    with path.open("wb") as file:
+        file.truncate(2**40)
+
+
+def _answer(run: Path) -> None:
+    Review(run).name(0, "cats")
+
+
+def _train_on(run: Path) -> None:
+    session = Session(Runtime(CPU, folder=RunFolder(run)), ucds.ConsensusSettings())
+    session.write("stage", 1, "losses", {})
+    session.close()
+
+
+def _ask(folder: Path) -> None:
+    with Journal(folder / "labels.receipts", url="https://a.example", info=INFO):
+        pass
+
+
+USES: dict[str, Callable[[Path], object]] = {
+    "run.json": read_record,
+    "labels.json": read_record,
+    "clusters.json": read_record,
+    "transfer.json": read_record,
+    "stability.json": read_record,
+    "votes.npz": Review,
+    "features.npy": Review,
+    "names.json": Review,
+    "answers.jsonl": _answer,
+    ".review": lambda run: review(run, open_browser=False, compute=CPU),
+    ".lock": lambda run: RunFolder(run).open({}, resume=True),
+    "log.jsonl": _train_on,
+    "checkpoint.pt": read_checkpoint,
+    "model.safetensors": load_model,
+    "report.html": lambda run: report(run, compute=CPU),
+    "signing-key.pem": lambda run: Signer.open(run / "signing-key.pem"),
+    "ledger.sqlite": lambda run: Ledger(run, create=True).close(),
+    # Files that are named by themselves.
+    "given labels": lambda folder: ClusterLabels.load(folder / "given labels"),
+    "given names": lambda folder: ClusterNames.load(folder / "given names"),
+    "given answers": lambda folder: Review(folder).take(folder / "given answers"),
+    "given receipts": lambda folder: read_receipts(folder / "given receipts"),
+    "labels.receipts": _ask,
+}
+"""Each file that others may have put into a run folder, and something that reads or writes it."""
+
+REPLACED = {"report.html"}
+"""Files that are written anew, whatever was there."""
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory, blobs: Callable[..., dict[str, Any]]) -> Path:
+    """A run of three clusters of embeddings."""
+    root = tmp_path_factory.mktemp("received")
+    np.save(root / "target.npy", blobs({"a": 60}, 3)["a"])
+    settings = ucds.ConsensusSettings(starts=2, bottleneck_width=8)
+    return ucds.train_target(
+        root / "target.npy", root / "run", n_clusters=3, settings=settings, compute=CPU
+    ).folder
+
+
+@pytest.fixture
+def run(trained: Path, tmp_path: Path) -> Path:
+    shutil.copytree(trained, tmp_path / "run")
+    return tmp_path / "run"
+
+
+@pytest.fixture
+def foreign(tmp_path: Path) -> Path:
+    """A file of the receiver: JSON, so that it would be read where it is taken for one of a run."""
+    (tmp_path / "home").mkdir()
+    path = tmp_path / "home" / "settings.json"
+    path.write_text(json.dumps({"sentence": SECRET, "use": "own"}))
+    return path
+
+
+def _use_instead(path: Path, kind: str, foreign: Path, use: Callable[[], object]) -> None:
+    """Put something else in the place of a file, and see that its use is refused or does no harm."""
+    path.unlink(missing_ok=True)
+    KINDS[kind](path, foreign)
+    before = foreign.read_bytes()
+    said = ""
+    try:
+        use()
+    except (UserError, OSError) as refusal:  # of an error of the system, the command line makes one line
+        said = str(refusal)
+    assert "\n" not in said
+    assert SECRET not in said
+    harmless = kind in ("link to nothing", "second name of a foreign file") or path.name in REPLACED
+    assert said or harmless, "it was taken for a file of the run"
+    assert foreign.read_bytes() == before
+    assert not foreign.with_name("absent").exists()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", USES)
+def test_no_file_of_a_run_folder_leads_out_of_it(run: Path, foreign: Path, name: str, kind: str) -> None:
+    _use_instead(run / name, kind, foreign, lambda: USES[name](run))
+
+
+@pytest.fixture(scope="module")
+def features(tmp_path_factory: pytest.TempPathFactory, write_images: Callable[..., list[Path]]) -> Path:
+    """A folder of features of six images, beside these."""
+    root = tmp_path_factory.mktemp("features")
+    write_images(root / "images", [f"{number}.png" for number in range(6)])
+    ucds.features(root / "images", root / "features", encoder=EDGES, compute=CPU)
+    return root / "features"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "name", ["features.json", "encoder.safetensors", "part-000000.npy", "part-000000.part"]
+)
+def test_no_file_of_a_folder_of_features_leads_out_of_it(
+    features: Path, foreign: Path, tmp_path: Path, name: str, kind: str
+) -> None:
+    copy = tmp_path / "features"
+    shutil.copytree(features, copy)
+
+    def use() -> None:
+        found = ucds.data.sources.find_samples(copy, by_domain=False)
+        open_for_training(found, ucds.EncoderOptions(), CPU)
+
+    _use_instead(copy / name, kind, foreign, use)
+
+
+def _shown_of(folder: Path) -> list[bool]:
+    """Whether a picture is shown of each sample of a folder of features; where there is none, it is grey."""
+    pictures = FeatureFolder(folder, by_domain=False).find_pictures(None)
+    if pictures is None:
+        return []
+    pixels = pictures.read(np.arange(len(pictures.ids)))
+    return [bool((picture != 128).any()) for picture in pixels]
+
+
+def _change(path: Path, **entries: Any) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text()) | entries))
+
+
+def test_pictures_of_features_are_those_that_the_features_were_computed_from(
+    features: Path, tmp_path: Path, write_images: Callable[..., list[Path]]
+) -> None:
+    assert _shown_of(features) == [True] * 6
+    copy, other, linked = tmp_path / "features", tmp_path / "private", tmp_path / "linked"
+    shutil.copytree(features, copy)
+    write_images(other, [f"{number}.png" for number in range(6)], first_seed=50)
+    shutil.copy(features.with_name("images") / "3.png", other)
+    _change(copy / "features.json", root=str(other))
+    assert _shown_of(copy) == [False, False, False, True, False, False]
+    linked.mkdir()
+    (linked / "3.png").symlink_to(other / "3.png")
+    _change(copy / "features.json", root=str(linked))
+    assert _shown_of(copy) == []
+
+
+@pytest.mark.parametrize(
+    "name", ["/etc/hostname", "../other", "a/../../other", "inner/out/other", "..", "", "a\0b"]
+)
+def test_no_name_leads_out_of_a_folder(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "folder"
+    (folder / "inner").mkdir(parents=True)
+    (tmp_path / "other").write_text(SECRET)
+    (folder / "inner" / "out").symlink_to(tmp_path)
+    with pytest.raises((DamagedFileError, OSError)):
+        open_inside(folder, name)
+    (tmp_path / "link").symlink_to(folder)
+    (folder / "inner" / "file").write_text("x")
+    for inside in ("inner/file", "./inner//file"):
+        assert open_inside(tmp_path / "link", inside).read() == b"x"
+
+
+def test_what_is_no_file_is_named_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "nothing")
+    with pytest.raises(DamagedFileError, match="link is a link, which is not opened: put an"):
+        open_received(tmp_path / "link")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "socket"))
+        with pytest.raises(DamagedFileError, match="socket is hollow or no file"):
+            open_received(tmp_path / "socket")
+    with pytest.raises(FileNotFoundError):
+        open_received(tmp_path / "absent")
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "link").unlink()
+    (tmp_path / "link").symlink_to("file")
+    assert open_received(tmp_path / "link", follow=True).read() == b"x"  # that the user named
+
+
+@pytest.mark.parametrize(("folder_mode", "mode"), [(0o700, 0o600), (0o755, 0o644)])
+def test_what_is_made_in_a_private_folder_is_its_owners_alone(run: Path, folder_mode: int, mode: int) -> None:
+    run.chmod(folder_mode)
+    before = os.umask(0)
+    try:
+        _answer(run)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((run / "answers.jsonl").stat().st_mode) == mode
+
+
+def test_a_run_that_names_other_samples_than_its_own_shows_none_of_them(
+    run: Path, tmp_path: Path, blobs: Callable[..., dict[str, Any]]
+) -> None:
+    np.save(tmp_path / "private.npy", blobs({"a": 60}, 3, seed=9)["a"])
+    assert report(run, compute=CPU).samples == 60
+    _change(run / "run.json", images=str(tmp_path / "private.npy"))
+    with pytest.raises(InputError, match=r"private\.npy does not hold what the run was trained on: name the"):
+        report(run, compute=CPU)
+    assert report(run, tmp_path / "private.npy", compute=CPU).samples == 60  # which the user names
+    (run / "votes.npz").unlink()
+    with pytest.raises(InputError, match="does not hold what the run was trained on"):
+        Review(run)
+
+
+def test_a_link_in_a_run_ends_a_command_in_one_line(
+    run: Path, foreign: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import sys
+    from unittest import mock
+
+    from ucds.cli import main
+
+    (run / "transfer.json").symlink_to(foreign)
+    with mock.patch.object(sys, "argv", ["ucds", "report", str(run)]), pytest.raises(SystemExit) as end:
+        main()
+    said = capsys.readouterr().err.strip().splitlines()
+    assert end.value.code == 2
+    assert said[-1].startswith(f"error: {run}/transfer.json is a link, which is not opened")
+    assert not (run / "report.html").exists()
+
+
+def test_an_export_for_a_hub_replaces_nothing_but_an_earlier_one(run: Path, tmp_path: Path) -> None:
+    repository = tmp_path / "repository"
+    repository.mkdir()
+    (repository / ".git").mkdir()
+    (repository / "README.md").write_text("# Years of work")
+    (repository / "model.safetensors").write_text("of somebody else")
+    for config in ("", "{}", json.dumps({"model_type": "bert"}), json.dumps({"model_type": "ucds"})):
+        (repository / "config.json").write_text(config or "{}")
+        with pytest.raises(InputError, match="holds other things than an exported model"):
+            ucds.export(run, repository, form="hub")
+    assert (repository / "README.md").read_text() == "# Years of work"
+    (run / "hub").symlink_to(repository)
+    with pytest.raises(InputError, match="hub is a file or a link"):
+        ucds.export(run, form="hub")
+    for name in ("README.md", "model.safetensors", "config.json"):
+        (repository / name).unlink()
+    ucds.export(run, repository, form="hub")  # into a new clone
+    ucds.export(run, repository, form="hub")
+    assert sorted(path.name for path in repository.iterdir()) == [
+        ".git",
+        "README.md",
+        "config.json",
+        "model.safetensors",
+    ]
