@@ -16,7 +16,7 @@ from PIL import Image, features
 from PIL.JpegImagePlugin import JpegImageFile
 from PIL.PngImagePlugin import putchunk
 
-from ucds.data.decode import COMMON_FORMATS, UnusableImageError, decode_image, describe_unreadable
+from ucds.data.decode import COMMON_FORMATS, Bounds, UnusableImageError, decode_image, describe_unreadable
 from ucds.data.folders import scan_folder
 
 SIZE = 32
@@ -260,7 +260,7 @@ def test_damaged_files_and_formats_that_are_not_asked_for_are_refused() -> None:
     with pytest.raises(UnusableImageError, match="not an image of a known format"):
         decode_image(whole, 32, formats=COMMON_FORMATS)
     with pytest.raises(UnusableImageError, match="too many pixels"):
-        decode_image(whole, 32, max_pixels=1000)
+        decode_image(whole, 32, bounds=Bounds(pixels=1000))
 
 
 def test_their_files_are_found_where_they_can_be_read(tmp_path: Path) -> None:
