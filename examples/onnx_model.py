@@ -73,7 +73,8 @@ def is_deep(image: Image.Image) -> bool:
 
 def grey_shades(image: Image.Image, transparent: Any) -> Image.Image:
     """Bring deep grey to 8 bits: 12 and 16 bits by their full range, others by the image's own."""
-    tags, stored = tags_of(image), np.asarray(image)
+    tags = tags_of(image)
+    stored: np.ndarray = np.asarray(image)
     if image.mode == "L":
         stored = stored.view(np.int8)
     elif image.mode == "I" and tags.get(BITS) == (32,) and tags.get(SAMPLE_FORMAT, (1,)) == (1,):
@@ -85,7 +86,7 @@ def grey_shades(image: Image.Image, transparent: Any) -> Image.Image:
     elif image.mode == "I" and image.format == "PPM":
         low, high = 0.0, 65535.0
     scale = 255 / (high - low) if high > low else 0.0
-    shades = ((values - low) * scale + 0.5).clip(0, 255).astype(np.uint8)
+    shades: np.ndarray = ((values - low) * scale + 0.5).clip(0, 255).astype(np.uint8)
     if tags.get(WHITE_IS_ZERO) == 0:
         shades = 255 - shades
     if transparent is not None:
