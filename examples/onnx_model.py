@@ -28,8 +28,8 @@ def prepare(path: Path, transform: dict[str, Any]) -> np.ndarray:
     """Return an image as the model takes it, ``(3, height, width)`` float32."""
     with Image.open(path) as image:
         image.draft(None, (2 * transform["resize"][0], 2 * transform["resize"][1]))
-        orientation = image.getexif().get(ORIENTATION, 1)
         transparent = transparent_value(image)
+        orientation = image.getexif().get(ORIENTATION, 1)
         image.load()
         colours = grey_shades(image, transparent) if is_deep(image) else on_white(image, transparent)
         if image.format == "TIFF":  # Pillow has turned it
@@ -79,7 +79,7 @@ def grey_shades(image: Image.Image, transparent: Any) -> Image.Image:
         stored = stored.view(np.int8)
     elif image.mode == "I" and tags.get(BITS) == (32,) and tags.get(SAMPLE_FORMAT, (1,)) == (1,):
         stored = stored.view(np.uint32)
-    values = stored.astype(np.float32 if image.mode.startswith("I;16") else np.float64)
+    values: np.ndarray = stored.astype(np.float32 if image.mode.startswith("I;16") else np.float64)
     low, high = float(values.min()), float(values.max())
     if image.mode.startswith("I;16"):
         low, high = 0.0, 4095.0 if tags.get(BITS) == (12,) else 65535.0

@@ -34,7 +34,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 def tiff(values: np.ndarray | bytes, bits: int, white: int = 1, sign: int = 1) -> bytes:
-    """An uncompressed TIFF of one channel; `white` 0: white is zero; `sign` 1 to 3: unsigned, signed, float."""
+    """A TIFF of one channel; `white` 0: white is zero; `sign` 1 to 3: unsigned, signed, float."""
     data = values if isinstance(values, bytes) else values.tobytes()
     tags = {256: SIDE, 257: SIDE, 258: bits, 259: 1, 262: white, 273: 8, 277: 1, 278: SIDE}
     tags |= {279: len(data), 339: sign}

@@ -213,7 +213,7 @@ def test_files_that_are_no_images_are_refused(content):
 
 
 def dicom(
-    values: np.ndarray, interpretation: str = "MONOCHROME2", palette: np.ndarray | None = None
+    values: np.ndarray, interpretation: str = "MONOCHROME2", palette: np.ndarray | None = None, **elements
 ) -> bytes:
     """An uncompressed DICOM file of values (h, w) or (h, w, 3), or of places (h, w) in a palette (k, 3)."""
     pydicom = pytest.importorskip("pydicom")
@@ -226,6 +226,8 @@ def dicom(
         for name, colours in zip(("Red", "Green", "Blue"), palette.T.astype("<u2"), strict=True):
             file.add_new(f"{name}PaletteColorLookupTableDescriptor", "US", [len(palette), 0, 16])
             file.add_new(f"{name}PaletteColorLookupTableData", "OW", colours.tobytes())
+    for name, value in elements.items():
+        setattr(file, name, value)
     buffer = io.BytesIO()
     file.save_as(buffer, enforce_file_format=True)
     return buffer.getvalue()
@@ -242,6 +244,84 @@ def test_grey_dicom_is_stretched_and_inverted_where_white_is_low() -> None:
     values = np.repeat(np.array([[-1000, 500]], np.int16), 16, axis=1).repeat(32, axis=0)
     assert halves(dicom(values)) == ([0, 0, 0], [255, 255, 255])
     assert halves(dicom(values, "MONOCHROME1")) == ([255, 255, 255], [0, 0, 0])
+
+
+STORED = np.array([[-2000, -1000, 0, 40, 60, 400, 1000]], np.int16).repeat(7, axis=0)
+CT = {"WindowCenter": 40, "WindowWidth": 400}
+
+
+def items(**elements) -> list:
+    pydicom = pytest.importorskip("pydicom")
+    item = pydicom.Dataset()
+    for name, value in elements.items():
+        setattr(item, name, value)
+    return [item]
+
+
+def linear(value: float, centre: float, width: float) -> float:
+    """PS3.3 C.11.2.1.2.1, with 0 and 255 as the ends of the output."""
+    if value <= centre - 0.5 - (width - 1) / 2:
+        return 0.0
+    if value > centre - 0.5 + (width - 1) / 2:
+        return 255.0
+    return ((value - (centre - 0.5)) / (width - 1) + 0.5) * 255
+
+
+RANGE = [0, 1000 / 3000, 2000 / 3000, 2040 / 3000, 2060 / 3000, 2400 / 3000, 1]
+WINDOW = [linear(value, 40, 400) for value in STORED[0]]
+TABLE = {"LUTDescriptor": [3, 0, 8], "LUTData": [10, 110, 210]}
+
+
+@pytest.mark.parametrize(
+    ("elements", "right"),
+    [
+        ({}, [255 * share for share in RANGE]),
+        ({"PixelPaddingValue": -2000}, [0, 0, 127.5, 132.6, 135.15, 178.5, 255]),
+        (
+            {"PixelPaddingValue": -2000, "PixelPaddingRangeLimit": -1000},
+            [0, 0, 0, 10.2, 15.3, 102, 255],
+        ),
+        ({"PresentationLUTShape": "INVERSE"}, [255 - 255 * share for share in RANGE]),
+        (CT, WINDOW),
+        (CT | {"PresentationLUTShape": "INVERSE"}, [255 - value for value in WINDOW]),
+        ({"WindowCenter": [40, 500], "WindowWidth": [400, 2000]}, WINDOW),
+        (CT | {"VOILUTFunction": "LINEAR"}, WINDOW),
+        (
+            CT | {"VOILUTFunction": "LINEAR_EXACT"},
+            [255 * min(1, max(0, (value - 40) / 400 + 0.5)) for value in STORED[0]],
+        ),
+        (
+            CT | {"VOILUTFunction": "SIGMOID"},
+            [255 / (1 + np.exp(-4 * (value - 40) / 400)) for value in STORED[0].astype(float)],
+        ),
+        (
+            CT | {"RescaleSlope": 2, "RescaleIntercept": -60},
+            [linear(2 * v - 60, 40, 400) for v in STORED[0].astype(int)],
+        ),
+        (CT | {"RescaleSlope": -1, "RescaleIntercept": 0}, [linear(-v, 40, 400) for v in STORED[0]]),
+        ({"RescaleSlope": -1, "RescaleIntercept": 7}, [255 - 255 * share for share in RANGE]),
+        ({"VOILUTSequence": TABLE}, [10, 10, 10, 210, 210, 210, 210]),
+        ({"WindowCenter": 40, "WindowWidth": 0}, [255 * share for share in RANGE]),
+        ({"WindowCenter": None, "WindowWidth": None}, [255 * share for share in RANGE]),
+    ],
+)
+def test_grey_dicom_is_shown_as_its_file_says(elements: dict, right: list[float]) -> None:
+    made = {name: items(**value) if name.endswith("Sequence") else value for name, value in elements.items()}
+    found = decode_image(dicom(STORED, **made), 7)
+    np.testing.assert_allclose(found[0, 3], right, atol=0.51)
+
+
+def test_the_window_of_the_first_of_several_frames_is_taken() -> None:
+    window, scale = items(**CT), items(RescaleSlope=2, RescaleIntercept=-60, RescaleType="HU")
+    shared, first = items(PixelValueTransformationSequence=scale), items(FrameVOILUTSequence=window)
+    groups = {"SharedFunctionalGroupsSequence": shared, "PerFrameFunctionalGroupsSequence": first}
+    right = [linear(2 * value - 60, 40, 400) for value in STORED[0].astype(int)]
+    np.testing.assert_allclose(decode_image(dicom(STORED, **groups), 7)[0, 3], right, atol=0.51)
+
+
+def test_padding_is_black_where_white_is_low_too() -> None:
+    found = decode_image(dicom(STORED, "MONOCHROME1", PixelPaddingValue=-2000), 7)[0, 3]
+    np.testing.assert_allclose(found, [0, 255, 127.5, 122.4, 119.85, 76.5, 0], atol=0.51)
 
 
 def test_coloured_dicom_is_read_and_brought_to_8_bits() -> None:
