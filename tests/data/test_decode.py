@@ -8,6 +8,7 @@ import struct
 import warnings
 import zlib
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ import pytest
 from PIL import Image, features
 from PIL.JpegImagePlugin import JpegImageFile
 from PIL.PngImagePlugin import putchunk
+from PIL.TiffImagePlugin import ImageFileDirectory_v2
 
 from ucds.data.decode import COMMON_FORMATS, Bounds, UnusableImageError, decode_image, describe_unreadable
 from ucds.data.folders import scan_folder
@@ -143,9 +145,99 @@ def test_senseless_orientations_are_ignored(value):
     assert (decoded(encoded(gradient(), exif=exif)) == pixels(gradient())).all()
 
 
-def test_damaged_exif_does_no_harm():
-    data = encoded(gradient(), "JPEG", exif=b"Exif\0\0MM\0*\xff\xff\xff\xff garbage")
-    assert np.abs(decoded(data) - pixels(gradient())).mean() < 8
+def with_segment(marker: int, content: bytes) -> bytes:
+    data = encoded(gradient(), "JPEG", quality=95)
+    return data[:2] + struct.pack(">BBH", 0xFF, marker, len(content) + 2) + content + data[2:]
+
+
+def with_chunk(name: bytes, content: bytes, checksum: int | None = None) -> bytes:
+    data, crc = encoded(gradient()), zlib.crc32(name + content) if checksum is None else checksum
+    return data[:33] + struct.pack(">I", len(content)) + name + content + struct.pack(">I", crc) + data[33:]
+
+
+def with_tag(tag: int, value: bytes | int, kind: int) -> bytes:
+    directory = ImageFileDirectory_v2()
+    directory[tag], directory.tagtype[tag] = value, kind
+    return encoded(gradient(), "TIFF", tiffinfo=directory)
+
+
+GARBAGE = (
+    b"garbage",
+    b"Exif\0\0garbage",
+    b"Exif\0\0MM\0*\xff\xff\xff\xff",
+    b"Exif\0\0II*\0\x08\0\0\0\xff\xff\x12\1",
+)
+MUCH = zlib.compress(b"a" * 3_000_000)
+METADATA = {
+    **{
+        f"{kind} EXIF {data!r}": (
+            lambda kind=kind, data=data: encoded(gradient(), kind, exif=data, quality=95)
+        )
+        for kind in ("JPEG", "PNG", "WEBP", "HEIF", "JPEG2000")
+        for data in GARBAGE
+    },
+    **{
+        f"{kind} {what}": (
+            lambda kind=kind, what=what: encoded(gradient(), kind, quality=95, **{what: b"\xff junk" * 99})
+        )
+        for kind in ("JPEG", "PNG", "WEBP", "HEIF", "AVIF", "TIFF")
+        for what in ("icc_profile", "xmp")
+    },
+    **{
+        f"JPEG {marker:x} {content[:9]!r}": partial(with_segment, marker, content)
+        for marker, content in (
+            (0xE0, b"JFIF"),
+            (0xE0, b"JFIF\0"),
+            (0xEE, b"Adobe"),
+            (0xED, b"Photoshop 3.0\x008BIM\x03\xed"),
+            (0xE2, b"ICC_PROFILE\0"),
+            (0xE2, b"MPF\0junk"),
+            (0xE1, b"http://ns.adobe.com/xap/1.0/\0\xff"),
+        )
+    },
+    **{
+        f"PNG {name!r} {content[:9]!r}": partial(with_chunk, name, content)
+        for name, content in (
+            (b"zTXt", b"workflow\0\0" + MUCH),
+            (b"iTXt", b"x\0\1\0\0\0" + MUCH),
+            (b"iCCP", b"x\0\0" + MUCH),
+            (b"iCCP", b"x\0\7"),
+            (b"tEXt", b"x" * 3_000_000),
+            (b"gAMA", b""),
+            (b"cHRM", b"1"),
+            (b"pHYs", b""),
+            (b"sRGB", b""),
+            (b"eXIf", b"garbage"),
+            (b"zTXt", b"x\0\0junk"),
+            (b"acTL", b"junk"),
+        )
+    },
+    "PNG with a wrong checksum of a text": partial(with_chunk, b"tEXt", b"a\0b", 7),
+    **{
+        f"TIFF tag {tag} {value!r}": partial(with_tag, tag, value, kind)
+        for tag, value, kind in (
+            (34665, 99_999_999, 4),
+            (34665, 3, 4),
+            (34853, 2**32 - 9, 4),
+            (40965, 5, 4),
+            (700, b"\xff", 1),
+            (34377, b"8BIM", 7),
+        )
+    },
+}
+
+
+@pytest.mark.parametrize("name", METADATA)
+def test_metadata_cost_no_picture(name: str) -> None:
+    assert np.abs(decoded(METADATA[name]()) - pixels(gradient())).mean() < 8
+
+
+def test_the_orientation_survives_damaged_texts_and_profiles() -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 3
+    turned = encoded(gradient().transpose(Image.Transpose.ROTATE_180), "PNG", exif=exif)
+    chunk = with_chunk(b"zTXt", b"x\0\0" + MUCH)[33 : -len(encoded(gradient())) + 33]
+    assert (decoded(turned[:33] + chunk + turned[33:]) == pixels(gradient())).all()
 
 
 @pytest.mark.parametrize("kind", ["GIF", "PNG", "WEBP", "TIFF", "MPO"])  # MPO: JPEGs of telephones
@@ -269,7 +361,7 @@ def linear(value: float, centre: float, width: float) -> float:
 
 RANGE = [0, 1000 / 3000, 2000 / 3000, 2040 / 3000, 2060 / 3000, 2400 / 3000, 1]
 WINDOW = [linear(value, 40, 400) for value in STORED[0]]
-TABLE = {"LUTDescriptor": [3, 0, 8], "LUTData": [10, 110, 210]}
+TABLE = {"LUTDescriptor": [3, 0, 8], "LUTData": struct.pack("<3H", 10, 110, 210)}
 
 
 @pytest.mark.parametrize(
