@@ -32,7 +32,7 @@ decode_image(small.getvalue(), 8)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 data, begun, reason = Path(sys.argv[1]).read_bytes(), time.process_time(), ""
 try:
-    decode_image(data, 256, bounds=Bounds(seconds=1))
+    decode_image(data, 256, bounds=Bounds(seconds=float(sys.argv[2])))
 except UnusableImageError as error:
     reason = error.reason
 taken = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
@@ -84,7 +84,6 @@ def saved(mode: str, kind: str, side: int = SIDE, **options: object) -> bytes:
 
 FILES: dict[str, tuple[Callable[[], bytes], str]] = {
     "PNG, 16 bits with alpha": (partial(png, SIDE, SIDE, 16, 6, 4), ""),
-    "PNG, 16 bits": (partial(png, SIDE, SIDE, 16, 0, 1), ""),
     "PNG, one pixel wide": (partial(png, 1, 80_000_000, 8, 0, 1), "too much memory"),
     "PNG, one pixel high": (partial(png, 80_000_000, 1, 8, 6, 4), "too much memory"),
     "JPEG of 10,000 scans": (kit.many_scans, "too many scans"),
@@ -99,17 +98,12 @@ FILES: dict[str, tuple[Callable[[], bytes], str]] = {
         partial(saved, "RGBA", "TIFF", compression="tiff_lzw", tiffinfo={278: SIDE}),
         "too much memory",
     ),
-    "WebP": (partial(kit.large_webp, 9000), "too much memory"),
-    "GIF": (partial(saved, "P", "GIF"), ""),
-    "JPEG 2000": (partial(saved, "RGBA", "JPEG2000", 8000), ""),
+    "WebP": (kit.large_webp, "too much memory"),
+    "JPEG 2000": (kit.slow_jpeg2000, ""),
     "JPEG 2000 of many tiles": (partial(saved, "L", "JPEG2000", 3300, tile_size=(16, 16)), "too much memory"),
-    "JPEG 2000 of one resolution": (
-        partial(saved, "RGBA", "JPEG2000", 4800, num_resolutions=1),
-        "too much memory",
-    ),
     "AVIF": (partial(saved, "RGB", "AVIF", 6000, speed=10), "too much memory"),
     "DICOM, deflated": (
-        lambda: dicom("DeflatedExplicitVRLittleEndian", 64, 64, bytes(700 * 2**20)),
+        lambda: dicom("DeflatedExplicitVRLittleEndian", 64, 64, bytes(200 * 2**20)),
         "too much memory",
     ),
     "DICOM of many rows": (partial(dicom, "ExplicitVRLittleEndian", 65535, 65535), "too many pixels"),
@@ -129,7 +123,8 @@ FILES: dict[str, tuple[Callable[[], bytes], str]] = {
 def test_what_a_file_names_is_checked_before_memory_is_taken(name: str, tmp_path: Path) -> None:
     make, expected = FILES[name]
     (tmp_path / "x").write_bytes(make())
-    command = [sys.executable, "-c", MEASURE, str(tmp_path / "x")]
+    most = "1" if "within" in expected else "10"
+    command = [sys.executable, "-c", MEASURE, str(tmp_path / "x"), most]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     mib, seconds, reason = json.loads(done.stdout)
     assert mib < MOST_MIB
