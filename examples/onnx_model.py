@@ -47,7 +47,9 @@ def prepare(path: Path, transform: dict[str, Any]) -> np.ndarray:
 
 def transparent_value(image: Image.Image) -> Any:
     """Return the value of a PNG that stands for white, in the depth that Pillow decodes it to."""
-    value, depth = image.info.get("transparency"), str(image.tile[0].args) if image.tile else ""
+    value: Any = image.info.get("transparency")
+    tiles = getattr(image, "tile", None)
+    depth = str(tiles[0].args) if tiles else ""
     if depth in ("L;2", "L;4"):
         return value * {"L;2": 85, "L;4": 17}[depth]
     if isinstance(value, tuple) and depth == "RGB;16B":
@@ -57,7 +59,7 @@ def transparent_value(image: Image.Image) -> Any:
 
 def on_white(image: Image.Image, transparent: Any) -> Image.Image:
     """Bring an image of 8 bits to RGB, laid on white where it is transparent."""
-    no_alpha = image.format == "BMP" and image.mode == "RGBA" and image.getextrema()[3] == (0, 0)
+    no_alpha = image.format == "BMP" and image.mode == "RGBA" and not image.getchannel("A").getbbox()
     if not image.has_transparency_data or no_alpha:
         return image.convert("RGB")
     if transparent is not None:
