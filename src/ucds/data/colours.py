@@ -26,6 +26,8 @@ def square_of(image: Image.Image, size: int, depth: str) -> Image.Image:
     narrow = image
     if image.mode != "RGB" or image.has_transparency_data:
         in_colour = _way_to_rgb(image, depth)
+        if image.width * image.height <= _STRIP_PIXELS:
+            return in_colour(image.copy()).resize((size, size), Image.Resampling.BILINEAR)
         narrow = Image.new("RGB", (size, image.height))
         for top, strip in _strips(image):
             part = in_colour(strip).resize((size, strip.height), Image.Resampling.BILINEAR)
