@@ -8,6 +8,7 @@ import struct
 import warnings
 import zlib
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +16,9 @@ import pytest
 from PIL import Image, features
 from PIL.JpegImagePlugin import JpegImageFile
 from PIL.PngImagePlugin import putchunk
+from PIL.TiffImagePlugin import ImageFileDirectory_v2
 
-from ucds.data.decode import COMMON_FORMATS, UnusableImageError, decode_image, describe_unreadable
+from ucds.data.decode import COMMON_FORMATS, Bounds, UnusableImageError, decode_image, describe_unreadable
 from ucds.data.folders import scan_folder
 
 SIZE = 32
@@ -143,9 +145,99 @@ def test_senseless_orientations_are_ignored(value):
     assert (decoded(encoded(gradient(), exif=exif)) == pixels(gradient())).all()
 
 
-def test_damaged_exif_does_no_harm():
-    data = encoded(gradient(), "JPEG", exif=b"Exif\0\0MM\0*\xff\xff\xff\xff garbage")
-    assert np.abs(decoded(data) - pixels(gradient())).mean() < 8
+def with_segment(marker: int, content: bytes) -> bytes:
+    data = encoded(gradient(), "JPEG", quality=95)
+    return data[:2] + struct.pack(">BBH", 0xFF, marker, len(content) + 2) + content + data[2:]
+
+
+def with_chunk(name: bytes, content: bytes, checksum: int | None = None) -> bytes:
+    data, crc = encoded(gradient()), zlib.crc32(name + content) if checksum is None else checksum
+    return data[:33] + struct.pack(">I", len(content)) + name + content + struct.pack(">I", crc) + data[33:]
+
+
+def with_tag(tag: int, value: bytes | int, kind: int) -> bytes:
+    directory = ImageFileDirectory_v2()
+    directory[tag], directory.tagtype[tag] = value, kind
+    return encoded(gradient(), "TIFF", tiffinfo=directory)
+
+
+GARBAGE = (
+    b"garbage",
+    b"Exif\0\0garbage",
+    b"Exif\0\0MM\0*\xff\xff\xff\xff",
+    b"Exif\0\0II*\0\x08\0\0\0\xff\xff\x12\1",
+)
+MUCH = zlib.compress(b"a" * 3_000_000)
+METADATA = {
+    **{
+        f"{kind} EXIF {data!r}": (
+            lambda kind=kind, data=data: encoded(gradient(), kind, exif=data, quality=95)
+        )
+        for kind in ("JPEG", "PNG", "WEBP", "HEIF", "JPEG2000")
+        for data in GARBAGE
+    },
+    **{
+        f"{kind} {what}": (
+            lambda kind=kind, what=what: encoded(gradient(), kind, quality=95, **{what: b"\xff junk" * 99})
+        )
+        for kind in ("JPEG", "PNG", "WEBP", "HEIF", "AVIF", "TIFF")
+        for what in ("icc_profile", "xmp")
+    },
+    **{
+        f"JPEG {marker:x} {content[:9]!r}": partial(with_segment, marker, content)
+        for marker, content in (
+            (0xE0, b"JFIF"),
+            (0xE0, b"JFIF\0"),
+            (0xEE, b"Adobe"),
+            (0xED, b"Photoshop 3.0\x008BIM\x03\xed"),
+            (0xE2, b"ICC_PROFILE\0"),
+            (0xE2, b"MPF\0junk"),
+            (0xE1, b"http://ns.adobe.com/xap/1.0/\0\xff"),
+        )
+    },
+    **{
+        f"PNG {name!r} {content[:9]!r}": partial(with_chunk, name, content)
+        for name, content in (
+            (b"zTXt", b"workflow\0\0" + MUCH),
+            (b"iTXt", b"x\0\1\0\0\0" + MUCH),
+            (b"iCCP", b"x\0\0" + MUCH),
+            (b"iCCP", b"x\0\7"),
+            (b"tEXt", b"x" * 3_000_000),
+            (b"gAMA", b""),
+            (b"cHRM", b"1"),
+            (b"pHYs", b""),
+            (b"sRGB", b""),
+            (b"eXIf", b"garbage"),
+            (b"zTXt", b"x\0\0junk"),
+            (b"acTL", b"junk"),
+        )
+    },
+    "PNG with a wrong checksum of a text": partial(with_chunk, b"tEXt", b"a\0b", 7),
+    **{
+        f"TIFF tag {tag} {value!r}": partial(with_tag, tag, value, kind)
+        for tag, value, kind in (
+            (34665, 99_999_999, 4),
+            (34665, 3, 4),
+            (34853, 2**32 - 9, 4),
+            (40965, 5, 4),
+            (700, b"\xff", 1),
+            (34377, b"8BIM", 7),
+        )
+    },
+}
+
+
+@pytest.mark.parametrize("name", METADATA)
+def test_metadata_cost_no_picture(name: str) -> None:
+    assert np.abs(decoded(METADATA[name]()) - pixels(gradient())).mean() < 8
+
+
+def test_the_orientation_survives_damaged_texts_and_profiles() -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 3
+    turned = encoded(gradient().transpose(Image.Transpose.ROTATE_180), "PNG", exif=exif)
+    chunk = with_chunk(b"zTXt", b"x\0\0" + MUCH)[33 : -len(encoded(gradient())) + 33]
+    assert (decoded(turned[:33] + chunk + turned[33:]) == pixels(gradient())).all()
 
 
 @pytest.mark.parametrize("kind", ["GIF", "PNG", "WEBP", "TIFF", "MPO"])  # MPO: JPEGs of telephones
@@ -213,7 +305,7 @@ def test_files_that_are_no_images_are_refused(content):
 
 
 def dicom(
-    values: np.ndarray, interpretation: str = "MONOCHROME2", palette: np.ndarray | None = None
+    values: np.ndarray, interpretation: str = "MONOCHROME2", palette: np.ndarray | None = None, **elements
 ) -> bytes:
     """An uncompressed DICOM file of values (h, w) or (h, w, 3), or of places (h, w) in a palette (k, 3)."""
     pydicom = pytest.importorskip("pydicom")
@@ -226,6 +318,8 @@ def dicom(
         for name, colours in zip(("Red", "Green", "Blue"), palette.T.astype("<u2"), strict=True):
             file.add_new(f"{name}PaletteColorLookupTableDescriptor", "US", [len(palette), 0, 16])
             file.add_new(f"{name}PaletteColorLookupTableData", "OW", colours.tobytes())
+    for name, value in elements.items():
+        setattr(file, name, value)
     buffer = io.BytesIO()
     file.save_as(buffer, enforce_file_format=True)
     return buffer.getvalue()
@@ -244,6 +338,84 @@ def test_grey_dicom_is_stretched_and_inverted_where_white_is_low() -> None:
     assert halves(dicom(values, "MONOCHROME1")) == ([255, 255, 255], [0, 0, 0])
 
 
+STORED = np.array([[-2000, -1000, 0, 40, 60, 400, 1000]], np.int16).repeat(7, axis=0)
+CT = {"WindowCenter": 40, "WindowWidth": 400}
+
+
+def items(**elements) -> list:
+    pydicom = pytest.importorskip("pydicom")
+    item = pydicom.Dataset()
+    for name, value in elements.items():
+        setattr(item, name, value)
+    return [item]
+
+
+def linear(value: float, centre: float, width: float) -> float:
+    """PS3.3 C.11.2.1.2.1, with 0 and 255 as the ends of the output."""
+    if value <= centre - 0.5 - (width - 1) / 2:
+        return 0.0
+    if value > centre - 0.5 + (width - 1) / 2:
+        return 255.0
+    return ((value - (centre - 0.5)) / (width - 1) + 0.5) * 255
+
+
+RANGE = [0, 1000 / 3000, 2000 / 3000, 2040 / 3000, 2060 / 3000, 2400 / 3000, 1]
+WINDOW = [linear(value, 40, 400) for value in STORED[0]]
+TABLE = {"LUTDescriptor": [3, 0, 8], "LUTData": struct.pack("<3H", 10, 110, 210)}
+
+
+@pytest.mark.parametrize(
+    ("elements", "right"),
+    [
+        ({}, [255 * share for share in RANGE]),
+        ({"PixelPaddingValue": -2000}, [0, 0, 127.5, 132.6, 135.15, 178.5, 255]),
+        (
+            {"PixelPaddingValue": -2000, "PixelPaddingRangeLimit": -1000},
+            [0, 0, 0, 10.2, 15.3, 102, 255],
+        ),
+        ({"PresentationLUTShape": "INVERSE"}, [255 - 255 * share for share in RANGE]),
+        (CT, WINDOW),
+        (CT | {"PresentationLUTShape": "INVERSE"}, [255 - value for value in WINDOW]),
+        ({"WindowCenter": [40, 500], "WindowWidth": [400, 2000]}, WINDOW),
+        (CT | {"VOILUTFunction": "LINEAR"}, WINDOW),
+        (
+            CT | {"VOILUTFunction": "LINEAR_EXACT"},
+            [255 * min(1, max(0, (value - 40) / 400 + 0.5)) for value in STORED[0]],
+        ),
+        (
+            CT | {"VOILUTFunction": "SIGMOID"},
+            [255 / (1 + np.exp(-4 * (value - 40) / 400)) for value in STORED[0].astype(float)],
+        ),
+        (
+            CT | {"RescaleSlope": 2, "RescaleIntercept": -60},
+            [linear(2 * v - 60, 40, 400) for v in STORED[0].astype(int)],
+        ),
+        (CT | {"RescaleSlope": -1, "RescaleIntercept": 0}, [linear(-v, 40, 400) for v in STORED[0]]),
+        ({"RescaleSlope": -1, "RescaleIntercept": 7}, [255 - 255 * share for share in RANGE]),
+        ({"VOILUTSequence": TABLE}, [10, 10, 10, 210, 210, 210, 210]),
+        ({"WindowCenter": 40, "WindowWidth": 0}, [255 * share for share in RANGE]),
+        ({"WindowCenter": None, "WindowWidth": None}, [255 * share for share in RANGE]),
+    ],
+)
+def test_grey_dicom_is_shown_as_its_file_says(elements: dict, right: list[float]) -> None:
+    made = {name: items(**value) if name.endswith("Sequence") else value for name, value in elements.items()}
+    found = decode_image(dicom(STORED, **made), 7)
+    np.testing.assert_allclose(found[0, 3], right, atol=0.51)
+
+
+def test_the_window_of_the_first_of_several_frames_is_taken() -> None:
+    window, scale = items(**CT), items(RescaleSlope=2, RescaleIntercept=-60, RescaleType="HU")
+    shared, first = items(PixelValueTransformationSequence=scale), items(FrameVOILUTSequence=window)
+    groups = {"SharedFunctionalGroupsSequence": shared, "PerFrameFunctionalGroupsSequence": first}
+    right = [linear(2 * value - 60, 40, 400) for value in STORED[0].astype(int)]
+    np.testing.assert_allclose(decode_image(dicom(STORED, **groups), 7)[0, 3], right, atol=0.51)
+
+
+def test_padding_is_black_where_white_is_low_too() -> None:
+    found = decode_image(dicom(STORED, "MONOCHROME1", PixelPaddingValue=-2000), 7)[0, 3]
+    np.testing.assert_allclose(found, [0, 255, 127.5, 122.4, 119.85, 76.5, 0], atol=0.51)
+
+
 def test_coloured_dicom_is_read_and_brought_to_8_bits() -> None:
     plain = np.repeat(np.array([[[220, 0, 0], [0, 0, 220]]], np.uint8), 16, axis=1).repeat(32, axis=0)
     places = np.repeat(np.array([[0, 1]], np.uint8), 16, axis=1).repeat(32, axis=0)
@@ -260,7 +432,7 @@ def test_damaged_files_and_formats_that_are_not_asked_for_are_refused() -> None:
     with pytest.raises(UnusableImageError, match="not an image of a known format"):
         decode_image(whole, 32, formats=COMMON_FORMATS)
     with pytest.raises(UnusableImageError, match="too many pixels"):
-        decode_image(whole, 32, max_pixels=1000)
+        decode_image(whole, 32, bounds=Bounds(pixels=1000))
 
 
 def test_their_files_are_found_where_they_can_be_read(tmp_path: Path) -> None:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import io
 
 import numpy as np
+import pyarrow.parquet
 import pytest
 import torch
 from PIL import Image
 
 from ucds.data.columns import Pictures
-from ucds.data.decode import UnusableImageError, decode_image
+from ucds.data.decode import decode_image
 from ucds.data.images import MemoryImages
 from ucds.data.samples import Samples
-from ucds.errors import InputError
+from ucds.data.sources import find_samples
+from ucds.errors import InputError, UcdsWarning
 
 SIZE = 16
 
@@ -100,15 +102,59 @@ def test_other_things_are_refused_by_position(image):
         in_memory([noise((8, 8, 3)), image])
 
 
-def test_unusable_images_are_named_by_position():
-    torn = Image.open(io.BytesIO(as_file(Image.fromarray(noise((64, 64, 3))))[:2000]))
-    with torn, pytest.raises(UnusableImageError, match="image 1: damaged or truncated"):
-        in_memory([noise((8, 8, 3)), torn])
-    unusable = {
-        ".*NaN": Image.fromarray(np.full((4, 4), np.nan, np.float32)),
-        "no pixels": noise((0, 8, 3)),
-        "too many pixels": Image.new("1", (10_000, 10_000)),
-    }
-    for words, image in unusable.items():
-        with pytest.raises(UnusableImageError, match=f"image 0: {words}"):
-            in_memory([image])
+class TornRows:
+    """A data set that decodes its pictures when they are taken, and fails at one."""
+
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, row: int) -> dict[str, Image.Image]:
+        if row == 1:
+            raise OSError("image file is truncated")
+        return {"image": Image.new("RGB", (8, 8))}
+
+
+WHOLE, TORN = (
+    as_file(Image.fromarray(noise((64, 64, 3)))),
+    as_file(Image.fromarray(noise((64, 64, 3))))[:2000],
+)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        [WHOLE, TORN, WHOLE],
+        [Image.open(io.BytesIO(WHOLE)), Image.open(io.BytesIO(TORN)), Image.open(io.BytesIO(WHOLE))],
+        [{"image": {"bytes": data, "path": None}} for data in (WHOLE, TORN, WHOLE)],
+        [{"image": {"bytes": data, "path": None}} for data in (WHOLE, None, WHOLE)],
+        [noise((8, 8, 3)), noise((0, 8, 3)), noise((8, 8, 3))],
+        [
+            Image.new("F", (4, 4)),
+            Image.fromarray(np.full((4, 4), np.nan, np.float32)),
+            Image.new("F", (4, 4)),
+        ],
+        TornRows(),
+    ],
+    ids=["bytes", "images", "rows", "nothing", "no pixels", "NaN", "data set"],
+)
+def test_one_broken_picture_costs_no_run(source) -> None:
+    found = find_samples(source, by_domain=False)
+    with pytest.warns(UcdsWarning) as warned:
+        samples = MemoryImages(found, SIZE)
+    assert [str(one.message).split(":")[0] for one in warned] == ["image 1", "1 of 3 images skipped"]
+    assert (samples.ids, samples.kept.tolist(), samples.skipped) == (("0", "2"), [0, 2], 1)
+    assert everything(samples).shape == (2, 3, SIZE, SIZE)
+
+
+def test_a_broken_picture_of_a_parquet_file_is_named_by_its_id(tmp_path) -> None:
+    rows = {"id": ["cat", "dog", "cow"], "image": [{"bytes": data} for data in (TORN, WHOLE, WHOLE)]}
+    pyarrow.parquet.write_table(pyarrow.table(rows), tmp_path / "x.parquet")
+    found = find_samples(tmp_path / "x.parquet", by_domain=False)
+    with pytest.warns(UcdsWarning, match="image cat: damaged or truncated"):
+        samples = MemoryImages(found, SIZE)
+    assert (samples.ids, samples.kept.tolist()) == (("dog", "cow"), [1, 2])
+
+
+def test_pictures_of_which_none_can_be_used_are_an_error() -> None:
+    with pytest.raises(InputError, match=r"None of the 2 files .* \(image 0: damaged or truncated"):
+        in_memory([TORN, TORN])

@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from PIL import Image
 
+from ucds.data.bounds import UnusableImageError
 from ucds.data.content import domains_by_name, number_rows, present_domains, texts_of
 from ucds.data.folders import Scan, scan_files
+from ucds.data.image_files import read_image_bytes
 from ucds.data.tables import READ_SUFFIXES, Column, Columns, plain_column, read_table
-from ucds.errors import InputError, UcdsWarning, UserError
+from ucds.errors import InputError, UcdsWarning, UserError, one_line
 from ucds.math.arrays import IntArray
 
 if TYPE_CHECKING:
@@ -112,10 +114,10 @@ def read_texts(path: Path) -> dict[str, str]:
 
 def _pictures(column: Column, columns: Columns, root: Path, domains: list[str] | None) -> Scan | Pictures:
     """Return the pictures of a column that holds paths, contents of files, or pictures."""
-    values = [content_of(value) for value in column]
+    n = len(column)
+    values = [_picture(column, i) for i in range(n)]
     if isinstance(values[0], str):
         return scan_files(_texts(values), root, domains)
-    n = len(values)
     return Pictures(values, _ids(columns, n), *domains_by_name(domains, n, "images"))
 
 
@@ -184,6 +186,7 @@ def samples_in_items(source: Any, n: int) -> Scan | Samples | Pictures:
     Raises:
         InputError: they are neither images, image files nor embeddings of one width.
     """
+    source = _undecoded(source)
     first = _item(source, 0)
     if isinstance(first, Mapping):
         return _in_rows(source, n, first)
@@ -191,7 +194,7 @@ def samples_in_items(source: Any, n: int) -> Scan | Samples | Pictures:
         return scan_files([_item(source, i) for i in range(n)])
     whole = isinstance(source, np.ndarray) and source.ndim == 2  # vectors, which are not copied
     if not whole and (isinstance(first, Image.Image | bytes) or np.ndim(first) >= 2):
-        return Pictures.of_one_domain((_item(source, i) for i in range(n)), n)
+        return Pictures.of_one_domain((_picture(source, i) for i in range(n)), n)
     items = source if whole else [_item(source, i) for i in range(n)]
     from ucds.data.vectors import VectorSamples
 
@@ -203,7 +206,7 @@ def samples_in_items(source: Any, n: int) -> Scan | Samples | Pictures:
 def _in_rows(source: Any, n: int, first: Mapping[str, Any]) -> Scan | Samples | Pictures:
     name = first_present(PICTURE_NAMES, first)
     if name is not None and not isinstance(first[name], str):
-        return Pictures.of_one_domain((_entry(_item(source, i), i, name) for i in range(n)), n)
+        return Pictures.of_one_domain((_picture(source, i, name) for i in range(n)), n)
     rows = [_item(source, i) for i in range(n)]
     columns = {str(key): [_entry(row, i, key) for i, row in enumerate(rows)] for key in first}
     return samples_in_columns(columns, "the data set", Path())
@@ -213,6 +216,30 @@ def _entry(row: Any, number: int, name: Any) -> Any:
     if not isinstance(row, Mapping) or name not in row:
         raise InputError(f"row {number} of the data set has no {name!r}, which row 0 has")
     return row[name]
+
+
+def _picture(source: Any, position: int, name: str | None = None) -> Any:
+    """Return a picture, or what is wrong with it: data sets decode their pictures when these are taken."""
+    try:
+        item = _item(source, position)
+        value = content_of(item if name is None else _entry(item, position, name))
+        if name is not None and isinstance(value, str):  # a file beside the data set
+            return read_image_bytes(value)
+    except UnusableImageError as error:
+        return error
+    except InputError:
+        raise
+    except (OSError, SyntaxError, ValueError) as error:
+        return UnusableImageError("image", f"damaged or truncated image ({one_line(error, 120)})")
+    return UnusableImageError("image", "no picture") if value is None else value
+
+
+def _undecoded(source: Any) -> Any:
+    """Have a data set of the Hugging Face hub give the contents of image files, which are decoded here."""
+    for name, feature in (getattr(source, "features", None) or {}).items():
+        if type(feature).__name__ == "Image" and hasattr(source, "cast_column"):
+            source = source.cast_column(name, type(feature)(decode=False))
+    return source
 
 
 def _item(source: Any, position: int) -> Any:

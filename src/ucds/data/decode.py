@@ -6,25 +6,28 @@ what is done with each kind of file.
 
 from __future__ import annotations
 
-import io
+import struct
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from threading import Lock
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from ucds.errors import UserError, one_line
+from ucds.data.bounds import Bounds as Bounds
+from ucds.data.bounds import TimedFile, halvings_of, require_memory
+from ucds.data.bounds import UnusableImageError as UnusableImageError
+from ucds.data.colours import square_of, with_exact_alpha
+from ucds.errors import one_line
 
 ByteArray = npt.NDArray[np.uint8]
 
-DECODER_VERSION = 2  # part of every cache key: raise it whenever the decoded pixels change
-MAX_PIXELS = 2**30 // 12  # Pillow's own bound for suspicious files: 89 million pixels
+DECODER_VERSION = 3  # part of every cache key: raise it whenever the decoded pixels change
 COMMON_FORMATS = ("JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP")
 FORMATS = (*COMMON_FORMATS, "PPM", "JPEG2000", "AVIF", "HEIF", "DICOM")
 
@@ -51,15 +54,14 @@ _REMEDIES = {
 }
 _DICOM_MARK = slice(128, 132)
 _ORIENTATION = 0x0112
-_DEEP_MODES = ("I", "I;16", "I;16B", "I;16L", "I;16N", "F")
-
-
-class UnusableImageError(UserError):
-    """A file that cannot be used as an image; the message names the file and the reason."""
-
-    def __init__(self, path: str | Path, reason: str) -> None:
-        super().__init__(f"{path}: {reason}")
-        self.reason = reason
+_PNG, _JPEG = b"\x89PNG\r\n\x1a\n", b"\xff\xd8"
+_PNG_KEPT = frozenset((b"IHDR", b"PLTE", b"tRNS", b"eXIf", b"IDAT", b"IEND"))
+_START_OF_SCAN, _EXIF, _ADOBE = 0xDA, 0xE1, 0xEE  # markers of JPEG
+_JPEG_METADATA = frozenset((*range(0xE0, 0xF0), 0xFE)) - {_EXIF, _ADOBE}
+_LARGE, _TURN = (
+    128 * 2**20,
+    Lock(),
+)  # images that take so many bytes of memory are decoded one after the other
 
 
 def describe_unreadable(suffixes: Counter[str]) -> str | None:
@@ -78,58 +80,118 @@ def decode_image(
     path: str | Path = "image",
     *,
     formats: tuple[str, ...] = FORMATS,
-    max_pixels: int = MAX_PIXELS,
+    bounds: Bounds = Bounds(),  # noqa: B008  (it is frozen)
 ) -> ByteArray:
     """Decode the contents of an image file to a square of 8-bit RGB.
 
     The first frame is taken, transparency laid on white, deeper pixels scaled to 8 bits, the image
     resized to a square (bilinear with antialiasing, the aspect ratio is not kept) and turned
-    upright as its EXIF orientation says.
+    upright as its EXIF orientation says. Damaged metadata costs no image.
 
     Args:
         data: bytes of the file.
         size: side of the square in pixels.
         path: name of the file, for messages only.
         formats: formats that are read, by Pillow's names or "DICOM".
-        max_pixels: most pixels, checked in the header before a pixel is decoded; at most 89 million.
+        bounds: most pixels, memory and time; what the header tells is checked before a pixel is decoded.
 
     Returns:
         ``(3, size, size)`` uint8, contiguous.
 
     Raises:
-        UnusableImageError: the file is not an image, damaged or truncated, or has too many pixels.
+        UnusableImageError: the file is not an image, damaged or truncated, or exceeds a bound.
     """
-    with _explained(path, max_pixels), _opened(data, formats, max_pixels) as image:
-        _check_pixels(image.width * image.height, max_pixels)
+    with _explained(path, bounds):
+        try:
+            return _decode(data, size, path, formats, bounds)
+        except UnusableImageError:
+            raise
+        except Exception:
+            if (plain := _without_metadata(data)) is None:
+                raise
+        return _decode(plain, size, path, formats, bounds)
+
+
+def _decode(data: bytes, size: int, path: str | Path, formats: tuple[str, ...], bounds: Bounds) -> ByteArray:
+    """Open a file, check what its header tells, and decode it; large ones one after the other."""
+    with _opened(data, formats, bounds) as image:
+        bounds.require(pixels := image.width * image.height)
         # A large JPEG is decoded at a half, quarter or eighth, never below twice the final size.
         image.draft(None, (2 * size, 2 * size))
-        return to_square(image, size, path)
+        if image.format == "JPEG2000":
+            wanted = max(1, min(image.size) // (2 * size)).bit_length() - 1
+            image.reduce = min(wanted, halvings_of(data))  # type: ignore[method-assign, assignment]
+        needed = require_memory(image, pixels, data, size, bounds)
+        with _TURN if needed > _LARGE else nullcontext():
+            if image.format == "PNG" and _depth(image) == "RGB;16B" and "transparency" in image.info:
+                image = with_exact_alpha(image, data)
+            return to_square(image, size, path)
 
 
 def to_square(image: Image.Image, size: int, path: str | Path) -> ByteArray:
     """Bring an opened image to a square of 8-bit RGB; see :func:`decode_image`."""
-    with _explained(path):
-        _check_pixels(image.width * image.height, MAX_PIXELS)
+    with _explained(path, bounds := Bounds()):
+        bounds.require(image.width * image.height)
         if 0 in image.size:
             raise UnusableImageError(path, "no pixels")
+        depth, orientation = _depth(image), _orientation(image)
         image.load()
-        orientation = image.getexif().get(_ORIENTATION, 1)
-        pixels = _as_rgb(image)
-        if pixels.size != (size, size):
-            pixels = pixels.resize((size, size), Image.Resampling.BILINEAR)
+        if image.format == "TIFF":
+            orientation = 1  # Pillow has turned it
+        pixels = square_of(image, size, depth)
         if orientation in range(2, 9):
+            pixels.info = {}  # damaged metadata would be written anew
             pixels.getexif()[_ORIENTATION] = orientation
             pixels = ImageOps.exif_transpose(pixels)
         return np.ascontiguousarray(np.asarray(pixels).transpose(2, 0, 1))
 
 
-def _opened(data: bytes, formats: tuple[str, ...], max_pixels: int) -> Image.Image:
+def _depth(image: Image.Image) -> str:
+    """Return Pillow's name of the pixels in a file that is not decoded yet."""
+    tiles = getattr(image, "tile", None)
+    return str(tiles[0].args) if tiles else ""
+
+
+def _orientation(image: Image.Image) -> int:
+    """Return how the camera was held; 1, upright, where the metadata are damaged."""
+    try:
+        return int(image.getexif().get(_ORIENTATION, 1))
+    except Exception:  # damaged metadata raise almost anything
+        return 1
+
+
+def _without_metadata(data: bytes) -> bytes | None:
+    """Return a PNG or JPEG file without texts, profiles and damaged metadata; ``None`` for other files."""
+    is_png = data.startswith(_PNG)
+    if not is_png and not data.startswith(_JPEG):
+        return None
+    place = len(_PNG if is_png else _JPEG)
+    kept = [data[:place]]
+    while place + 8 <= len(data):
+        if is_png:
+            length, kind = struct.unpack_from(">I4s", data, place)
+            length, keep = length + 12, kind in _PNG_KEPT
+        else:
+            mark, kind, length = struct.unpack_from(">BBH", data, place)
+            if mark != 0xFF or kind == _START_OF_SCAN:
+                break
+            length += 2
+            keep = kind not in _JPEG_METADATA and (kind != _ADOBE or length >= 16)
+        kept += [data[place : place + length]] * keep
+        place += length
+    return b"".join([*kept, data[place:]])
+
+
+def _opened(data: bytes, formats: tuple[str, ...], bounds: Bounds) -> Image.Image:
     """Open an image file in memory; as far as its format allows, no pixel is decoded."""
     if data[_DICOM_MARK] != b"DICM":
-        return Image.open(io.BytesIO(data), formats=[name for name in formats if name in _pillows()])
+        known = [name for name in formats if name in _pillows()]
+        return Image.open(TimedFile(data, bounds.seconds), formats=known)
     if "DICOM" not in formats or not find_spec("pydicom"):
         raise UnidentifiedImageError
-    return _open_dicom(data, max_pixels)
+    from ucds.data.dicom import open_dicom
+
+    return open_dicom(data, bounds)
 
 
 @cache
@@ -143,78 +205,19 @@ def _pillows() -> frozenset[str]:
     return frozenset(Image.OPEN)
 
 
-def _open_dicom(data: bytes, max_pixels: int) -> Image.Image:
-    """Decode the first frame: grey values as they are (inverted where white is low), colours as 8-bit RGB."""
-    import pydicom
-    from pydicom.pixels.processing import apply_color_lut
-    from pydicom.pixels.utils import pixel_array
-
-    file = pydicom.dcmread(io.BytesIO(data))
-    _check_pixels(file.Rows * file.Columns, max_pixels)
-    pixels: Any = pixel_array(file, index=0)
-    if file.PhotometricInterpretation == "PALETTE COLOR":
-        pixels = apply_color_lut(pixels, file)
-        return _deep_colours(pixels, 8 * pixels.itemsize)
-    if pixels.ndim == 3:
-        return _deep_colours(pixels, int(file.BitsStored))
-    values = pixels.astype(np.float32)
-    return Image.fromarray(-values if file.PhotometricInterpretation == "MONOCHROME1" else values)
-
-
-def _deep_colours(pixels: Any, bits: int) -> Image.Image:
-    """Bring colours of so many bits to 8."""
-    return Image.fromarray((pixels >> max(0, bits - 8)).astype(np.uint8), "RGB")
-
-
-def _check_pixels(count: int, most: int) -> None:
-    if count > most:
-        raise Image.DecompressionBombError
-
-
 @contextmanager
-def _explained(path: str | Path, max_pixels: int = MAX_PIXELS) -> Iterator[None]:
+def _explained(path: str | Path, bounds: Bounds) -> Iterator[None]:
     """Turn whatever a decoder raises into an error that names the file and the reason."""
     try:
         yield
-    except UnusableImageError:
-        raise
+    except UnusableImageError as error:
+        raise UnusableImageError(path, error.reason) from None
     except UnidentifiedImageError:
         raise UnusableImageError(path, "not an image of a known format") from None
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
-        raise UnusableImageError(path, f"too many pixels (over {max_pixels / 1e6:.0f} million)") from None
+        reason = f"too many pixels (over {bounds.pixels / 1e6:.0f} million)"
+        raise UnusableImageError(path, reason) from None
     except MemoryError:
         raise UnusableImageError(path, "does not fit into memory") from None
     except Exception as error:  # damaged files raise almost anything: SyntaxError, struct.error ..
         raise UnusableImageError(path, f"damaged or truncated image ({one_line(error, 120)})") from None
-
-
-def _as_rgb(image: Image.Image) -> Image.Image:
-    if image.mode in _DEEP_MODES:
-        return _eight_bits(image).convert("RGB")
-    if image.has_transparency_data:
-        return _on_white(image)
-    return image.convert("RGB")
-
-
-def _on_white(image: Image.Image) -> Image.Image:
-    """Lay an image on white, some rows at a time: a large one would need its memory four times."""
-    result = Image.new("RGB", image.size)
-    for top in range(0, image.height, 512):
-        box = (0, top, image.width, min(top + 512, image.height))
-        colours = image.crop(box).convert("RGBA")
-        result.paste(Image.alpha_composite(Image.new("RGBA", colours.size, "white"), colours), box)
-    return result
-
-
-def _eight_bits(image: Image.Image) -> Image.Image:
-    """Scale grey pixels to 8 bits: those of 16 bits by their full range, others by the image's own range."""
-    values = np.asarray(image).astype(np.float32)
-    low, high = float(values.min()), float(values.max())
-    if not np.isfinite([low, high]).all():
-        raise ValueError("pixels that are NaN or infinite")
-    if image.mode == "F" or low < 0 or high > 65535:
-        values -= low
-        scale = 255 / (high - low) if high > low else 0.0
-    else:
-        scale = 255 / 65535
-    return Image.fromarray((values * scale + 0.5).astype(np.uint8))

@@ -67,6 +67,7 @@ class ImageSamples(Samples):
 
     Attributes:
         files: image files that can be used.
+        kept: ``(n,)`` positions of these among all that were given, ascending.
         skipped: number of files that cannot be used.
 
     Raises:
@@ -99,9 +100,9 @@ class ImageSamples(Samples):
         _check_domains(scan, good, problems)
         files, form = scan.take(good), f"images {size} {DECODER_VERSION}"
         super().__init__(files.ids, files.domain, files.domain_names, form)
-        self.files, self.keys, self.skipped = files, Column(keys[good]), len(problems)
+        self.files, self.keys, self.kept, self.skipped = files, Column(keys[good]), good, len(problems)
         self._rows = self._store.rows_of(self.keys)
-        _warn_of_skipped(list(problems.values()), len(scan))
+        _warn_of_skipped(list(problems.values()), len(scan), "files")
         _warn_of_copies(self)
 
     def _bring_up_to_date(
@@ -237,13 +238,13 @@ def _save_known(path: Path, fresh: Mapping[str, tuple[Stamp, bytes]]) -> None:
             write_sealed(path, _SEAL, json.dumps(entries).encode())
 
 
-def _warn_of_skipped(problems: Sequence[UnusableImageError], total: int) -> None:
+def _warn_of_skipped(problems: Sequence[UnusableImageError], total: int, what: str) -> None:
     for problem in problems[:_WARNINGS_SHOWN]:
         warnings.warn(f"{problem}; skipped", UcdsWarning, stacklevel=3)
     if problems:
         kinds = Counter(problem.reason.split(" (")[0] for problem in problems).most_common()
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in kinds)
-        warnings.warn(f"{len(problems):,} of {total:,} files skipped: {reasons}.", UcdsWarning, stacklevel=3)
+        warnings.warn(f"{len(problems):,} of {total:,} {what} skipped: {reasons}.", UcdsWarning, stacklevel=3)
 
 
 def _warn_of_copies(samples: ImageSamples) -> None:
@@ -256,7 +257,7 @@ def _warn_of_copies(samples: ImageSamples) -> None:
         warnings.warn(f"{told}{', '.join(pairs)}{more}", UcdsWarning, stacklevel=3)
 
 
-def _check_domains(scan: Scan, good: IntArray, problems: Mapping[int, UnusableImageError]) -> None:
+def _check_domains(scan: Scan | Pictures, good: IntArray, problems: Mapping[int, UnusableImageError]) -> None:
     present = set(scan.domain[good].tolist())
     for d, name in enumerate(scan.domain_names):
         if d not in present:
@@ -266,24 +267,39 @@ def _check_domains(scan: Scan, good: IntArray, problems: Mapping[int, UnusableIm
 
 
 class MemoryImages(Samples):
-    """Images in memory, brought to squares of 8-bit RGB like decoded files; those given stay as they are."""
+    """Images in memory, brought to squares of 8-bit RGB like decoded files; those given stay as they are.
+
+    Those that cannot be used are left out as files are, with the same warnings. Attributes: see
+    :class:`ImageSamples`.
+    """
 
     kind = "images"
 
     def __init__(self, found: Pictures, size: int) -> None:
+        squares, problems = list[ByteArray](), dict[int, UnusableImageError]()
         with warnings.catch_warnings(action="ignore"):  # remarks of the image library
-            squares = [_square(image, size, position) for position, image in enumerate(found.pictures)]
+            for position, image in enumerate(found.pictures):
+                try:
+                    squares.append(_square(image, size, f"image {found.ids[position]}"))
+                except UnusableImageError as error:
+                    problems[position] = error
+        self.kept, self.skipped = np.setdiff1d(np.arange(len(found.domain)), list(problems)), len(problems)
+        _check_domains(found, self.kept, problems)
+        good = found.take(self.kept)
+        super().__init__(good.ids, good.domain, good.domain_names, f"memory {size}")
         self._array = np.stack(squares)
-        super().__init__(found.ids, found.domain, found.domain_names, f"memory {size}")
+        _warn_of_skipped(list(problems.values()), len(found.domain), "images")
 
     def read(self, index: IntArray) -> ByteArray:
         """Return a copy of the images at positions ``index``: ``(b, 3, size, size)`` uint8."""
         return self._array[np.asarray(index, np.int64)]
 
 
-def _square(image: object, size: int, position: int) -> ByteArray:
+def _square(image: object, size: int, name: str) -> ByteArray:
+    if isinstance(image, UnusableImageError):
+        raise UnusableImageError(name, image.reason)
     if isinstance(image, bytes):
-        return decode_image(image, size, f"image {position}")
+        return decode_image(image, size, name)
     if (
         isinstance(image, np.ndarray)
         and image.dtype == np.uint8
@@ -292,5 +308,5 @@ def _square(image: object, size: int, position: int) -> ByteArray:
     ):
         image = Image.fromarray(image)
     if not isinstance(image, Image.Image):
-        raise InputError(f"image {position} is neither a PIL image nor an array (h, w, 3) of uint8")
-    return to_square(image, size, f"image {position}")
+        raise InputError(f"{name} is neither a PIL image nor an array (h, w, 3) of uint8")
+    return to_square(image, size, name)

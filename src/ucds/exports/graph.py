@@ -30,8 +30,9 @@ def describe(stored: StoredModel) -> dict[str, Any]:
 
     The description stands in the file beside an exported model and in the metadata of a graph. ``input`` and
     ``outputs`` are shapes by name, with "n" for any number of samples. ``transform`` is the way from an image
-    file to the input, in the order of ``docs/inputs.md``: upright RGB, resize to a square, cut out the
-    centre, scale to 0 .. 1, subtract the mean, divide by the standard deviation; ``None`` for embeddings.
+    file to the input, as ``docs/inputs.md`` and ``examples/onnx_model.py`` say it: RGB of 8 bits, resize to a
+    square, turn upright, cut out the centre, scale to 0 .. 1, subtract the mean, divide by the standard
+    deviation; ``None`` for embeddings.
     """
     card, spec = stored.card, stored.card.backbone
     view, transform = view_for(spec), None
@@ -42,7 +43,8 @@ def describe(stored: StoredModel) -> dict[str, Any]:
         outputs["embeddings"] = ["n", spec.width]
         side = stored_size(spec)
         transform = {
-            "colours": "RGB, transparency on white, turned upright by EXIF",
+            "colours": "RGB of 8 bits, transparency on white, turned upright by EXIF",
+            "grey": {"12 bits": [0, 4095], "16 bits": [0, 65535], "signed, 32 bits or float": "own range"},
             "resize": [side, side],
             "interpolation": "bilinear with antialiasing, the aspect ratio is not kept",
             "crop": [view.crop, view.crop],

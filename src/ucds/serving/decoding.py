@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from ucds.data.decode import MAX_PIXELS, ByteArray, UnusableImageError
+from ucds.data.decode import Bounds, ByteArray, UnusableImageError
 from ucds.serving.bounds import Waste, cost_of_refusal
 from ucds.serving.limits import Limits
 from ucds.serving.problems import Refusal
@@ -132,7 +132,7 @@ class ImageDecoder:
             size=self._size,
             seconds=limits.decode_seconds,
             memory_bytes=limits.decode_memory_bytes,
-            max_pixels=min(limits.max_image_pixels, MAX_PIXELS),
+            max_pixels=min(limits.max_image_pixels, Bounds.pixels),
             formats=limits.formats,
         )
 

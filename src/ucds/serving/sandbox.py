@@ -20,7 +20,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from ucds.data.decode import UnusableImageError, decode_image
+from ucds.data.decode import Bounds, UnusableImageError, decode_image
 
 DONE, UNUSABLE = b"\0", b"\1"
 _LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/etc/ld.so.cache")
@@ -38,6 +38,7 @@ def main(
 ) -> None:
     """Answer on an open socket, by its number; the other arguments are the bounds on one image."""
     warnings.simplefilter("ignore")
+    bounds = Bounds(max_pixels, memory_bytes, float("inf"))  # the kernel keeps the time
     Image.init()  # all that will be loaded is loaded now, and counts as memory of the start
     if sys.platform == "linux":
         taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
@@ -54,7 +55,7 @@ def main(
         except EOFError:
             return
         try:
-            pixels = decode_image(data, size, formats=tuple(formats), max_pixels=max_pixels)
+            pixels = decode_image(data, size, formats=tuple(formats), bounds=bounds)
             answer = DONE + pixels.tobytes()
         except UnusableImageError as error:
             answer = UNUSABLE + error.reason.encode()[:4096]

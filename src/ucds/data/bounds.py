@@ -1,0 +1,133 @@
+"""Bounds on the decoding of one image: what its header names is compared with them before memory is taken.
+
+A client and a label service use the same. A service decodes in processes that can be killed besides.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from PIL import Image
+
+from ucds.errors import UserError
+
+_MOST_SCANS = 100  # of a JPEG; each one passes over the whole image
+_BYTES_A_PIXEL = {"1": 1, "L": 1, "P": 1} | dict.fromkeys(("I;16", "I;16B", "I;16L", "I;16N"), 2)
+_BESIDE_A_PIXEL = {"WEBP": 14, "AVIF": 12, "HEIF": 5}  # bytes that these decoders hold beside the image
+_START_OF_SCAN, _CODESTREAM, _CODING_STYLE = b"\xff\xda", b"\xff\x4f\xff\x51", b"\xff\x52"
+
+
+class UnusableImageError(UserError):
+    """A file that cannot be used as an image; the message names the file and the reason."""
+
+    def __init__(self, path: object, reason: str) -> None:
+        super().__init__(f"{path}: {reason}")
+        self.reason = reason
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Most that the decoding of one image may take; the defaults are a client's.
+
+    Attributes:
+        pixels: pixels that the header names; Pillow's own bound for suspicious files if omitted.
+        memory: bytes of memory, with those of the file.
+        seconds: processor time of decoders in Python; that of others grows with pixels and scans, which are
+            bounded.
+    """
+
+    pixels: int = 2**30 // 12
+    memory: int = 448 * 2**20
+    seconds: float = 10.0
+
+    def require(self, pixels: int, memory: int = 0) -> None:
+        """Refuse more pixels or bytes of memory; raises :class:`UnusableImageError`."""
+        if pixels > self.pixels:
+            raise UnusableImageError("image", f"too many pixels (over {self.pixels / 1e6:.0f} million)")
+        if memory > self.memory:
+            raise UnusableImageError("image", f"takes too much memory (over {self.memory // 2**20} MiB)")
+
+
+class TimedFile(io.BytesIO):
+    """File in memory that can be read for some seconds of this thread's processor time."""
+
+    def __init__(self, data: bytes, seconds: float) -> None:
+        super().__init__(data)
+        self._seconds, self._end = seconds, time.thread_time() + seconds
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Read some bytes; :class:`UnusableImageError` when the time is over."""
+        if time.thread_time() > self._end:
+            raise UnusableImageError("image", f"not decoded within {self._seconds:g} seconds")
+        return super().read(size)
+
+
+def require_memory(image: Image.Image, pixels: int, data: bytes, size: int, bounds: Bounds) -> int:
+    """Return the bytes of memory that an opened image takes on its way to a square, which are within bounds.
+
+    Args:
+        image: image, not decoded yet, of the size that it will be decoded at.
+        pixels: pixels that its header names.
+        data: bytes of its file; empty for an image that somebody else has opened.
+        size: side of the square in pixels.
+        bounds: the bounds.
+
+    Raises:
+        UnusableImageError: a bound is exceeded.
+    """
+    halvings = image.reduce if isinstance(image.reduce, int) else 0
+    held = image.width * image.height * _BYTES_A_PIXEL.get(image.mode, 4) >> 2 * halvings
+    beside, kind = pixels * _BESIDE_A_PIXEL.get(image.format or "", 0), image.format
+    if kind in ("JPEG", "MPO"):
+        beside = _coefficients(image, pixels, data.count(_START_OF_SCAN))
+    elif kind == "TIFF":
+        beside = _tile(image) + held * (0x0112 in image.tag_v2)  # type: ignore[attr-defined]  # turned upright
+    elif kind == "JPEG2000" and data:
+        beside = _wavelets(data, halvings)
+    elif kind == "HEIF":
+        beside *= 1 + (image.mode == "RGBA") + (image.info.get("bit_depth", 8) > 8)
+    elif kind == "PNG" and image.mode == "RGB" and "transparency" in image.info:
+        beside = 16 * pixels
+    narrow = 4 * size * image.height + 20 * image.width  # the columns of the square, and one row on its way
+    bounds.require(pixels, needed := len(data) + held + beside + narrow)
+    return needed
+
+
+def halvings_of(data: bytes) -> int:
+    """Return how often a JPEG 2000 can be halved when it is decoded."""
+    return data[data.index(_CODING_STYLE, data.index(_CODESTREAM)) + 9]
+
+
+def _coefficients(image: Any, pixels: int, scans: int) -> int:
+    """Return the bytes that a JPEG of several scans holds until the last one; a single scan is not held."""
+    if scans > _MOST_SCANS:
+        raise UnusableImageError("image", f"too many scans (over {_MOST_SCANS})")
+    if scans < 2 and "progressive" not in image.info:
+        return 0
+    shares = [across * down for _, across, down, _ in image.layer]
+    return int(2 * pixels * sum(shares) // max(shares))
+
+
+def _tile(image: Any) -> int:
+    """Return the bytes of one tile or strip of a TIFF: it is unpacked whole, and may exceed the image."""
+    tags = image.tag_v2
+    if image.info["compression"] == "raw":
+        return 0
+    across, down = tags.get(322, tags[256]), tags.get(323, min(tags[257], tags.get(278, tags[257])))
+    return int(across * down * max(4, tags.get(277, 1) * max(tags.get(258, (1,))) // 8))
+
+
+def _wavelets(data: bytes, halvings: int) -> int:
+    """Return the bytes of one tile of a JPEG 2000, and of what its decoder notes of each block and tile."""
+    start = data.index(_CODESTREAM)
+    style = data[data.index(_CODING_STYLE, start) :][:50]
+    width, height, _, _, across, down, left, top, channels = struct.unpack_from(">8IH", data, start + 8)
+    tiles = -(-(width - left) // across) * -(-(height - top) // down)
+    samples = min(across, width) * min(down, height) * channels
+    precincts = style[14 : 15 + style[9]] if style[4] & 1 else b""
+    block = min(style[10] + style[11] + 4, *((one & 15) + (one >> 4) for one in precincts), 12)
+    return int((5 * samples >> 2 * halvings) + (200 * samples >> block) + 12_000 * tiles)

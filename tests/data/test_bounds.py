@@ -1,0 +1,133 @@
+"""Sizes that an image file names: each file is read or refused in one line, in bounded memory and time."""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+import subprocess
+import sys
+import zlib
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import label_service as kit
+import pytest
+from PIL import Image
+
+MOST_MIB, MOST_SECONDS, SIDE = 500, 20, 9400  # the side of nearly as many pixels as are read
+
+MEASURE = """
+import io, json, resource, sys, time, warnings
+from pathlib import Path
+from PIL import Image
+from ucds.data.decode import Bounds, UnusableImageError, decode_image
+import pydicom, pydicom.pixels.processing
+
+warnings.simplefilter("ignore")
+small = io.BytesIO()
+Image.new("RGB", (9, 9)).save(small, "PNG")
+decode_image(small.getvalue(), 8)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+data, begun, reason = Path(sys.argv[1]).read_bytes(), time.process_time(), ""
+try:
+    decode_image(data, 256, bounds=Bounds(seconds=float(sys.argv[2])))
+except UnusableImageError as error:
+    reason = error.reason
+taken = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+print(json.dumps([taken, time.process_time() - begun, reason]))
+"""
+
+
+def png(width: int, height: int, depth: int, kind: int, channels: int) -> bytes:
+    """A black PNG."""
+    packer, row = zlib.compressobj(9), 1 + width * channels * depth // 8
+    rows = b"".join(packer.compress(bytes(row * 100)) for _ in range(height // 100))
+    rows += packer.compress(bytes(row * (height % 100))) + packer.flush()
+
+    def chunk(name: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, depth, kind, 0, 0, 0))
+    return b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
+
+
+def dicom(syntax: str, rows: int, columns: int, pixels: bytes = bytes(8192), samples: int = 1) -> bytes:
+    """A DICOM file whose pixels need not be as many as it names."""
+    pydicom = pytest.importorskip("pydicom")
+    meta = pydicom.dataset.FileMetaDataset()
+    meta.TransferSyntaxUID = getattr(pydicom.uid, syntax)
+    file = pydicom.dataset.FileDataset("x.dcm", {}, file_meta=meta, preamble=bytes(128))
+    file.SOPClassUID, file.SOPInstanceUID = pydicom.uid.SecondaryCaptureImageStorage, "1.2.3"
+    file.Rows, file.Columns, file.SamplesPerPixel, file.NumberOfFrames = rows, columns, samples, 9999
+    file.BitsAllocated, file.BitsStored, file.HighBit, file.PixelRepresentation = 16, 16, 15, 0
+    file.PhotometricInterpretation = "MONOCHROME2" if samples == 1 else "RGB"
+    file.PlanarConfiguration = 0
+    compressed = meta.TransferSyntaxUID.is_encapsulated
+    file.PixelData = pydicom.encaps.encapsulate([pixels]) if compressed else pixels
+    file["PixelData"].VR = "OB" if compressed else "OW"
+    buffer = io.BytesIO()
+    file.save_as(buffer, enforce_file_format=True)
+    return buffer.getvalue()
+
+
+def run_lengths() -> bytes:
+    """A frame that becomes 64 times as long."""
+    segment = b"\x81\x00" * 2**22
+    return struct.pack("<16L", 1, 64, *[0] * 14) + segment
+
+
+def saved(mode: str, kind: str, side: int = SIDE, **options: object) -> bytes:
+    return kit.saved(Image.new(mode, (side, side)), kind, **options)
+
+
+FILES: dict[str, tuple[Callable[[], bytes], str]] = {
+    "PNG, 16 bits with alpha": (partial(png, SIDE, SIDE, 16, 6, 4), ""),
+    "PNG, one pixel wide": (partial(png, 1, 80_000_000, 8, 0, 1), "too much memory"),
+    "PNG, one pixel high": (partial(png, 80_000_000, 1, 8, 6, 4), "too much memory"),
+    "JPEG of 10,000 scans": (kit.many_scans, "too many scans"),
+    "JPEG of 90 scans": (partial(kit.many_scans, 80, 4000), ""),
+    "JPEG of fill bytes": (kit.fill_bytes, "not decoded within 1 seconds"),
+    "JPEG, progressive": (partial(saved, "CMYK", "JPEG", progressive=True, subsampling=0), "too much memory"),
+    "BMP of short runs": (partial(kit.slow_bmp, 2000), "not decoded within 1 seconds"),
+    "PPM comment": (partial(kit.comments, 2**25), "not decoded within 1 seconds"),
+    "TIFF tile": (kit.large_tile, "too much memory"),
+    "TIFF of 32-bit integers": (partial(saved, "I", "TIFF", compression="tiff_lzw"), ""),
+    "TIFF strip": (
+        partial(saved, "RGBA", "TIFF", compression="tiff_lzw", tiffinfo={278: SIDE}),
+        "too much memory",
+    ),
+    "WebP": (kit.large_webp, "too much memory"),
+    "JPEG 2000": (kit.slow_jpeg2000, ""),
+    "JPEG 2000 of many tiles": (partial(saved, "L", "JPEG2000", 3300, tile_size=(16, 16)), "too much memory"),
+    "AVIF": (partial(saved, "RGB", "AVIF", 6000, speed=10), "too much memory"),
+    "DICOM, deflated": (
+        lambda: dicom("DeflatedExplicitVRLittleEndian", 64, 64, bytes(200 * 2**20)),
+        "too much memory",
+    ),
+    "DICOM of many rows": (partial(dicom, "ExplicitVRLittleEndian", 65535, 65535), "too many pixels"),
+    "DICOM of many samples": (
+        partial(dicom, "ExplicitVRLittleEndian", 9000, 9000, samples=60000),
+        "too much memory",
+    ),
+    "DICOM of run lengths": (lambda: dicom("RLELossless", 64, 64, run_lengths()), "too much memory"),
+    "JPEG 2000 in DICOM": (
+        lambda: dicom("JPEG2000", 64, 64, saved("L", "JPEG2000", 9000)),
+        "too much memory",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_what_a_file_names_is_checked_before_memory_is_taken(name: str, tmp_path: Path) -> None:
+    make, expected = FILES[name]
+    (tmp_path / "x").write_bytes(make())
+    most = "1" if "within" in expected else "10"
+    command = [sys.executable, "-c", MEASURE, str(tmp_path / "x"), most]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    mib, seconds, reason = json.loads(done.stdout)
+    assert mib < MOST_MIB
+    assert seconds < MOST_SECONDS
+    assert expected in reason if expected else not reason
+    assert "\n" not in reason
