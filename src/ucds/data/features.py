@@ -17,7 +17,7 @@ import torch
 from pydantic import BaseModel
 from torch import Tensor
 
-from ucds.data.content import Column, texts_of
+from ucds.data.content import Column, require_ids, texts_of
 from ucds.data.decode import ByteArray, UnusableImageError, decode_image
 from ucds.data.folders import FEATURES_FILE, require_domains
 from ucds.data.image_files import processors, read_image_bytes
@@ -45,7 +45,8 @@ class FeatureSamples(Samples):
     kind = "features"
 
     def __init__(self, samples: Samples, store: PartStore) -> None:
-        super().__init__(samples.ids, samples.domain, samples.domain_names, f"features {store.path.name}")
+        form = f"features {store.path.name}"
+        super().__init__(samples.ids, samples.domain, samples.domain_names, form, samples.readable_paths)
         self.keys, self._store, self._rows = samples.keys, store, store.rows_of(samples.keys)
         if (self._rows < 0).any():
             raise InputError(f"the cache {store.path} lost features while they were computed: run again")
@@ -93,6 +94,7 @@ class FeaturePart(Described):
 
     made_of: str
     ids: list[str]
+    paths: list[str] | None  # of the images below the root, if these are not the ids
     domains: list[str] | None
     skipped: list[tuple[str, str]]
 
@@ -121,7 +123,7 @@ class FeatureFolder(Samples):
         rows: features of all images of the folder.
 
     Raises:
-        InputError: the folder lacks some features, or has no such domains.
+        InputError: the folder lacks some features, has no such domains, or two images have the same id.
         DamagedFileError: a file of the folder is damaged.
 
     Warns:
@@ -135,9 +137,11 @@ class FeatureFolder(Samples):
         parts = [_read_part(folder, number, mark) for number, mark in enumerate(self.manifest.parts)]
         self.rows = Rows([part for part, _ in parts if len(part)], np.float32)
         ids = [name for _, described in parts for name in described.ids]
+        require_ids(ids)
+        paths = [path for _, described in parts for path in described.paths or described.ids]
         named = [name for _, described in parts for name in described.domains or ()] or None
         if by_domain:
-            of_each = named or _folders_of(ids)
+            of_each = named or _folders_of(paths)
             self._places, domain, names = _by_domain(folder, of_each, domains)
         elif named is not None and len(set(named)) > 1:
             raise InputError(f"{folder} holds {len(set(named))} domains, but a target is one domain")
@@ -145,7 +149,8 @@ class FeatureFolder(Samples):
             self._places, domain = np.arange(len(ids)), np.zeros(len(ids), np.int64)
             names = (named[0] if named else self.manifest.domain,)
         form = f"images {self.manifest.size} {self.manifest.decoder}"  # the fingerprint is that of the images
-        super().__init__(texts_of(ids).take(self._places), domain, names, form)
+        kept_ids, kept_paths = (texts_of(texts).take(self._places) for texts in (ids, paths))
+        super().__init__(kept_ids, domain, names, form, kept_paths)
         self.keys = Column[bytes](np.concatenate([part.keys.array for part, _ in parts])[self._places])
 
     def read(self, index: IntArray) -> Tensor:
@@ -153,10 +158,10 @@ class FeatureFolder(Samples):
         return torch.from_numpy(self.rows.take(self._places[np.asarray(index, np.int64)]))
 
     def find_pictures(self, root: Path | None) -> Pictures | None:
-        """Return the images by their ids below a root, or where they were read; ``None`` if none is there."""
+        """Return the images below a root, or where they were read; ``None`` if none is there."""
         base = Path(self.manifest.root) if root is None else root
-        found = Pictures(base, self.ids, self.manifest.size)
-        return found if any((base / name).is_file() for name in self.ids) else None
+        found = Pictures(base, self.readable_paths, self.manifest.size)
+        return found if any((base / path).is_file() for path in self.readable_paths) else None
 
 
 @dataclass(frozen=True)
@@ -164,12 +169,12 @@ class Pictures:
     """Images of a folder of features, squares of ``size`` pixels, which are decoded when they are read."""
 
     root: Path
-    ids: Sequence[str]  # paths below the root
+    paths: Sequence[str]  # below the root
     size: int
 
     def read(self, index: IntArray) -> Tensor:
         """Read the images at positions ``index``: ``(b, 3, size, size)`` uint8, grey where there is none."""
-        paths = [self.root / self.ids[position] for position in index]
+        paths = [self.root / self.paths[position] for position in index]
         # Remarks of the image library are silenced.
         with ThreadPoolExecutor(processors()) as pool, warnings.catch_warnings(action="ignore"):
             pixels = list(pool.map(self._decode, paths))
@@ -193,12 +198,12 @@ def _read_part(folder: Path, number: int, mark: str) -> tuple[Part, FeaturePart]
     return part, described
 
 
-def _folders_of(ids: Sequence[str]) -> list[str | None]:
-    """Return the domain folder of each id, ``None`` for an image that lies in none.
+def _folders_of(paths: Sequence[str]) -> list[str | None]:
+    """Return the domain folder of each path, ``None`` for an image that lies in none.
 
     As in a folder of images, a wrapper around domains is stepped into (``PACS/kfold/<domain>/<class>/..``).
     """
-    split = [name.split("/") for name in ids]
+    split = [path.split("/") for path in paths]
     wrapped = all(len(parts) >= 4 for parts in split) and len({parts[0] for parts in split}) == 1
     level = int(wrapped and len({parts[1] for parts in split}) > 1)
     return [parts[level] if len(parts) > level + 1 else None for parts in split]

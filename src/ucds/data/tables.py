@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import csv
 import warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pyarrow.csv
 import pyarrow.parquet
 from numpy.typing import NDArray
 
-from ucds.errors import InputError, UcdsWarning, one_line
+from ucds.errors import InputError, UcdsWarning, UserError, one_line, shown
 
 READ_SUFFIXES = (".csv", ".parquet")
 
@@ -23,9 +24,25 @@ Column = Sequence[Any] | NDArray[Any]
 Columns = Mapping[str, Column]
 
 
+_LONGEST_CELL = 64  # bytes that a cell of a wide CSV file takes on average, at most
+
+
 def plain_column(name: str) -> str:
     """Bring the name of a column to the form in which names are compared: lower case, no spaces around it."""
     return name.strip().lower()
+
+
+def texts_of_names(names: Iterable[object]) -> list[str]:
+    """Return names of columns as texts, such as "0" for 0.
+
+    Raises:
+        InputError: two of them are equal.
+    """
+    texts = list(map(str, names))
+    if len(set(texts)) < len(texts):
+        twice = next(text for text, count in Counter(texts).items() if count > 1)
+        raise InputError(f"two columns have the same name {shown(twice, 40)!r}: rename one of them")
+    return texts
 
 
 def read_table(path: Path, words: Collection[str] = ()) -> dict[str, Column]:
@@ -56,14 +73,20 @@ def read_table(path: Path, words: Collection[str] = ()) -> dict[str, Column]:
 def _read_parquet(path: Path) -> dict[str, Column]:
     try:
         with path.open("rb") as file, pyarrow.parquet.ParquetFile(file) as opened:
-            names = opened.schema_arrow.names
-            return {name: _column(opened.read(columns=[name])[name]) for name in names}
+            names = texts_of_names(opened.schema_arrow.names)
+            return {name: plain_array(opened.read(columns=[name]).column(0)) for name in names}
+    except UserError as error:
+        raise InputError(f"{path}: {error}") from None
     except (OSError, pyarrow.ArrowException, ValueError) as error:  # a ValueError: text that is not UTF-8
         raise InputError(f"{path} is not a readable parquet file ({one_line(error, 120)})") from None
 
 
-def _column(column: Any) -> Column:
-    """Return ``(n,)`` numbers, ``(n, d)`` rows in single precision, or a list of anything else."""
+def plain_array(column: Any) -> Column:
+    """Convert an array of pyarrow.
+
+    Returns:
+        ``(n,)`` numbers, ``(n, d)`` rows in single precision, or a list of anything else.
+    """
     kind, types = column.type, pyarrow.types
     if _are_numbers(kind):
         return np.asarray(column.to_numpy())
@@ -89,16 +112,19 @@ def _read_csv(path: Path, words: Collection[str]) -> dict[str, Column]:
         )
         table = pyarrow.csv.read_csv(
             path,
-            pyarrow.csv.ReadOptions(column_names=names, skip_rows=skipped),
+            # A line must fit into two blocks.
+            pyarrow.csv.ReadOptions(
+                column_names=names, skip_rows=skipped, block_size=max(2**20, _LONGEST_CELL * len(names))
+            ),
             pyarrow.csv.ParseOptions(newlines_in_values=True),
             text,
         )
     except (OSError, UnicodeDecodeError, csv.Error, pyarrow.ArrowException) as error:
         raise InputError(f"{path} is not a readable CSV file in UTF-8 ({one_line(error, 160)})") from None
     columns: dict[str, Column] = {}
-    for name in names:
-        numbers = None if plain_column(name) in words else _numbers(table[name])
-        columns[name] = table[name].to_pylist() if numbers is None else numbers
+    for name, column in zip(names, table.columns, strict=True):
+        numbers = None if plain_column(name) in words else _numbers(column)
+        columns[name] = column.to_pylist() if numbers is None else numbers
     return columns
 
 
@@ -121,9 +147,10 @@ def _names_in(path: Path) -> tuple[list[str], int]:
         raise InputError(f"{path} is a table without rows")
     if len(first) == 1 and ";" in first[0]:
         raise InputError(f"{path} is separated by semicolons: save it separated by commas")
-    if len(set(first)) < len(first):
-        raise InputError(f"two columns of {path} have the same name")
-    return first, lines.line_num
+    try:
+        return texts_of_names(first), lines.line_num
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
 
 
 def _numbers(texts: Any) -> NDArray[np.float64] | None:

@@ -50,7 +50,9 @@ class Session:
             if self._images is not None:
                 self._pictures = find_places(self._ids, samples.ids)
             if isinstance(self._images, Pictures):
-                there = [(self._images.root / name).is_file() for name in self._ids]
+                there = [
+                    (self._images.root / self._images.paths[place]).is_file() for place in self._pictures
+                ]
                 self._pictures = np.where(there, self._pictures, -1)
         except UserError as error:
             compute.reporter.say(f"no pictures are shown: {error}")
