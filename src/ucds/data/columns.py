@@ -40,11 +40,7 @@ WORD_NAMES = frozenset({*PATH_NAMES, *PICTURE_NAMES, *ID_NAMES, *TEXT_NAMES, DOM
 
 @dataclass(frozen=True, eq=False)
 class Pictures:
-    """Pictures in memory, not brought to one size yet.
-
-    Raises:
-        InputError: two of them have the same id.
-    """
+    """Pictures in memory, not brought to one size yet; their ids differ."""
 
     pictures: Iterable[object]
     ids: Sequence[str]
@@ -53,11 +49,6 @@ class Pictures:
 
     def __post_init__(self) -> None:
         require_ids(self.ids)
-
-    @classmethod
-    def of_one_domain(cls, pictures: Iterable[object], n: int) -> Pictures:
-        """Number ``n`` pictures as samples of one domain."""
-        return cls(pictures, number_rows(n), *domains_by_name(None, n, "images"))
 
     def take(self, positions: IntArray) -> Pictures:
         """Choose pictures by their ascending positions, and number the domains that remain anew."""
@@ -218,7 +209,7 @@ def samples_in_items(source: Any, n: int) -> Scan | Samples | Pictures:
         return scan_files([_item(source, i) for i in range(n)])
     whole = isinstance(source, np.ndarray) and source.ndim == 2  # vectors, which are not copied
     if not whole and (isinstance(first, Image.Image | bytes) or np.ndim(first) >= 2):
-        return Pictures.of_one_domain((_item(source, i) for i in range(n)), n)
+        return _pictures_of((_item(source, i) for i in range(n)), n, {})
     items = source if whole else [_item(source, i) for i in range(n)]
     from ucds.data.vectors import VectorSamples
 

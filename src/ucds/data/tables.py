@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import warnings
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import pyarrow.csv
 import pyarrow.parquet
 from numpy.typing import NDArray
 
+from ucds.data.content import first_repeated
 from ucds.errors import InputError, UcdsWarning, UserError, one_line, shown
 
 READ_SUFFIXES = (".csv", ".parquet")
@@ -32,16 +32,11 @@ def plain_column(name: str) -> str:
     return name.strip().lower()
 
 
-def texts_of_names(names: Iterable[object]) -> list[str]:
-    """Return names of columns as texts, such as "0" for 0.
-
-    Raises:
-        InputError: two of them are equal.
-    """
+def texts_of_names(names: Iterable[object], where: str = "") -> list[str]:
+    """Return names of columns as texts, such as "0" for 0; refuse two that are equal."""
     texts = list(map(str, names))
-    if len(set(texts)) < len(texts):
-        twice = next(text for text, count in Counter(texts).items() if count > 1)
-        raise InputError(f"two columns have the same name {shown(twice, 40)!r}: rename one of them")
+    if (twice := first_repeated(texts)) is not None:
+        raise InputError(f"two columns{where} have the same name {shown(twice, 40)!r}: rename one of them")
     return texts
 
 
@@ -73,20 +68,16 @@ def read_table(path: Path, words: Collection[str] = ()) -> dict[str, Column]:
 def _read_parquet(path: Path) -> dict[str, Column]:
     try:
         with path.open("rb") as file, pyarrow.parquet.ParquetFile(file) as opened:
-            names = texts_of_names(opened.schema_arrow.names)
+            names = texts_of_names(opened.schema_arrow.names, f" of {path}")
             return {name: plain_array(opened.read(columns=[name]).column(0)) for name in names}
-    except UserError as error:
-        raise InputError(f"{path}: {error}") from None
+    except UserError:
+        raise
     except (OSError, pyarrow.ArrowException, ValueError) as error:  # a ValueError: text that is not UTF-8
         raise InputError(f"{path} is not a readable parquet file ({one_line(error, 120)})") from None
 
 
 def plain_array(column: Any) -> Column:
-    """Convert an array of pyarrow.
-
-    Returns:
-        ``(n,)`` numbers, ``(n, d)`` rows in single precision, or a list of anything else.
-    """
+    """Convert an array of pyarrow to numbers, to ``(n, d)`` rows in single precision, or to a list."""
     kind, types = column.type, pyarrow.types
     if _are_numbers(kind):
         return np.asarray(column.to_numpy())
@@ -147,10 +138,7 @@ def _names_in(path: Path) -> tuple[list[str], int]:
         raise InputError(f"{path} is a table without rows")
     if len(first) == 1 and ";" in first[0]:
         raise InputError(f"{path} is separated by semicolons: save it separated by commas")
-    try:
-        return texts_of_names(first), lines.line_num
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from None
+    return texts_of_names(first, f" of {path}"), lines.line_num
 
 
 def _numbers(texts: Any) -> NDArray[np.float64] | None:

@@ -96,7 +96,7 @@ def in_order(samples: Samples, names: Sequence[str] | None, of: str = "the model
     Args:
         samples: samples of any kind.
         names: names of the columns of the model; ``None`` without any.
-        of: what has these columns, for the message.
+        of: name of the owner of these columns, for the message.
 
     Raises:
         InputError: columns are missing, or there are others.
