@@ -11,6 +11,7 @@ import torch
 from PIL import Image
 
 from ucds.data.columns import Pictures
+from ucds.data.content import number_rows
 from ucds.data.decode import decode_image
 from ucds.data.images import MemoryImages
 from ucds.data.samples import Samples
@@ -25,7 +26,8 @@ def noise(shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
 
 
 def in_memory(images: list, size: int = SIZE) -> MemoryImages:
-    return MemoryImages(Pictures.of_one_domain(images, len(images)), size)
+    domain = np.zeros(len(images), np.int64)
+    return MemoryImages(Pictures(images, number_rows(len(images)), domain, ("images",)), size)
 
 
 def everything(samples: Samples) -> np.ndarray:

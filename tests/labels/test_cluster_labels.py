@@ -41,7 +41,7 @@ def content(**changes: Any) -> dict[str, Any]:
 
 def test_there_is_no_room_for_a_model() -> None:
     names = {field.name for field in dataclasses.fields(ClusterLabels)}
-    assert names == {"ids", "labels", "n_clusters", "provider", "contents"}
+    assert names == {"ids", "labels", "n_clusters", "provider", "contents", "columns"}
 
 
 def test_labels_are_a_read_only_copy() -> None:

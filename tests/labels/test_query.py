@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import random
 import shutil
@@ -23,6 +24,8 @@ from serving_kit import wait_until
 import ucds
 from ucds.data.content import content_key
 from ucds.data.folders import scan_folder
+from ucds.data.sources import find_samples
+from ucds.data.vectors import VectorSamples
 from ucds.errors import DamagedFileError, InputError, RefusedError, UcdsWarning
 from ucds.labels.client import LabelClient
 from ucds.labels.cluster_labels import ClusterLabels
@@ -134,7 +137,7 @@ def test_requests_keep_to_the_limits_and_name_no_file(service: FakeService, clin
 
 def test_the_wrong_kind_of_samples_is_refused(service: FakeService, clinic: Clinic) -> None:
     with pytest.raises(InputError, match="not about embeddings"):
-        VectorQuestions(np.zeros((2, 5), np.float32), ("0", "1")).check_accepted(
+        VectorQuestions(VectorSamples(np.zeros((2, 5), np.float32))).for_service(
             LabelClient(service.url, KEY).info()
         )
     service.info |= {"accepts": "embeddings", "width": 4}
@@ -388,3 +391,21 @@ def test_killed_clients_lose_nothing_and_pay_nothing_twice(kills: int, clinic: C
     check_new_questions()
     assert len(service.charged) == IMAGES
     assert sum(service.answered) <= IMAGES + kills * PARALLEL * BATCH
+
+
+def test_embeddings_are_sent_in_the_order_of_the_columns_of_the_service(
+    embeddings: FakeService, tmp_path: Path
+) -> None:
+    embeddings.info |= {"width": 2, "columns": ["a", "b"]}
+    clinic = Clinic(embeddings, lambda *_: [], tmp_path, tmp_path / "labels.json")
+    (tmp_path / "x.csv").write_text("b,a\n1,2\n3,4\n")
+    (tmp_path / "y.csv").write_text("b,c\n1,2\n3,4\n")
+    with pytest.raises(InputError, match="lacks 'a' and has 'c'"):
+        clinic.query(tmp_path / "y.csv")
+    assert not embeddings.bodies
+    found = clinic.query(tmp_path / "x.csv")
+    np.testing.assert_array_equal(np.load(io.BytesIO(embeddings.bodies[0])), [[2, 1], [4, 3]])
+    assert found.columns == ClusterLabels.load(clinic.out).columns == ("a", "b")
+    samples = find_samples(tmp_path / "x.csv", by_domain=False)
+    assert isinstance(samples, VectorSamples)
+    assert found.align_with(samples).ids == ("0", "1")

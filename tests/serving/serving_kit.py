@@ -51,6 +51,7 @@ class FakeLabeller:
     name, digest, n_clusters, batch_size = "fake", "d" * 32, K, 8
     privacy: str | None = None
     mean_width: int | None = None
+    columns: tuple[str, ...] | None = None
     row_shape: tuple[int, ...] = (WIDTH,)
     dtype: Any = np.float32
 

@@ -19,6 +19,7 @@ from torch import nn
 import ucds
 from ucds.backbones import Backbone, BackboneSpec, build_backbone, identity_backbone
 from ucds.data.columns import Pictures
+from ucds.data.content import number_rows
 from ucds.data.dataset import Dataset, ImageView
 from ucds.data.images import MemoryImages
 from ucds.errors import NoSpaceError
@@ -190,7 +191,10 @@ def test_a_graph_is_for_many_images_on_a_processor() -> None:
 
 def test_features_of_the_two_are_kept_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     squares = np.random.default_rng(0).integers(256, size=(6, 40, 40, 3), dtype=np.uint8)
-    data = Dataset(MemoryImages(Pictures.of_one_domain(squares, 6), 37), ImageView(crop=32))
+    data = Dataset(
+        MemoryImages(Pictures(squares, number_rows(6), np.zeros(6, np.int64), ("images",)), 37),
+        ImageView(crop=32),
+    )
 
     def compute(folder: Path | None) -> Dataset:
         return frozen_features(named(network()), data, Runtime(Compute("cpu", cache=folder)), batch_size=4)

@@ -165,7 +165,7 @@ def open_subject(
         images = info.accepts == "images"
         if not images:
             assert info.width is not None
-            attacker = identity_backbone(info.width)
+            attacker = identity_backbone(info.width, info.columns)
         elif encoder is None:
             raise InputError(
                 "a service of images needs the attacker's encoder: give --backbone and --weights"

@@ -63,7 +63,7 @@ def rebuild_backbone(spec: BackboneSpec) -> Backbone:
             with another width than described.
     """
     if spec.name == IDENTITY:
-        return identity_backbone(spec.width)
+        return identity_backbone(spec.width, spec.columns)
     if spec.name == MODULE:
         raise InputError(
             "the backbone was a module of your own, which no name can rebuild; "

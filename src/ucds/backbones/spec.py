@@ -33,9 +33,12 @@ class BackboneSpec:
         input_size: side of the square crop in pixels; ``None`` when inputs are not images.
         mean: mean of each channel, of pixels in 0..1, that the weights expect; ``None`` for vectors.
         std: standard deviation of each channel, likewise.
+        columns: names of the columns of the table that the model was trained on, in its order; ``None``
+            without names.
 
     Raises:
-        InputError: the width is below 1, or the size below 1 or above :data:`LARGEST_INPUT`.
+        InputError: the width is below 1, the size below 1 or above :data:`LARGEST_INPUT`, or there are not as
+            many columns.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid", strict=True)
@@ -45,8 +48,11 @@ class BackboneSpec:
     input_size: int | None = None
     mean: ChannelTriple | None = None
     std: ChannelTriple | None = None
+    columns: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
+        if self.columns is not None and self.name == IDENTITY and len(self.columns) != self.width:
+            raise InputError(f"{len(self.columns)} columns do not make {self.width} features")
         if self.width < 1:
             raise InputError(f"a backbone returns at least 1 feature, not {self.width}")
         if self.input_size is not None and not 1 <= self.input_size <= LARGEST_INPUT:
@@ -94,9 +100,9 @@ def tensors_digest(tensors: Mapping[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
-def identity_backbone(width: int) -> Backbone:
+def identity_backbone(width: int, columns: tuple[str, ...] | None = None) -> Backbone:
     """Make a backbone for inputs that are features already: ``(n, width)`` in, the same out."""
-    return Backbone(nn.Identity(), BackboneSpec(IDENTITY, width), "none (identity)")
+    return Backbone(nn.Identity(), BackboneSpec(IDENTITY, width, columns=columns), "none (identity)")
 
 
 def image_backbone(

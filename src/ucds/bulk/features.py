@@ -89,6 +89,7 @@ class PartTask:
             **describe_rows(keys, rows),
             made_of=mark,
             ids=[images.ids[i] for i in good],
+            paths=None if images.paths is None else [images.paths[i] for i in good],
             domains=None if images.domains is None else [images.domains[i] for i in good],
             skipped=[(images.ids[i], reason) for i, reason in sorted(skipped.items())],
         )

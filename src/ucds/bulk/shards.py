@@ -6,6 +6,7 @@ shards are never in memory together.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,7 +17,8 @@ import fsspec
 import pyarrow
 import pyarrow.parquet
 
-from ucds.data.columns import DOMAIN_NAME, ID_NAMES, PICTURE_NAMES, content_of, first_present
+from ucds.data.columns import DOMAIN_NAME, ID_NAMES, PICTURE_NAMES, content_of, first_present, texts_in
+from ucds.data.content import first_repeated, require_ids
 from ucds.data.decode import IMAGE_SUFFIXES, UnusableImageError
 from ucds.data.folders import Scan, scan_folder
 from ucds.data.image_files import MAX_FILE_BYTES, read_image_bytes, stamp
@@ -30,11 +32,13 @@ class Images(NamedTuple):
 
     Attributes:
         ids: id of each image.
+        paths: path of each image below the root; ``None`` if the ids are the paths.
         domains: name of the domain of each image; ``None`` if the ids alone tell.
         read: function from the position of an image to its bytes; raises :class:`UnusableImageError`.
     """
 
     ids: Sequence[str]
+    paths: Sequence[str] | None
     domains: Sequence[str] | None
     read: Callable[[int], bytes]
 
@@ -44,6 +48,7 @@ class _FileShard:
     """Images in files; each file has a mark that changes with it."""
 
     ids: tuple[str, ...]
+    paths: tuple[str, ...] | None
     domains: tuple[str, ...] | None
     files: tuple[str, ...]
     marks: tuple[str, ...]
@@ -55,12 +60,15 @@ class _FileShard:
         return _digest(self.ids, self.domains, self.marks)
 
     def images(self) -> Images:
-        return Images(self.ids, self.domains, lambda i: _read(self.files[i]))
+        return Images(self.ids, self.paths, self.domains, lambda i: _read(self.files[i]))
 
 
 @dataclass(frozen=True)
 class _TableShard:
-    """A row group of a parquet file with a column of pictures; rows without ids are numbered."""
+    """A row group of a parquet file with a column of pictures; rows without ids are numbered.
+
+    The prefix of the ids tells those of several files apart.
+    """
 
     path: str
     mark_of_file: str
@@ -82,16 +90,17 @@ class _TableShard:
             picture, name, domain = (first_present(one, names) for one in known)
             wanted = [column for column in (picture, name, domain) if column is not None]
             rows = table.read_row_group(self.group, columns=wanted).to_pydict()
-        ids = rows[name] if name else [f"{self.prefix}{self.first + i}" for i in range(self.count)]
+        numbers = range(self.first, self.first + self.count)
+        ids = [f"{self.prefix}{one}" for one in (texts_in(rows[name]) if name else numbers)]
         domains = None if domain is None else list(map(str, rows[domain]))
         values = [content_of(value) for value in rows[picture]]
 
         def read(position: int) -> bytes:
             if not isinstance(value := values[position], bytes):
-                raise UnusableImageError(str(ids[position]), "no picture")
+                raise UnusableImageError(ids[position], "no picture")
             return value
 
-        return Images(list(map(str, ids)), domains, read)
+        return Images(ids, None, domains, read)
 
 
 Shard = _FileShard | _TableShard
@@ -116,7 +125,7 @@ def find_shards(source: Source, size: int) -> Found:
         size: number of images of a shard of files; the last one may have fewer.
 
     Raises:
-        InputError: there are no images, or these are not in files.
+        InputError: there are no images, these are not in files, or two of them have the same id.
     """
     path = str(source) if isinstance(source, str | Path) else None
     if path is not None and is_address(path):
@@ -138,7 +147,8 @@ def _in_scan(scan: Scan, size: int) -> Iterator[Shard]:
         paths = [scan.paths[i] for i in places]
         files = tuple(path if is_address(path) else str(root / path) for path in paths)
         domains = tuple(scan.domain_names[scan.domain[i]] for i in places) if named else None
-        yield _FileShard(tuple(scan.ids[i] for i in places), domains, files, tuple(map(_mark, files)))
+        shown = tuple(scan.readable_paths[i] for i in places) if scan.given_ids is not None else None
+        yield _FileShard(tuple(scan.ids[i] for i in places), shown, domains, files, tuple(map(_mark, files)))
 
 
 def _tables_at(path: Path) -> dict[str, str]:
@@ -149,15 +159,27 @@ def _tables_at(path: Path) -> dict[str, str]:
 
 
 def _in_tables(tables: dict[str, str]) -> list[Shard]:
-    """Return the row groups of tables that have a column of pictures."""
-    shards: list[Shard] = []
-    for path, mark in tables.items():
+    """Return the row groups of tables that have a column of pictures.
+
+    The names of the files make ids unique that are not unique over all files.
+    """
+    counts, ids = dict[str, list[int]](), dict[str, list[str] | None]()
+    for path in tables:
         with _opened(path) as table:
-            has_pictures = first_present(PICTURE_NAMES, table.schema_arrow.names) is not None
-            counts = [table.metadata.row_group(group).num_rows for group in range(table.num_row_groups)]
-        prefix, first = "" if len(tables) == 1 else f"{path.rpartition('/')[2]}/", 0
-        for group, count in enumerate(counts if has_pictures else ()):
-            shards.append(_TableShard(path, mark, group, first, count, prefix))
+            if first_present(PICTURE_NAMES, table.schema_arrow.names) is None:
+                continue
+            name = first_present(ID_NAMES, table.schema_arrow.names)
+            counts[path] = [table.metadata.row_group(group).num_rows for group in range(table.num_row_groups)]
+            ids[path] = None if name is None else texts_in(table.read(columns=[name])[name].to_pylist())
+            require_ids(ids[path] or [])
+    everything = [one for of_file in ids.values() for one in of_file or ()]
+    apart = len(ids) < 2 or (None not in ids.values() and first_repeated(everything) is None)
+    above = os.path.commonprefix([*counts]).rpartition("/")[0]  # noqa: RUF071  (up to a slash, of addresses as well)
+    shards: list[Shard] = []
+    for path, of_groups in counts.items():
+        prefix, first = "" if apart else f"{path.removeprefix(above).lstrip('/')}/", 0
+        for group, count in enumerate(of_groups):
+            shards.append(_TableShard(path, tables[path], group, first, count, prefix))
             first += count
     return shards
 
@@ -180,7 +202,7 @@ def _in_store(address: str, size: int) -> Found:
     for first in range(0, len(images), size):
         files = tuple(images[first : first + size])
         ids = tuple(name.removeprefix(above).lstrip("/") for name in files)
-        shards.append(_FileShard(ids, None, files, tuple(marks[name] for name in files)))
+        shards.append(_FileShard(ids, None, None, files, tuple(marks[name] for name in files)))
     return Found(shards, address, domain)
 
 

@@ -15,11 +15,11 @@ import numpy as np
 from PIL import Image
 
 from ucds.data.bounds import UnusableImageError
-from ucds.data.content import domains_by_name, number_rows, present_domains, texts_of
+from ucds.data.content import domains_by_name, number_rows, present_domains, require_ids, texts_of
 from ucds.data.folders import Scan, scan_files
 from ucds.data.image_files import read_image_bytes
-from ucds.data.tables import READ_SUFFIXES, Column, Columns, plain_column, read_table
-from ucds.errors import InputError, UcdsWarning, UserError, one_line
+from ucds.data.tables import READ_SUFFIXES, Column, Columns, plain_column, read_table, texts_of_names
+from ucds.errors import InputError, UcdsWarning, UserError, one_line, shown
 from ucds.math.arrays import IntArray
 
 if TYPE_CHECKING:
@@ -42,17 +42,15 @@ WORD_NAMES = frozenset({*PATH_NAMES, *PICTURE_NAMES, *ID_NAMES, *TEXT_NAMES, DOM
 
 @dataclass(frozen=True, eq=False)
 class Pictures:
-    """Pictures in memory, not brought to one size yet."""
+    """Pictures in memory, not brought to one size yet; their ids differ."""
 
     pictures: Iterable[object]
     ids: Sequence[str]
     domain: IntArray
     domain_names: tuple[str, ...]
 
-    @classmethod
-    def of_one_domain(cls, pictures: Iterable[object], n: int) -> Pictures:
-        """Number ``n`` pictures as samples of one domain."""
-        return cls(pictures, number_rows(n), *domains_by_name(None, n, "images"))
+    def __post_init__(self) -> None:
+        require_ids(self.ids)
 
     def take(self, positions: IntArray) -> Pictures:
         """Choose pictures by their ascending positions, and number the domains that remain anew."""
@@ -85,11 +83,10 @@ def samples_in_columns(columns: Columns, what: str, root: Path) -> Scan | Vector
     Warns:
         UcdsWarning: a column of classes, or of the numbers of the rows, is left out.
     """
-    of_domains = first_present([DOMAIN_NAME], columns)
-    domains = None if of_domains is None else _texts(columns[of_domains])
+    domains = _domains_in(columns)
     try:
         if (name := first_present(PATH_NAMES, columns)) is not None:
-            return scan_files(_texts(columns[name]), root, domains)
+            return scan_files(texts_in(columns[name]), root, domains, _given_ids(columns))
         if (name := first_present(PICTURE_NAMES, columns)) is not None:
             return _pictures(columns[name], columns, root, domains)
         return _vectors(columns, domains)
@@ -108,8 +105,11 @@ def read_texts(path: Path) -> dict[str, str]:
     columns = read_table(path, WORD_NAMES)
     if (name := first_present(TEXT_NAMES, columns)) is None:
         return {}
-    texts = _texts(columns[name])
-    return dict(zip(_ids(columns, len(texts)), texts, strict=True))
+    texts, paths = texts_in(columns[name]), first_present((*PATH_NAMES, *PICTURE_NAMES), columns)
+    ids = _given_ids(columns)
+    if ids is None:
+        ids = number_rows(len(texts)) if paths is None else texts_in(columns[paths])
+    return dict(zip(ids, texts, strict=True))
 
 
 def _pictures(column: Column, columns: Columns, root: Path, domains: list[str] | None) -> Scan | Pictures:
@@ -117,8 +117,19 @@ def _pictures(column: Column, columns: Columns, root: Path, domains: list[str] |
     n = len(column)
     values = [_picture(column, i) for i in range(n)]
     if isinstance(values[0], str):
-        return scan_files(_texts(values), root, domains)
-    return Pictures(values, _ids(columns, n), *domains_by_name(domains, n, "images"))
+        return scan_files(texts_in(values), root, domains, _given_ids(columns))
+    return _pictures_of(values, len(values), columns)
+
+
+def _pictures_of(pictures: Iterable[object], n: int, columns: Columns) -> Pictures:
+    """Return pictures with the ids and domains of a table."""
+    ids, domains = _given_ids(columns) or number_rows(n), _domains_in(columns)
+    return Pictures(pictures, ids, *domains_by_name(domains, n, "images"))
+
+
+def _domains_in(columns: Columns) -> list[str] | None:
+    name = first_present([DOMAIN_NAME], columns)
+    return None if name is None else texts_in(columns[name])
 
 
 def content_of(value: object) -> object:
@@ -133,48 +144,56 @@ def _vectors(columns: Columns, domains: list[str] | None) -> VectorSamples:
 
     n = len(next(iter(columns.values())))
     if (name := first_present(VECTOR_NAMES, columns)) is None:
-        array = _joined(columns)
+        array, names = _joined(columns)
     else:
         problem = f"the column {name!r} must hold a list of numbers a row, all of one length"
-        array = _array_of(columns[name], problem)
-    return VectorSamples(array, *domains_by_name(domains, n, "data"), _ids(columns, n))
+        array, names = _array_of(columns[name], problem), None
+    return VectorSamples(array, *domains_by_name(domains, n, "data"), _given_ids(columns), names)
 
 
 def _array_of(vectors: Any, problem: str) -> np.ndarray[Any, Any]:
     """Bring vectors of one width into one array."""
     rows = vectors if isinstance(vectors, np.ndarray) and vectors.ndim == 2 else list(vectors)
-    if isinstance(rows, np.ndarray) and rows.dtype.kind in "fiuc":
-        return rows  # which are converted when they are read
+    if isinstance(rows, np.ndarray) and rows.dtype.kind in "fiucmM":
+        return rows  # which are checked and converted when they are read
     try:
-        return np.asarray(rows, dtype=np.float32)
-    except (TypeError, ValueError):
+        with warnings.catch_warnings(action="error", category=np.exceptions.ComplexWarning):
+            return np.asarray(rows, dtype=np.float32)
+    except (TypeError, ValueError, np.exceptions.ComplexWarning):
         raise InputError(problem) from None
 
 
-def _joined(columns: Columns) -> np.ndarray[Any, Any]:
-    """Join all columns of numbers, without ids, texts, domains, classes and numbers of rows."""
+def _joined(columns: Columns) -> tuple[np.ndarray[Any, Any], tuple[str, ...] | None]:
+    """Join all columns of numbers, without ids, texts, domains, classes and numbers of rows.
+
+    Columns that are named by their positions are brought into that order, and have no names.
+    """
     apart = {name for name in columns if plain_column(name) in (*ID_NAMES, *TEXT_NAMES, DOMAIN_NAME)}
-    for names, what in ((CLASS_NAMES, "may be classes"), (INDEX_NAMES, "number the rows")):
-        if found := sorted(name for name in columns if plain_column(name) in names):
+    for kind, what in ((CLASS_NAMES, "may be classes"), (INDEX_NAMES, "number the rows")):
+        if found := sorted(name for name in columns if plain_column(name) in kind):
             message = f"columns that {what} are left out: {', '.join(name or repr(name) for name in found)}"
             warnings.warn(message, UcdsWarning, stacklevel=6)
             apart.update(found)
     chosen = {name: np.asarray(column) for name, column in columns.items() if name not in apart}
-    words = [name for name, column in chosen.items() if column.dtype.kind not in "fiub"]
+    words = [name for name, column in chosen.items() if column.dtype.kind not in "fiub" or column.ndim != 1]
     if words:
         remedy = "name a column of image files 'path', one of vectors 'embedding', and leave out other words"
-        raise InputError(f"the column {words[0]!r} holds no numbers: {remedy}")
+        raise InputError(f"the column {shown(words[0], 40)!r} holds no numbers: {remedy}")
     if not chosen:
         raise InputError("no column holds samples")
-    return np.column_stack([column.astype(np.float32) for column in chosen.values()])
+    positions = [str(number) for number in range(len(chosen))]
+    numbered = chosen.keys() == set(positions)
+    names = positions if numbered else list(chosen)
+    array = np.column_stack([chosen[name].astype(np.float32) for name in names])
+    return array, None if numbered else tuple(names)
 
 
-def _ids(columns: Columns, n: int) -> Sequence[str]:
+def _given_ids(columns: Columns) -> Sequence[str] | None:
     name = first_present(ID_NAMES, columns)
-    return number_rows(n) if name is None else _texts(columns[name])
+    return None if name is None else texts_in(columns[name])
 
 
-def _texts(column: Column | Sequence[object]) -> list[str]:
+def texts_in(column: Column | Sequence[object]) -> list[str]:
     """Return values as texts; whole numbers that became fractions where one is missing lose their point."""
     values = np.asarray(column, dtype=object).tolist()
     return [str(int(v)) if isinstance(v, float) and v.is_integer() else str(v) for v in values]
@@ -194,7 +213,7 @@ def samples_in_items(source: Any, n: int) -> Scan | Samples | Pictures:
         return scan_files([_item(source, i) for i in range(n)])
     whole = isinstance(source, np.ndarray) and source.ndim == 2  # vectors, which are not copied
     if not whole and (isinstance(first, Image.Image | bytes) or np.ndim(first) >= 2):
-        return Pictures.of_one_domain((_picture(source, i) for i in range(n)), n)
+        return _pictures_of((_picture(source, i) for i in range(n)), n, {})
     items = source if whole else [_item(source, i) for i in range(n)]
     from ucds.data.vectors import VectorSamples
 
@@ -204,12 +223,26 @@ def samples_in_items(source: Any, n: int) -> Scan | Samples | Pictures:
 
 
 def _in_rows(source: Any, n: int, first: Mapping[str, Any]) -> Scan | Samples | Pictures:
-    name = first_present(PICTURE_NAMES, first)
-    if name is not None and not isinstance(first[name], str):
-        return Pictures.of_one_domain((_picture(source, i, name) for i in range(n)), n)
+    keys = dict(zip(texts_of_names(first), first, strict=True))
+    name = first_present(PICTURE_NAMES, keys)
+    if name is not None and not isinstance(first[keys[name]], str):
+        return _pictures_in_rows(source, n, keys, keys[name])
     rows = [_item(source, i) for i in range(n)]
-    columns = {str(key): [_entry(row, i, key) for i, row in enumerate(rows)] for key in first}
+    columns = {text: [_entry(row, i, key) for i, row in enumerate(rows)] for text, key in keys.items()}
+    if first_present((*PATH_NAMES, *PICTURE_NAMES, *VECTOR_NAMES), keys) is None:
+        for i, row in enumerate(rows):
+            for key in row.keys() - first.keys():
+                raise InputError(f"row {i} of the data set has {key!r}, which row 0 has not")
     return samples_in_columns(columns, "the data set", Path())
+
+
+def _pictures_in_rows(source: Any, n: int, keys: Mapping[str, Any], picture: Any) -> Pictures:
+    """Return pictures that are taken when they are read; their ids and domains are taken now."""
+    apart = {text: key for text, key in keys.items() if plain_column(text) in (*ID_NAMES, DOMAIN_NAME)}
+    light = source.select_columns([*apart.values()]) if hasattr(source, "select_columns") else source
+    rows = [_item(light, i) for i in range(n)] if apart else []
+    columns = {text: [_entry(row, i, key) for i, row in enumerate(rows)] for text, key in apart.items()}
+    return _pictures_of((_picture(source, i, picture) for i in range(n)), n, columns)
 
 
 def _entry(row: Any, number: int, name: Any) -> Any:
@@ -218,7 +251,7 @@ def _entry(row: Any, number: int, name: Any) -> Any:
     return row[name]
 
 
-def _picture(source: Any, position: int, name: str | None = None) -> Any:
+def _picture(source: Any, position: int, name: Any = None) -> Any:
     """Return a picture, or what is wrong with it: data sets decode their pictures when these are taken."""
     try:
         item = _item(source, position)
@@ -247,4 +280,24 @@ def _item(source: Any, position: int) -> Any:
     item = source[position]
     if isinstance(item, tuple):
         item = item[0]
-    return item.detach().cpu().numpy() if hasattr(item, "detach") else item
+    return plain_values(item.to_dict() if hasattr(item, "to_dict") else item)  # a row of a data frame
+
+
+def plain_values(values: Any) -> Any:
+    """Return a tensor, or an array without masked values, as a plain array; anything else as it is.
+
+    Raises:
+        InputError: a tensor has no such form, or values are masked.
+    """
+    if isinstance(values, np.ma.MaskedArray):
+        if np.ma.is_masked(values):
+            raise InputError("the input has masked values: fill them, or leave these samples out")
+        return values.data
+    if not hasattr(values, "detach"):
+        return values
+    try:
+        tensor = values.detach().cpu().to_dense()
+        small = tensor.is_floating_point() and tensor.element_size() < 4  # NumPy has no bfloat16
+        return (tensor.float() if small else tensor).resolve_conj().resolve_neg().numpy()
+    except Exception as error:  # every kind of tensor has errors of its own
+        raise InputError(f"a tensor cannot be read as an array ({one_line(error, 120)})") from None

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from numpy.dtypes import StringDType
 
+from ucds.errors import InputError, shown
 from ucds.math.arrays import IntArray
 
 Entry = TypeVar("Entry", str, bytes)
@@ -116,6 +117,19 @@ def first_repeated(texts: Sequence[str]) -> str | None:
         return None
     _, first, count = np.unique(column.array, return_index=True, return_counts=True)
     return column[int(first[count > 1].min())]
+
+
+def require_ids(ids: Sequence[str]) -> None:
+    """Make sure that ids tell samples apart, and that every file that ucds writes can hold them.
+
+    Raises:
+        InputError: an id occurs twice, holds NUL, or is no text in Unicode.
+    """
+    column = texts_of(ids)
+    if (twice := first_repeated(column)) is not None:
+        raise InputError(f"two samples have the id {shown(twice, 80)!r}: give each an id of its own")
+    if column.array.dtype == object or "\0" in "".join(column):
+        raise InputError("an id holds NUL, or is no text in Unicode: give other ids")
 
 
 def find_places(wanted: Sequence[str], known: Sequence[str]) -> IntArray:

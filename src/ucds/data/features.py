@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import BaseModel, Field
 
-from ucds.data.content import Column, content_key, texts_of
+from ucds.data.content import Column, content_key, require_ids, texts_of
 from ucds.data.decode import ByteArray, UnusableImageError, decode_image
 from ucds.data.folders import FEATURES_FILE, require_domains
 from ucds.data.image_files import MAX_FILE_BYTES, processors
@@ -46,7 +46,8 @@ class FeatureSamples(Samples):
     kind = "features"
 
     def __init__(self, samples: Samples, store: PartStore) -> None:
-        super().__init__(samples.ids, samples.domain, samples.domain_names, f"features {store.path.name}")
+        form = f"features {store.path.name}"
+        super().__init__(samples.ids, samples.domain, samples.domain_names, form, samples.readable_paths)
         self.keys, self._store, self._rows = samples.keys, store, store.rows_of(samples.keys)
         if (self._rows < 0).any():
             raise InputError(f"the cache {store.path} lost features while they were computed: run again")
@@ -94,6 +95,7 @@ class FeaturePart(Described):
 
     made_of: str
     ids: Annotated[list[str], Field(fail_fast=True)]
+    paths: Annotated[list[str], Field(fail_fast=True)] | None  # below the root, if these are not the ids
     domains: Annotated[list[str], Field(fail_fast=True)] | None
     skipped: Annotated[list[tuple[str, str]], Field(fail_fast=True)]
 
@@ -122,7 +124,7 @@ class FeatureFolder(Samples):
         rows: features of all images of the folder.
 
     Raises:
-        InputError: the folder lacks some features, or has no such domains.
+        InputError: the folder lacks some features, has no such domains, or two images have the same id.
         DamagedFileError: a file of the folder is damaged.
 
     Warns:
@@ -136,9 +138,11 @@ class FeatureFolder(Samples):
         parts = [_read_part(folder, number, self.manifest) for number in range(len(self.manifest.parts))]
         self.rows = Rows([part for part, _ in parts if len(part)], np.float32)
         ids = [name for _, described in parts for name in described.ids]
+        require_ids(ids)
+        paths = [path for _, described in parts for path in described.paths or described.ids]
         named = [name for _, described in parts for name in described.domains or ()] or None
         if by_domain:
-            of_each = named or _folders_of(ids)
+            of_each = named or _folders_of(paths)
             self._places, domain, names = _by_domain(folder, of_each, domains)
         elif named is not None and len(set(named)) > 1:
             raise InputError(f"{folder} holds {len(set(named))} domains, but a target is one domain")
@@ -146,7 +150,8 @@ class FeatureFolder(Samples):
             self._places, domain = np.arange(len(ids)), np.zeros(len(ids), np.int64)
             names = (named[0] if named else self.manifest.domain,)
         form = f"images {self.manifest.size} {self.manifest.decoder}"  # the fingerprint is that of the images
-        super().__init__(texts_of(ids).take(self._places), domain, names, form)
+        kept_ids, kept_paths = (texts_of(texts).take(self._places) for texts in (ids, paths))
+        super().__init__(kept_ids, domain, names, form, kept_paths)
         self.keys = Column[bytes](np.concatenate([part.keys.array for part, _ in parts])[self._places])
 
     def read(self, index: IntArray) -> FloatArray:
@@ -154,9 +159,9 @@ class FeatureFolder(Samples):
         return self.rows.take(self._places[np.asarray(index, np.int64)])
 
     def find_pictures(self, root: Path | None) -> Pictures | None:
-        """Return the images by their ids below a root, or where they were read; ``None`` if none is there."""
+        """Return the images below a root, or where they were read; ``None`` if none is there."""
         base = Path(self.manifest.root) if root is None else root
-        found = Pictures(base, self.ids, self.keys, min(self.manifest.size, _LARGEST))
+        found = Pictures(base, self.readable_paths, self.keys, min(self.manifest.size, _LARGEST))
         return found if any(map(found.is_there, range(len(self)))) else None
 
 
@@ -168,14 +173,14 @@ class Pictures:
     """
 
     root: Path
-    ids: Sequence[str]  # paths below the root
+    paths: Sequence[str]  # below the root
     keys: Sequence[bytes]  # of their contents
     size: int
 
     def is_there(self, position: int) -> bool:
         """Return whether a sample has a file, which is no link and lies below the root."""
         with suppress(OSError, DamagedFileError):
-            open_inside(self.root, self.ids[position]).close()
+            open_inside(self.root, self.paths[position]).close()
             return True
         return False
 
@@ -188,7 +193,7 @@ class Pictures:
 
     def _decode(self, position: int) -> ByteArray:
         with suppress(OSError, DamagedFileError, UnusableImageError):
-            with open_inside(self.root, self.ids[position]) as file:
+            with open_inside(self.root, self.paths[position]) as file:
                 data = file.read(MAX_FILE_BYTES)
             if content_key(data) == self.keys[position]:
                 return decode_image(data, self.size)
@@ -202,19 +207,19 @@ def _read_part(folder: Path, number: int, manifest: Manifest) -> tuple[Part, Fea
     if described is None or described.made_of != manifest.parts[number]:
         raise InputError(f"{folder} does not hold all features yet: run the same `ucds features` again")
     part = Part(path, described)
-    named = {len(described.ids), len(described.domains or described.ids)}
+    named = {len(one or described.ids) for one in (described.ids, described.paths, described.domains)}
     if named != {len(part)} or part.shape[1:] != (manifest.backbone.get("width"),):
         raise DamagedFileError(f"{path}{DESCRIPTION} does not fit its rows: compute the features anew")
     part.check()
     return part, described
 
 
-def _folders_of(ids: Sequence[str]) -> list[str | None]:
-    """Return the domain folder of each id, ``None`` for an image that lies in none.
+def _folders_of(paths: Sequence[str]) -> list[str | None]:
+    """Return the domain folder of each path, ``None`` for an image that lies in none.
 
     As in a folder of images, a wrapper around domains is stepped into (``PACS/kfold/<domain>/<class>/..``).
     """
-    split = [name.split("/") for name in ids]
+    split = [path.split("/") for path in paths]
     wrapped = all(len(parts) >= 4 for parts in split) and len({parts[0] for parts in split}) == 1
     level = int(wrapped and len({parts[1] for parts in split}) > 1)
     return [parts[level] if len(parts) > level + 1 else None for parts in split]

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ucds.data.content import Column, domains_by_name, first_repeated, present_domains, texts_of
+from ucds.data.content import Column, domains_by_name, first_repeated, present_domains, require_ids, texts_of
 from ucds.data.decode import IMAGE_SUFFIXES, describe_unreadable
 from ucds.errors import InputError, UcdsWarning
 from ucds.math.arrays import IntArray
@@ -35,15 +35,29 @@ class Scan:
         paths: file paths relative to the root.
         domain: ``(n,)`` int64 positions in ``domain_names``.
         domain_names: names of the domain folders, sorted.
+        given_ids: ids of the images; ``None`` if their paths are their ids.
+
+    Raises:
+        InputError: two images have the same id.
     """
 
     root: Path
     paths: Column[str]
     domain: IntArray
     domain_names: tuple[str, ...]
+    given_ids: Column[str] | None = None
+
+    def __post_init__(self) -> None:
+        if self.ids is not self.paths:  # paths themselves differ; what their escapes look like may not
+            require_ids(self.ids)
+
+    @property
+    def ids(self) -> Column[str]:
+        """Ids of the images: the paths, unless others are given."""
+        return self.readable_paths if self.given_ids is None else self.given_ids
 
     @cached_property
-    def ids(self) -> Column[str]:
+    def readable_paths(self) -> Column[str]:
         """Paths with forward slashes; bytes that are not UTF-8 are written as escapes."""
         readable = self.paths.array.dtype != object
         return self.paths if readable else texts_of(list(map(_readable, self.paths)))
@@ -58,7 +72,8 @@ class Scan:
     def take(self, positions: IntArray) -> Scan:
         """Choose images by position, in the order given, and number the domains that remain anew."""
         remaining = present_domains(self.domain[positions], self.domain_names)
-        return Scan(self.root, self.paths.take(positions), *remaining)
+        ids = None if self.given_ids is None else self.given_ids.take(positions)
+        return Scan(self.root, self.paths.take(positions), *remaining, ids)
 
 
 def scan_domains(root: str | Path, domains: Sequence[str] | None = None) -> Scan:
@@ -107,24 +122,29 @@ def scan_folder(root: str | Path) -> Scan:
 
 
 def scan_files(
-    paths: Sequence[str | Path], root: Path = Path(), domains: Sequence[str] | None = None
+    paths: Sequence[str | Path],
+    root: Path = Path(),
+    domains: Sequence[str] | None = None,
+    ids: Sequence[str] | None = None,
 ) -> Scan:
-    """List image files in the order given; their ids are the paths as given.
+    """List image files in the order given.
 
     Args:
         paths: paths of the files.
         root: folder that relative paths start from; the current one by default.
         domains: name of the domain of each file; all are of one domain if ``None``.
+        ids: id of each file; the paths as given if ``None``.
 
     Raises:
-        InputError: there is no path, or one is given twice.
+        InputError: there is no path, or a path or an id is given twice.
     """
     listed = [str(path) for path in paths]
     if not listed:
         raise InputError("there are no image files")
     if (twice := first_repeated(listed)) is not None:
         raise InputError(f"the image file {twice} is given twice")
-    return Scan(root, texts_of(listed), *domains_by_name(domains, len(listed), "images"))
+    given = None if ids is None else texts_of(ids)
+    return Scan(root, texts_of(listed), *domains_by_name(domains, len(listed), "images"), given)
 
 
 def require_domains(what: object, known: Sequence[str], wanted: Sequence[str]) -> list[str]:

@@ -47,13 +47,13 @@ def read_ground_truth(samples: Listing) -> GroundTruth | None:
         ``None`` if there are fewer than two classes, or if a file lies outside the class folders
         (then with a warning, if other files lie inside).
     """
-    ids = samples.ids
-    if not any("/" in name for name in ids):  # rows of an array lie in no folder
+    paths = samples.readable_paths
+    if not any("/" in name for name in paths):  # rows of an array lie in no folder
         return None
-    folders = np.empty(len(ids), object)
+    folders = np.empty(len(paths), object)
     for d, name in enumerate(samples.domain_names):
         positions = np.flatnonzero(samples.domain == d)
-        folders[positions] = _classes_of_domain([ids[i] for i in positions], name)
+        folders[positions] = _classes_of_domain([paths[i] for i in positions], name)
     inside = [folder for folder in folders if folder is not None]
     names = tuple(sorted(set(inside)))
     if len(names) < 2:
@@ -67,11 +67,11 @@ def read_ground_truth(samples: Listing) -> GroundTruth | None:
     return GroundTruth(names, np.array([number[folder] for folder in inside], dtype=np.int64))
 
 
-def _classes_of_domain(ids: Sequence[str], domain_name: str) -> list[str | None]:
-    folders = [sample.split("/")[:-1] for sample in ids]
+def _classes_of_domain(paths: Sequence[str], domain_name: str) -> list[str | None]:
+    folders = [sample.split("/")[:-1] for sample in paths]
     pairs = zip(min(folders), max(folders), strict=False)  # what these two share, all between them share
     shared = [folder for folder, _ in takewhile(lambda pair: pair[0] == pair[1], pairs)]
     if all(len(parts) == len(shared) for parts in folders):  # all in one folder: is it a class?
         own = bool(shared) and shared[-1] != domain_name
-        return [shared[-1] if own else None] * len(ids)
+        return [shared[-1] if own else None] * len(paths)
     return [parts[len(shared)] if len(parts) > len(shared) else None for parts in folders]

@@ -99,7 +99,7 @@ class ImageSamples(Samples):
         good = np.setdiff1d(np.arange(len(scan)), list(problems))
         _check_domains(scan, good, problems)
         files, form = scan.take(good), f"images {size} {DECODER_VERSION}"
-        super().__init__(files.ids, files.domain, files.domain_names, form)
+        super().__init__(files.ids, files.domain, files.domain_names, form, files.readable_paths)
         self.files, self.keys, self.kept, self.skipped = files, Column(keys[good]), good, len(problems)
         self._rows = self._store.rows_of(self.keys)
         _warn_of_skipped(list(problems.values()), len(scan), "files")

@@ -35,17 +35,26 @@ class Samples(ABC):
         domain: ``(n,)`` int64 positions in ``domain_names``.
         domain_names: names of the domains; each has at least one sample.
         form: name of the form of the contents, for the fingerprint.
+        paths: path of each image, which names its class folder; the ids if ``None``.
 
     Attributes:
         kind: pixels, embeddings or features.
+        columns: names of the columns of a table of numbers; ``None`` for all other samples.
     """
 
     kind: Kind
+    columns: tuple[str, ...] | None = None
 
     def __init__(
-        self, ids: Sequence[str], domain: IntArray, domain_names: Sequence[str], form: str = ""
+        self,
+        ids: Sequence[str],
+        domain: IntArray,
+        domain_names: Sequence[str],
+        form: str = "",
+        paths: Sequence[str] | None = None,
     ) -> None:
         self.ids, self.domain, self.domain_names = texts_of(ids), domain, tuple(domain_names)
+        self.readable_paths = self.ids if paths is None else texts_of(paths)
         self._form = form
 
     @cached_property
@@ -95,8 +104,9 @@ class SubsetSamples(Samples):
     def __init__(
         self, parent: Samples, index: IntArray, domain: IntArray, domain_names: tuple[str, ...]
     ) -> None:
-        super().__init__(parent.ids.take(index), domain, domain_names)
-        self.parent, self.index, self.kind = parent, index, parent.kind
+        paths = parent.readable_paths.take(index)
+        super().__init__(parent.ids.take(index), domain, domain_names, paths=paths)
+        self.parent, self.index, self.kind, self.columns = parent, index, parent.kind, parent.columns
 
     @cached_property
     def keys(self) -> Column[bytes]:

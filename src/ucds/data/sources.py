@@ -6,13 +6,14 @@ three things: image files, vectors, or pictures in memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set, Sized
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set, Sized
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
+import pyarrow
 
-from ucds.data.columns import WORD_NAMES, Pictures, samples_in_columns, samples_in_items
+from ucds.data.columns import WORD_NAMES, Pictures, plain_values, samples_in_columns, samples_in_items
 from ucds.data.folders import (
     FEATURES_FILE,
     Scan,
@@ -21,7 +22,7 @@ from ucds.data.folders import (
     scan_files,
     scan_folder,
 )
-from ucds.data.tables import READ_SUFFIXES, read_table
+from ucds.data.tables import READ_SUFFIXES, plain_array, read_table, texts_of_names
 from ucds.errors import InputError
 
 if TYPE_CHECKING:
@@ -154,17 +155,36 @@ def _in_memory(source: Any) -> Scan | Samples | Pictures:
         ) from None
     if n == 0:
         raise InputError("there are no samples")
-    if hasattr(source, "columns") and hasattr(source, "to_numpy"):  # a data frame of pandas or polars
-        columns = {str(name): source[name].to_numpy() for name in source.columns}
-        return samples_in_columns(columns, "the data frame", Path())
-    if hasattr(source, "to_numpy"):  # one of their columns, whose index may begin anywhere
+    source = plain_values(source)
+    if (columns := _columns_of(source)) is not None:
+        return samples_in_columns(columns, "the table", Path())
+    if isinstance(source, pyarrow.Array | pyarrow.ChunkedArray):
+        source = plain_array(source)
+    if hasattr(source, "to_numpy"):  # a column of pandas or polars, whose index may begin anywhere
         source = source.to_numpy()
     if isinstance(source, Set):
         raise InputError("samples need an order, which a set does not have: give a list")
     if isinstance(source, Mapping):
         names = ", ".join(map(str, source))
         raise InputError(f"the input holds several data sets ({names}): give one of them")
+    if not hasattr(source, "__getitem__"):
+        raise InputError(f"samples need positions, which a {type(source).__name__} has not: give a list")
     return samples_in_items(source, n)
+
+
+def _columns_of(source: Any) -> dict[str, Any] | None:
+    """Return the columns of a data frame, of a table of pyarrow, or of a structured array of NumPy."""
+    names: Iterable[object]
+    values: Iterable[Any]
+    if isinstance(source, pyarrow.Table | pyarrow.RecordBatch):
+        names, values = source.schema.names, map(plain_array, source.columns)
+    elif hasattr(source, "columns") and hasattr(source, "to_numpy"):  # of pandas or polars
+        names, values = source.columns, (source[name].to_numpy() for name in source.columns)
+    elif isinstance(source, np.ndarray) and source.dtype.names is not None:
+        names, values = source.dtype.names, (source[name] for name in source.dtype.names)
+    else:
+        return None
+    return dict(zip(texts_of_names(names), values, strict=True))
 
 
 def _of_domains(

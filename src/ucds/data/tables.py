@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import os
 import warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,8 @@ import pyarrow.csv
 import pyarrow.parquet
 from numpy.typing import NDArray
 
-from ucds.errors import InputError, UcdsWarning, one_line
+from ucds.data.content import first_repeated
+from ucds.errors import InputError, UcdsWarning, UserError, one_line, shown
 from ucds.received import open_received
 
 READ_SUFFIXES = (".csv", ".parquet")
@@ -28,9 +29,20 @@ Column = Sequence[Any] | NDArray[Any]
 Columns = Mapping[str, Column]
 
 
+_LONGEST_CELL = 64  # bytes that a cell of a wide CSV file takes on average, at most
+
+
 def plain_column(name: str) -> str:
     """Bring the name of a column to the form in which names are compared: lower case, no spaces around it."""
     return name.strip().lower()
+
+
+def texts_of_names(names: Iterable[object], where: str = "") -> list[str]:
+    """Return names of columns as texts, such as "0" for 0; refuse two that are equal."""
+    texts = list(map(str, names))
+    if (twice := first_repeated(texts)) is not None:
+        raise InputError(f"two columns{where} have the same name {shown(twice, 40)!r}: rename one of them")
+    return texts
 
 
 def read_table(path: Path, words: Collection[str] = ()) -> dict[str, Column]:
@@ -61,10 +73,13 @@ def read_table(path: Path, words: Collection[str] = ()) -> dict[str, Column]:
 def _read_parquet(path: Path) -> dict[str, Column]:
     try:
         with open_received(path, follow=True) as file, pyarrow.parquet.ParquetFile(file) as opened:
-            names, held = opened.schema_arrow.names, _VALUE_BYTES * _count_values(opened.metadata)
+            names = texts_of_names(opened.schema_arrow.names, f" of {path}")
+            held = _VALUE_BYTES * _count_values(opened.metadata)
             if held > max(_UNPACKED, _MOST_PACKED * os.fstat(file.fileno()).st_size):
                 raise ValueError(f"it holds over {_MOST_PACKED} times its length: use numpy.save")
-            return {name: _column(opened.read(columns=[name])[name]) for name in names}
+            return {name: plain_array(opened.read(columns=[name]).column(0)) for name in names}
+    except UserError:
+        raise
     except (OSError, pyarrow.ArrowException, ValueError) as error:  # a ValueError: text that is not UTF-8
         raise InputError(f"{path} is not a readable parquet file ({one_line(error, 120)})") from None
 
@@ -74,8 +89,8 @@ def _count_values(about: Any) -> int:
     return sum(group.column(place).num_values for group in groups for place in range(group.num_columns))
 
 
-def _column(column: Any) -> Column:
-    """Return ``(n,)`` numbers, ``(n, d)`` rows in single precision, or a list of anything else."""
+def plain_array(column: Any) -> Column:
+    """Convert an array of pyarrow to numbers, to ``(n, d)`` rows in single precision, or to a list."""
     kind, types = column.type, pyarrow.types
     if _are_numbers(kind):
         return np.asarray(column.to_numpy())
@@ -104,16 +119,19 @@ def _read_csv(path: Path, words: Collection[str]) -> dict[str, Column]:
         )
         table = pyarrow.csv.read_csv(
             path,
-            pyarrow.csv.ReadOptions(column_names=names, skip_rows=skipped),
+            # A line must fit into two blocks.
+            pyarrow.csv.ReadOptions(
+                column_names=names, skip_rows=skipped, block_size=max(2**20, _LONGEST_CELL * len(names))
+            ),
             pyarrow.csv.ParseOptions(newlines_in_values=True),
             text,
         )
     except (OSError, UnicodeDecodeError, csv.Error, pyarrow.ArrowException) as error:
         raise InputError(f"{path} is not a readable CSV file in UTF-8 ({one_line(error, 160)})") from None
     columns: dict[str, Column] = {}
-    for name in names:
-        numbers = None if plain_column(name) in words else _numbers(table[name])
-        columns[name] = table[name].to_pylist() if numbers is None else numbers
+    for name, column in zip(names, table.columns, strict=True):
+        numbers = None if plain_column(name) in words else _numbers(column)
+        columns[name] = column.to_pylist() if numbers is None else numbers
     return columns
 
 
@@ -136,9 +154,7 @@ def _names_in(path: Path) -> tuple[list[str], int]:
         raise InputError(f"{path} is a table without rows")
     if len(first) == 1 and ";" in first[0]:
         raise InputError(f"{path} is separated by semicolons: save it separated by commas")
-    if len(set(first)) < len(first):
-        raise InputError(f"two columns of {path} have the same name")
-    return first, lines.line_num
+    return texts_of_names(first, f" of {path}"), lines.line_num
 
 
 def _numbers(texts: Any) -> NDArray[np.float64] | None:

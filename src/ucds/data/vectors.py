@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Container, Mapping, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ucds.data.content import first_repeated, number_rows
+from ucds.data.content import number_rows, require_ids
 from ucds.data.parts import Rows
 from ucds.data.samples import Samples
-from ucds.errors import DamagedFileError, InputError, UserError, one_line
+from ucds.data.tables import plain_column
+from ucds.errors import DamagedFileError, InputError, UserError, one_line, shown
 from ucds.math.arrays import FloatArray, IntArray
 from ucds.received import open_received
 
@@ -36,10 +38,11 @@ class VectorSamples(Samples):
         domain: ``(n,)`` positions in ``domain_names``; all samples in the first domain when omitted.
         domain_names: one name per domain, each of which has a sample.
         ids: one id per row; "0", "1", .. when omitted.
+        columns: names of the columns, if they have any.
 
     Raises:
-        InputError: the array is empty, not two-dimensional, not numeric or holds NaN or infinity; or ids are
-            not unique.
+        InputError: the array is empty, not two-dimensional, not numeric or holds NaN or infinity; or two rows
+            have the same id.
     """
 
     kind = "embeddings"
@@ -50,6 +53,7 @@ class VectorSamples(Samples):
         domain: IntArray | None = None,
         domain_names: Sequence[str] = ("data",),
         ids: Sequence[str] | None = None,
+        columns: Sequence[str] | None = None,
     ) -> None:
         checked = array if isinstance(array, Rows) else _checked(array)
         self.rows = checked if isinstance(checked, Rows) else Rows([checked], np.float32)
@@ -61,8 +65,9 @@ class VectorSamples(Samples):
             f"vectors {self.rows.shape[1]}",
         )
         assert self.domain.shape == (n,) == (len(self.ids),)
-        if ids is not None and first_repeated(self.ids) is not None:
-            raise InputError("The ids of vectors must all be different.")
+        if ids is not None:
+            require_ids(self.ids)
+        self.columns = None if columns is None else tuple(columns)
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, npt.ArrayLike]) -> VectorSamples:
@@ -81,6 +86,44 @@ class VectorSamples(Samples):
     def read(self, index: IntArray) -> FloatArray:
         """Return a copy of the vectors at positions ``index``: ``(b, d)`` float32."""
         return self.rows.take(index)
+
+
+def in_order(samples: Samples, names: Sequence[str] | None, of: str = "the model") -> Samples:
+    """Return samples with the columns that a model reads, in its order.
+
+    Case, and spaces around a name, do not matter, unless names differ in nothing else. Samples without names
+    of columns are returned as they are, and so are all if the model has none.
+
+    Args:
+        samples: samples of any kind.
+        names: names of the columns of the model; ``None`` without any.
+        of: name of the owner of these columns, for the message.
+
+    Raises:
+        InputError: columns are missing, or there are others.
+    """
+    own = samples.columns
+    if own is None or names is None or own == tuple(names):
+        return samples
+    plain = all(len(set(map(plain_column, each))) == len(each) for each in (own, names))
+    place = {plain_column(name) if plain else name: position for position, name in enumerate(own)}
+    wanted = {plain_column(name) if plain else name: name for name in names}
+    missing = [name for key, name in wanted.items() if key not in place]
+    strange = [own[position] for key, position in place.items() if key not in wanted]
+    if missing or strange:
+        differ = [f"{what} {_some(some)}" for what, some in (("lacks", missing), ("has", strange)) if some]
+        raise InputError(f"the table has other columns than {of}: it {' and '.join(differ)}")
+    order, everything = [place[key] for key in wanted], np.arange(len(samples))
+    array = samples.read(everything)[:, order]
+    return VectorSamples(array, samples.domain, samples.domain_names, samples.ids, names)
+
+
+def _some(names: Sequence[str]) -> str:
+    """Quote the first names, in about 40 characters, and count the others."""
+    quoted = [repr(shown(name, 30)) for name in names]
+    kept = max(1, sum(length <= 40 for length in accumulate(len(name) + 2 for name in quoted)))
+    more = f" and {len(names) - kept:,} more" if len(names) > kept else ""
+    return f"{', '.join(quoted[:kept])}{more}"
 
 
 def load_vectors(path: Path) -> VectorSamples:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 from numpy.dtypes import StringDType
@@ -27,6 +27,9 @@ from ucds.data.content import KEY_BYTES, Column, find_places, first_repeated, ke
 from ucds.errors import DamagedFileError, InputError, UcdsWarning
 from ucds.files import digest_of, read_json, write_atomically
 from ucds.labels.wire import Clusters, Digest, Message
+
+if TYPE_CHECKING:
+    from ucds.data.samples import Samples
 
 FORMAT = "ucds-labels/2"
 Mark = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
@@ -51,6 +54,8 @@ class ClusterLabels:
         n_clusters: number of the provider's clusters, K.
         provider: name of the model that answered.
         contents: mark of the content of each sample, see :func:`marks_of`; ``None`` if not known.
+        columns: names of the columns of a table, in the order in which the provider's model reads them;
+            ``None`` without names.
 
     Raises:
         InputError: lengths differ, an id occurs twice, or a label is out of range.
@@ -61,6 +66,7 @@ class ClusterLabels:
     n_clusters: int
     provider: str
     contents: Sequence[str] | None = None
+    columns: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         """Check the labels, and make them read-only."""
@@ -115,7 +121,7 @@ class ClusterLabels:
             return self
         contents = None if self.contents is None else texts_of(self.contents).take(rows)
         ids = texts_of(self.ids).take(rows)
-        return ClusterLabels(ids, self.labels[rows], self.n_clusters, self.provider, contents)
+        return ClusterLabels(ids, self.labels[rows], self.n_clusters, self.provider, contents, self.columns)
 
     def align(self, ids: Sequence[str], keys: Sequence[bytes] | None = None) -> ClusterLabels:
         """Return the labels of the given samples, in their order; samples without a label are left out.
@@ -155,6 +161,16 @@ class ClusterLabels:
             warnings.warn(message, UcdsWarning, stacklevel=2)
         return aligned
 
+    def align_with(self, samples: Samples) -> ClusterLabels:
+        """Return the labels of some samples as :meth:`align` does, whatever the order of their columns.
+
+        Raises:
+            InputError: the samples have other columns, or :meth:`align` raises it.
+        """
+        from ucds.data.vectors import in_order  # it brings torch, which asking about images does not need
+
+        return self.align(samples.ids, in_order(samples, self.columns, "the labels").keys)
+
     @property
     def fingerprint(self) -> str:
         """Twelve hexadecimal digits that change with any id or label."""
@@ -174,7 +190,8 @@ class ClusterLabels:
             "ids": self.ids,
             "labels": self.labels,
         }
-        fields |= {} if self.contents is None else {"contents": self.contents}
+        further = {"contents": self.contents, "columns": self.columns}
+        fields |= {name: value for name, value in further.items() if value is not None}
         lines = _to_json(fields | {"digest": _digest_of(fields)}, "\n", ascii_only=False)
         write_atomically(Path(path), lambda file: file.writelines(chain(lines, [b"\n"])))
 
@@ -193,9 +210,8 @@ class ClusterLabels:
                 file.model_dump(exclude={"digest"}, exclude_unset=True)
             ):
                 raise InputError("its digest does not match, so it was changed after it was written")
-            return cls(
-                file.ids, np.array(file.labels, np.int64), file.n_clusters, file.provider, file.contents
-            )
+            labels = np.array(file.labels, np.int64)
+            return cls(file.ids, labels, file.n_clusters, file.provider, file.contents, file.columns)
         except InputError as error:
             raise DamagedFileError(f"{path} is not a usable label file: {error}") from None
 
@@ -226,6 +242,7 @@ class LabelFile(Message):
     ids: Annotated[list[str], Field(fail_fast=True)]  # an error for each entry would fill the memory
     labels: Annotated[list[Annotated[int, Field(ge=-1, le=MOST_CLUSTERS)]], Field(fail_fast=True)]
     contents: Annotated[list[Mark], Field(fail_fast=True)] | None = None
+    columns: tuple[str, ...] | None = None
     digest: Digest | None = None
 
 

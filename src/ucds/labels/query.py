@@ -63,7 +63,7 @@ def query_labels(
     if out.exists():
         raise InputError(f"{out} exists already: delete it to ask again, or choose another --out")
     info = client.info()
-    questions.check_accepted(info)
+    questions = questions.for_service(info)
     budget = info.budget
     say(f"{budget.remaining:,} of {budget.limit:,} labels are left of the budget of this key")
     info = _settle_calibration(client, questions, info, say)
@@ -210,7 +210,9 @@ class _Query:
         labels = np.array([known[self.keys[p]] for p in positions], dtype=np.int64)
         names = tuple(ids[p] for p in positions)
         contents = marks_of([self.questions.own_key(p, self.keys[p]) for p in positions])
-        return ClusterLabels(names, labels, self.info.n_clusters, self.info.model, contents)
+        return ClusterLabels(
+            names, labels, self.info.n_clusters, self.info.model, contents, self.info.columns
+        )
 
     def _read_batches(self) -> Iterator[_Batch]:
         most = min(_BATCH_SIZE, self.info.max_batch)

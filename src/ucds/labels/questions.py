@@ -24,7 +24,6 @@ from ucds.math.arrays import FloatArray
 
 if TYPE_CHECKING:
     from ucds.data.columns import Pictures
-    from ucds.data.parts import Rows
     from ucds.data.samples import Samples
 
 MOST_OVERHEAD = 256
@@ -62,21 +61,26 @@ class ImageQuestions:
         """Build a form with one file part for each image."""
         return body_of_images(contents)
 
-    def check_accepted(self, info: ServiceInfo) -> None:
-        """Make sure that the service takes images."""
+    def for_service(self, info: ServiceInfo) -> ImageQuestions:
+        """Return the questions, once it is known that the service takes images."""
         if info.accepts != "images":
             raise InputError(
                 f"model {info.model!r} answers about embeddings of width {info.width} (.npy or .npz), "
                 "not about images"
             )
+        return self
 
 
 @dataclass(frozen=True)
 class VectorQuestions:
     """Rows of embeddings, by the ids that ``ucds label`` gives them."""
 
-    rows: Rows
-    ids: Sequence[str]
+    samples: Samples
+
+    @property
+    def ids(self) -> Sequence[str]:
+        """Stable ids of the rows."""
+        return self.samples.ids
 
     def read(self, position: int) -> bytes:
         """Return the bytes of the row.
@@ -90,20 +94,22 @@ class VectorQuestions:
         return content_key(self._row(position).tobytes())
 
     def _row(self, position: int) -> FloatArray:
-        return np.asarray(self.rows.take(np.array([position]))[0], dtype="<f4")
+        return np.asarray(self.samples.read(np.array([position]))[0].numpy(), dtype="<f4")
 
     def body(self, contents: Sequence[bytes]) -> Body:
         """Build an array in NumPy's format."""
         return body_of_rows(np.frombuffer(b"".join(contents), dtype="<f4").reshape(len(contents), -1))
 
-    def check_accepted(self, info: ServiceInfo) -> None:
-        """Make sure that the service takes embeddings of this width."""
+    def for_service(self, info: ServiceInfo) -> VectorQuestions:
+        """Return the questions in the order of the service's columns, if it takes such embeddings."""
+        from ucds.data.vectors import in_order
+
         if info.accepts != "embeddings":
             raise InputError(f"model {info.model!r} answers about images, not about embeddings")
-        if info.width != self.rows.shape[1]:
-            raise InputError(
-                f"model {info.model!r} takes embeddings of width {info.width}, not {self.rows.shape[1]}"
-            )
+        samples = in_order(self.samples, info.columns, f"model {info.model!r}")
+        if info.width != (width := len(self._row(0))):
+            raise InputError(f"model {info.model!r} takes embeddings of width {info.width}, not {width}")
+        return VectorQuestions(samples)
 
 
 Questions = ImageQuestions | VectorQuestions
@@ -151,7 +157,7 @@ def questions_about(found: Scan | Samples | Pictures) -> Questions:
     if isinstance(found, ImageSamples):
         return ImageQuestions(found.files)
     if isinstance(found, VectorSamples | FeatureFolder):
-        return VectorQuestions(found.rows, found.ids)
+        return VectorQuestions(found)
     raise InputError("only image files and embeddings can be sent to a service")
 
 

@@ -134,6 +134,7 @@ class ServiceInfo(Message):
     n_clusters: Clusters  # of the provider, K
     accepts: Accepts  # image files, or rows of an ``.npy`` array
     width: Positive | None  # of one embedding; ``None`` for images
+    columns: tuple[str, ...] | None = None  # of the model's table, in its order, if they have names
     max_batch: Positive  # samples in one request
     max_image_bytes: Positive  # of one image file
     max_image_pixels: Positive  # of one image

@@ -43,6 +43,7 @@ class ModelLabeller:
         self.name = stored.card.name
         self.n_clusters = stored.card.n_clusters
         self.privacy = stored.card.privacy
+        self.columns = spec.columns
         # The ledger keeps the answers of models apart by it.
         self.digest = tensors_digest(stored.model.state_dict())[:32]
         self.mean_width = spec.width if stored.card.recentres else None  # of a mean to see samples from

@@ -118,6 +118,7 @@ class Service:
             n_clusters=labeller.n_clusters,
             accepts=self.accepts,
             width=labeller.row_shape[0] if self.accepts == "embeddings" else None,
+            columns=labeller.columns,
             max_batch=limits.max_batch,
             max_image_bytes=limits.max_image_bytes,
             max_image_pixels=limits.max_image_pixels,

@@ -90,4 +90,5 @@ class SourceClustering(ClusteringEstimator):
         data = self._open_fitted(X, "target")
         labels, _ = self._fitted.decide(data, recentred=True)
         marks = marks_of(data.samples.keys)
-        return ClusterLabels(data.samples.ids, labels, self.n_clusters_, provider, marks)
+        columns = self.stored_.card.backbone.columns
+        return ClusterLabels(data.samples.ids, labels, self.n_clusters_, provider, marks, columns)

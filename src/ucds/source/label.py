@@ -41,10 +41,10 @@ def label(
 
     model = load(run, role="source", compute=compute)
     data = model.open(images)
-    ids, marks, name = data.samples.ids, marks_of(data.samples.keys), model.stored.card.name
+    ids, marks, card = data.samples.ids, marks_of(data.samples.keys), model.stored.card
     found = model.decide(data, recentred=True)[0]
     del data  # its content keys, 16 MB for a million samples, are not needed any more
-    labels = ClusterLabels(ids, found, model.n_clusters, name, marks)
+    labels = ClusterLabels(ids, found, card.n_clusters, card.name, marks, card.backbone.columns)
     if out is not None:
         labels.save(out)
     return labels

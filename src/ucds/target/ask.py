@@ -128,11 +128,15 @@ def query(
             warnings.warn("--backbone is ignored without --max-queries", UcdsWarning, stacklevel=2)
         questions = open_questions(images)
     else:
+        from ucds.data.samples import Samples
+        from ucds.data.vectors import in_order
         from ucds.training.inputs import open_for_training
         from ucds.training.runtime import Runtime
 
         runtime = Runtime(compute, seed=seed)
         found = find_samples(images, by_domain=False)
+        if isinstance(found, Samples) and found.columns is not None:  # the journal has the service's order
+            found = in_order(found, client.info().columns)
         inputs = open_for_training(found, encoder or EncoderOptions(), compute)
         questions = questions_about(inputs.data.samples)
         choose = choose_spread(inputs.data, inputs.backbone, runtime, max_queries)

@@ -72,7 +72,7 @@ class TargetClustering(ClusteringEstimator):
         if source_labels is None:
             return None
         if isinstance(source_labels, ClusterLabels):
-            return source_labels.align(ids, samples.keys)
+            return source_labels.align_with(samples)
         given = np.asarray(source_labels)
         if given.shape != (len(ids),) or given.dtype.kind not in "iu":
             raise InputError(f"source_labels must be {len(ids)} integers, not {given.dtype} of {given.shape}")

@@ -387,7 +387,7 @@ def _vote_afterwards(run: Path, images: Source | None, compute: Compute | None) 
     if images is None:
         require_same_samples(described, data.samples.fingerprint)
     if (run / LABELS_FILE).exists():
-        labels = ClusterLabels.load(run / LABELS_FILE).align(data.samples.ids, data.samples.keys)
+        labels = ClusterLabels.load(run / LABELS_FILE).align_with(data.samples)
     bound = {"most_samples": described["settings"]["most_samples"]} if "settings" in described else {}
     settings = ConsensusSettings(transfer="own", **bound)
     session = Session(Runtime(model.compute), settings)

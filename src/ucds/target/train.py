@@ -89,7 +89,7 @@ def _train(
 
     inputs = open_for_training(found, encoder, compute, settings.tune)
     samples = inputs.data.samples
-    aligned = None if answers is None else answers.align(samples.ids, samples.keys)
+    aligned = None if answers is None else answers.align_with(samples)
     clusters = n_clusters or (0 if aligned is None else aligned.n_clusters)
 
     def train(session: Session[MethodSettings]) -> Training:

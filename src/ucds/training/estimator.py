@@ -7,7 +7,7 @@ a second and not ten.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
@@ -140,6 +140,8 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         self.proportions_ = stored.proportions.numpy()
         if stored.card.backbone.name == IDENTITY:
             self.n_features_in_ = getattr(self, "n_features_in_", stored.card.backbone.width)
+            if stored.card.backbone.columns is not None:
+                self.feature_names_in_ = np.array(stored.card.backbone.columns, dtype=object)
 
     @property
     def _fitted(self) -> Model:
@@ -177,7 +179,7 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             encoder = EncoderOptions(name, self.weights)
         else:
             vectors = validate_data(self, X, dtype=np.float32, ensure_min_samples=2)
-            found = _with_domains(vectors, sample_domain)
+            found = _with_domains(vectors, sample_domain, getattr(self, "feature_names_in_", None))
             if name is not None:
                 raise InputError("a named backbone is for folders of images: arrays are used as they are")
         inputs = open_for_training(found, encoder, self._compute())
@@ -207,11 +209,13 @@ def _seed_of(random_state: Any) -> int:
     return int(random_state) if isinstance(random_state, Integral) else int(generator.randint(2**31 - 1))
 
 
-def _with_domains(vectors: NDArray[np.float32], sample_domain: ArrayLike | None) -> Samples:
+def _with_domains(
+    vectors: NDArray[np.float32], sample_domain: ArrayLike | None, columns: Sequence[str] | None
+) -> Samples:
     from ucds.data.vectors import VectorSamples
 
     if sample_domain is None:
-        return VectorSamples(vectors)
+        return VectorSamples(vectors, columns=columns)
     given = np.asarray(sample_domain)
     if given.shape != (len(vectors),):
         raise InputError(f"sample_domain must have one entry a sample, ({len(vectors)},), not {given.shape}")
@@ -221,4 +225,5 @@ def _with_domains(vectors: NDArray[np.float32], sample_domain: ArrayLike | None)
         names, domain = np.unique(given, return_inverse=True)
     except TypeError:  # values of several kinds
         names, domain = np.unique(given.astype(str), return_inverse=True)
-    return VectorSamples(vectors, domain.astype(np.int64), tuple(str(name) for name in names))
+    of_each, domain_names = domain.astype(np.int64), tuple(str(name) for name in names)
+    return VectorSamples(vectors, of_each, domain_names, columns=columns)

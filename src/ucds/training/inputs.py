@@ -23,6 +23,7 @@ from ucds.data.folders import Scan
 from ucds.data.images import ImageSamples, MemoryImages
 from ucds.data.samples import Samples
 from ucds.data.sources import Source, find_samples
+from ucds.data.vectors import in_order
 from ucds.errors import DamagedFileError, InputError, first_problem
 from ucds.files import make_private
 from ucds.training.options import Compute, EncoderOptions, default_cache_dir
@@ -72,8 +73,7 @@ def open_for_training(
             where = f"{found.folder} holds features"
             raise InputError(f"--tune full trains the encoder, and {where}: give the images")
         return Inputs(Dataset(found), _load_encoder(found.folder, found.manifest))
-    width = _width(found)
-    return Inputs(Dataset(found), identity_backbone(width))
+    return Inputs(Dataset(found), identity_backbone(_width(found), found.columns))
 
 
 def open_for_prediction(source: Source, backbone: Backbone, side: Role, compute: Compute) -> Dataset:
@@ -82,7 +82,7 @@ def open_for_prediction(source: Source, backbone: Backbone, side: Role, compute:
     A folder for the side "source" holds one folder a domain.
 
     Raises:
-        InputError: the samples cannot be used, or their kind or width is not what the model takes.
+        InputError: the samples cannot be used, or their kind, width or columns are not what the model takes.
     """
     what = str(source) if isinstance(source, str | Path) else "the input"
     found, spec = find_samples(source, by_domain=side == "source"), backbone.spec
@@ -94,9 +94,13 @@ def open_for_prediction(source: Source, backbone: Backbone, side: Role, compute:
         _require_encoder(found, backbone)
     elif spec.input_size is not None:
         raise InputError(f"this model takes images, not the embeddings in {what}")
-    elif spec.name == IDENTITY and spec.width != (width := _width(found)):
+    elif (
+        (found.columns is None or spec.columns is None)
+        and spec.name == IDENTITY
+        and spec.width != (width := _width(found))
+    ):
         raise InputError(f"{what} has vectors of width {width}; the model takes {spec.width}")
-    return Dataset(found)
+    return Dataset(in_order(found, spec.columns))
 
 
 def _width(vectors: Samples) -> int:

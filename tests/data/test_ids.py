@@ -1,0 +1,142 @@
+"""Tests of ids: each tells one sample apart, is kept exactly, and is the id that the user gave."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas
+import pyarrow
+import pyarrow.parquet
+import pytest
+from PIL import Image
+
+from ucds.bulk.shards import find_shards
+from ucds.data.columns import Pictures, read_texts
+from ucds.data.folders import Scan, scan_files, scan_folder
+from ucds.data.ground_truth import read_ground_truth
+from ucds.data.images import ImageSamples, MemoryImages
+from ucds.data.sources import find_samples
+from ucds.data.vectors import VectorSamples
+from ucds.errors import InputError
+from ucds.labels.cluster_labels import ClusterLabels
+
+NAMES = ["x/0.png", "x/1.png", "y/2.png", "y/3.png"]
+PIXELS = np.random.default_rng(0).integers(256, size=(4, 16, 16, 3), dtype=np.uint8)
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> Path:
+    for name, pixels in zip(NAMES, PIXELS, strict=True):
+        (tmp_path / "images" / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels).save(tmp_path / "images" / name)
+    return tmp_path / "images"
+
+
+REPEATED: dict[str, Callable[[Path], Any]] = {
+    "vectors": lambda folder: VectorSamples(np.ones((2, 1)), ids=["7", "7"]),
+    "pictures in a frame": lambda folder: find_samples(
+        pandas.DataFrame({"id": [7, 7], "image": list(PIXELS[:2])}), by_domain=False
+    ),
+    "pictures in rows": lambda folder: find_samples(
+        [{"id": 7, "image": pixels} for pixels in PIXELS], by_domain=False
+    ),
+    "image files": lambda folder: scan_files(["a.png", "b.png"], ids=["7", "7"]),
+    "rows of a parquet file": lambda folder: find_shards(write_shards(folder, [[7, 7]]), 10),
+    "rows of one of two parquet files": lambda folder: find_shards(
+        write_shards(folder, [[7, 7], [1, 2]]), 10
+    ),
+}
+
+
+def write_shards(folder: Path, ids: list[list[Any]]) -> Path:
+    place = folder / "shards"
+    place.mkdir()
+    for number, of_shard in enumerate(ids):
+        rows = [{"bytes": b"x", "path": None}] * len(of_shard)
+        pyarrow.parquet.write_table(
+            pyarrow.table({"id": of_shard, "image": rows}), place / f"{number}.parquet"
+        )
+    return place
+
+
+@pytest.mark.parametrize("kind", REPEATED)
+def test_samples_of_one_id_are_refused(kind: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="two samples have the id '7'"):
+        REPEATED[kind](tmp_path)
+
+
+def test_ids_that_restart_in_each_shard_are_made_unique_by_its_name(tmp_path: Path) -> None:
+    found = find_shards(write_shards(tmp_path, [[0, 1], [0, 1]]), 10)
+    ids = [one for shard in found.shards for one in shard.images().ids]
+    assert ids == ["0.parquet/0", "0.parquet/1", "1.parquet/0", "1.parquet/1"]
+
+
+def test_ids_that_differ_over_all_shards_are_kept(tmp_path: Path) -> None:
+    found = find_shards(write_shards(tmp_path, [[0.0, 1.0], [2.0, 3.0]]), 10)
+    assert [one for shard in found.shards for one in shard.images().ids] == ["0", "1", "2", "3"]
+
+
+def test_a_name_and_its_escape_are_refused(tmp_path: Path) -> None:
+    for name in (b"\xff.png", b"\\xff.png"):
+        (tmp_path / os.fsdecode(name)).touch()
+    with pytest.raises(InputError, match="two samples have the id"):
+        scan_folder(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["a\rb", "a\nb", "a\r\nb", "a\tb", "\x1b[2J", "a\u2028b", " a ", '"a",b'])
+def test_an_id_with_control_characters_is_kept_exactly(name: str, tmp_path: Path) -> None:
+    frame = pandas.DataFrame({"id": [name, "b"], "x": [1.0, 2.0]})
+    frame.to_parquet(tmp_path / "x.parquet")
+    frame.to_csv(tmp_path / "x.csv", index=False, quoting=1, lineterminator="\n")
+    for source in (frame, tmp_path / "x.parquet", tmp_path / "x.csv"):
+        found = find_samples(source, by_domain=False)
+        assert found.ids == (name, "b")
+        ClusterLabels(found.ids, np.array([0, 1]), 2, "p").save(tmp_path / "l.json")
+        assert ClusterLabels.load(tmp_path / "l.json").ids == (name, "b")
+
+
+@pytest.mark.parametrize("name", ["a\0b", "\0", "\udcff"])
+def test_an_id_that_tables_cannot_hold_is_refused(name: str) -> None:
+    with pytest.raises(InputError, match="^the data set: an id holds NUL, or is no text in Unicode"):
+        find_samples([{"id": name, "x": 1.0}, {"id": "b", "x": 2.0}], by_domain=False)
+
+
+@pytest.mark.parametrize("column", ["path", "image"])
+def test_a_table_of_paths_keeps_its_ids_and_texts(column: str, images: Path) -> None:
+    table = pandas.DataFrame({column: NAMES, "id": list("pqrs"), "text": ["one", "two", "three", "four"]})
+    table.to_csv(images / "x.csv", index=False)
+    found = find_samples(images / "x.csv", by_domain=False)
+    assert isinstance(found, Scan)
+    assert found.ids == tuple("pqrs")
+    assert found.file(2) == images / NAMES[2]
+    samples = ImageSamples(found, images.parent / "cache", size=16)
+    assert samples.ids == tuple("pqrs")
+    assert samples.files.take(np.array([3])).ids == ("s",)
+    assert read_texts(images / "x.csv") == dict(zip("pqrs", table["text"], strict=True))
+    truth = read_ground_truth(samples)
+    assert truth is not None
+    assert (truth.names, truth.classes.tolist()) == (("x", "y"), [0, 0, 1, 1])
+    table.drop(columns="id").to_csv(images / "y.csv", index=False)
+    assert read_texts(images / "y.csv") == dict(zip(NAMES, table["text"], strict=True))
+    shard = find_shards(images / "x.csv", 10).shards[0].images()
+    assert (shard.ids, shard.paths) == (tuple("pqrs"), tuple(NAMES))
+
+
+def test_pictures_in_rows_keep_their_ids_and_domains() -> None:
+    import datasets
+
+    rows = [
+        {"image": Image.fromarray(pixels), "id": name, "domain": domain}
+        for pixels, name, domain in zip(PIXELS, "pqrs", "nsns", strict=True)
+    ]
+    for source in (rows, datasets.Dataset.from_list(rows)):
+        found = find_samples(source, by_domain=True)
+        assert isinstance(found, Pictures)
+        assert (tuple(found.ids), found.domain_names) == (tuple("pqrs"), ("n", "s"))
+        np.testing.assert_array_equal(
+            MemoryImages(found, 16).read(np.arange(4)).numpy(), PIXELS.transpose(0, 3, 1, 2)
+        )

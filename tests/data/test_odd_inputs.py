@@ -1,0 +1,132 @@
+"""Tests of odd inputs: each is read rightly, or refused in one short line."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas
+import pyarrow
+import pyarrow.parquet
+import pytest
+import torch
+
+from ucds.data.sources import find_samples
+from ucds.data.vectors import VectorSamples
+from ucds.errors import UserError
+
+ROWS = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 7.0]], np.float32)
+FRAME = pandas.DataFrame(ROWS, columns=["a", "b"])
+
+
+class Framed:
+    """A data frame of an unknown library."""
+
+    columns = ("a", "b")
+
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, name: str) -> Any:
+        return FRAME[name]
+
+    def to_numpy(self) -> Any:
+        return ROWS
+
+
+READ: dict[str, Callable[[], Any]] = {
+    "pyarrow.Table": lambda: pyarrow.table({"a": ROWS[:, 0], "b": ROWS[:, 1]}),
+    "pyarrow.RecordBatch": lambda: pyarrow.table({"a": ROWS[:, 0], "b": ROWS[:, 1]}).to_batches()[0],
+    "array of lists of pyarrow": lambda: pyarrow.array(ROWS.tolist()),
+    "chunked array of pyarrow": lambda: pyarrow.chunked_array([ROWS[:1].tolist(), ROWS[1:].tolist()]),
+    "bfloat16": lambda: torch.tensor(ROWS).bfloat16(),
+    "float16": lambda: torch.tensor(ROWS).half(),
+    "rows of bfloat16": lambda: list(torch.tensor(ROWS).bfloat16()),
+    "sparse tensor": lambda: torch.tensor(ROWS).to_sparse(),
+    "sparse tensor in rows": lambda: torch.tensor(ROWS).to_sparse_csr(),
+    "negative view": lambda: torch.complex(torch.zeros(3, 2), torch.tensor(-ROWS)).conj().imag,
+    "masked array without masked values": lambda: np.ma.masked_array(ROWS, mask=False),
+    "object array": lambda: ROWS.astype(object),
+    "structured array": lambda: np.array([tuple(row) for row in ROWS], [("a", "f4"), ("b", "f8")]),
+    "record array": lambda: np.rec.fromarrays(ROWS.T, names="a,b"),
+    "frame by its form": Framed,
+    "nullable numbers": lambda: FRAME.astype("Float64"),
+    "numbers of pyarrow": lambda: FRAME.astype("double[pyarrow]"),
+    "names of several levels": lambda: FRAME.set_axis(
+        pandas.MultiIndex.from_tuples([("x", "a"), ("x", "b")]), axis=1
+    ),
+    "rows of a frame": lambda: [row for _, row in FRAME.iterrows()],
+    "rows of mappings": lambda: FRAME.to_dict("records"),
+    "Fortran order": lambda: np.asfortranarray(ROWS),
+    "big endian": lambda: ROWS.astype(">f8"),
+    "truth values": lambda: ROWS > 2,
+}
+
+
+@pytest.mark.parametrize("kind", READ)
+def test_an_odd_form_of_vectors_is_read_rightly(kind: str) -> None:
+    with warnings.catch_warnings(action="error", category=UserWarning):
+        warnings.filterwarnings("ignore", message="Sparse CSR tensor support")
+        found = find_samples(READ[kind](), by_domain=False)
+    assert isinstance(found, VectorSamples)
+    expected = ROWS > 2 if kind == "truth values" else ROWS
+    np.testing.assert_array_equal(found.read(np.arange(3)).numpy(), expected)
+
+
+REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
+    "two columns of one name": (lambda: FRAME.set_axis(["a", "a"], axis=1), "the same name 'a'"),
+    "columns 0 and '0'": (lambda: FRAME.set_axis([0, "0"], axis=1), "the same name '0'"),
+    "keys 0 and '0'": (lambda: [{0: 1.0, "0": 2.0}] * 3, "the same name '0'"),
+    "pyarrow.Table of one name": (lambda: pyarrow.table([[1.0], [2.0]], names=["a", "a"]), "the same name"),
+    "rows with further keys": (lambda: [{"a": 1.0}, {"a": 2.0, "c": 1.0}], "row 1 .* has 'c'"),
+    "masked values": (lambda: np.ma.masked_equal(ROWS, 2.0), "masked values"),
+    "masked values in a list": (lambda: list(np.ma.masked_equal(ROWS, 2.0)), "masked values"),
+    "complex": (lambda: ROWS * 1j, "real numbers"),
+    "complex rows": (lambda: list(ROWS * 1j), "neither images"),
+    "complex tensor": (lambda: torch.tensor(ROWS * 1j), "real numbers"),
+    "complex column": (lambda: FRAME * 1j, "holds no numbers"),
+    "dates": (lambda: ROWS.astype("datetime64[s]"), "real numbers"),
+    "column of dates": (lambda: FRAME.astype({"a": "datetime64[ns]"}), "'a' holds no numbers"),
+    "numbers as words": (lambda: FRAME.astype({"b": str}), "'b' holds no numbers"),
+    "missing among nullable numbers": (lambda: FRAME.astype("Float64").replace(2.0, pandas.NA), "NaN"),
+    "lists in a column of another name": (
+        lambda: pyarrow.table({"emb": pyarrow.array(ROWS.tolist())}),
+        "'emb' holds no numbers",
+    ),
+    "array without dimensions": (lambda: np.array(1.0), "several samples at a time"),
+    "one vector": (lambda: ROWS[0], r"shape \(n, d\)"),
+    "generator": (lambda: (row for row in ROWS), "several samples at a time"),
+    "values of a mapping": (lambda: {"a": ROWS[0]}.values(), "give a list"),
+    "tensor without storage": (lambda: torch.ones(3, 2, device="meta"), "cannot be read as an array"),
+    "objects": (lambda: [object()] * 3, "neither images"),
+    "ragged rows": (lambda: [[1.0], [1.0, 2.0]], "neither images"),
+}
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_an_odd_input_is_refused_in_one_short_line(kind: str) -> None:
+    make, words = REFUSED[kind]
+    with pytest.raises(UserError, match=words) as error:
+        find_samples(make(), by_domain=False)
+    assert "\n" not in str(error.value)
+    assert len(str(error.value)) < 200
+
+
+def test_a_parquet_file_with_two_columns_of_one_name_is_refused(tmp_path: Path) -> None:
+    table = pyarrow.table([[1.0], [2.0]], names=["a", "a"])
+    pyarrow.parquet.write_table(table, tmp_path / "x.parquet")
+    with pytest.raises(UserError, match=r"two columns of .*x\.parquet have the same name 'a'"):
+        find_samples(tmp_path / "x.parquet", by_domain=False)
+
+
+def test_a_csv_file_with_very_long_lines_is_read(tmp_path: Path) -> None:
+    rows = np.random.default_rng(0).normal(size=(2, 60_000))
+    names = ",".join(f"c{i}" for i in range(60_000))
+    lines = [",".join(map(repr, row)) for row in rows.tolist()]  # of 1.2 MB each
+    (tmp_path / "x.csv").write_text("\n".join([names, *lines]))
+    found = find_samples(tmp_path / "x.csv", by_domain=False)
+    assert isinstance(found, VectorSamples)
+    np.testing.assert_array_equal(found.read(np.arange(2)).numpy(), rows.astype(np.float32))
