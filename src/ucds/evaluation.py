@@ -7,12 +7,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ucds.data.ground_truth import read_ground_truth
-from ucds.data.sources import Source
+from ucds.data.sources import Source, files_of
 from ucds.errors import InputError
-from ucds.files import write_text_atomically
+from ucds.files import require_writable, write_text_atomically
 from ucds.math.metrics import ClusteringScores, score
 from ucds.training.loaded import load
 from ucds.training.options import Compute
+from ucds.training.run_folder import RUN_FILES
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,9 @@ def evaluate(
         NoSpaceError: the scores cannot be written.
     """
     run = Path(run)
+    if out is not None:
+        inputs = [*files_of(data), *map(run.joinpath, RUN_FILES)]
+        require_writable(Path(out), ".json", inputs=inputs)
     model = load(run, compute=compute)
     opened = model.open(data, model.role)
     samples = opened.samples
@@ -91,5 +95,5 @@ def evaluate(
         },
     )
     path = run / "evaluation.json" if out is None else Path(out)
-    write_text_atomically(path, json.dumps(asdict(report), indent=2) + "\n")
+    write_text_atomically(path, json.dumps(asdict(report), indent=2) + "\n", named=out is not None)
     return report

@@ -7,16 +7,19 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import secrets
 import shutil
+import stat
 import time
 import tomllib
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
-from ucds.errors import DamagedFileError, InputError, NoSpaceError, first_problem
+from ucds.errors import DamagedFileError, InputError, NoSpaceError, UcdsWarning, first_problem
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -27,6 +30,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _LOCKED = (errno.EROFS, errno.EACCES, errno.EPERM)
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _TEMPORARY = ".ucds-tmp"
+_OURS = re.compile(rf"\..+\.[0-9a-f]{{16}}{re.escape(_TEMPORARY)}", re.DOTALL)
 _STALE_SECONDS = 86400.0
 
 
@@ -67,17 +71,47 @@ def require_space(folder: Path, needed: int, remedy: str) -> None:
         )
 
 
-def require_writable(path: Path) -> None:
-    """Make sure, before any work, that a file can be written.
+def require_writable(path: Path, *suffixes: str, inputs: Iterable[Path] = ()) -> None:
+    """Make sure, before any work, that an output can be written where the user wants it.
+
+    Its name ends in one of the suffixes, if there are any, and it is none of the ``inputs``, which need not
+    exist. A link counts as the file that it leads to; a pipe, or a device such as /dev/stdout, has any name.
 
     Raises:
-        InputError: the path is a folder, or lies below a file.
+        InputError: something is in the way; the message names it.
     """
-    if path.is_dir():
+    target, reason = Path(os.path.realpath(path)), ""
+    above = next(parent for parent in target.parents if parent.exists())
+    try:
+        mode = path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        mode = stat.S_IFREG  # a new file
+    except OSError as error:  # a name that is too long, a loop of links
+        raise InputError(f"{path} cannot be written: {error.strerror}") from None
+    if _is_stream(mode):
+        return
+    if stat.S_ISDIR(mode):
         raise InputError(f"{path} is a folder: name the file to write")
-    above = next(parent for parent in path.absolute().parents if parent.exists())
+    if suffixes and not {path.suffix.lower(), target.suffix.lower()} <= {*suffixes}:
+        leads = f", and the link leads to {target}" if path.is_symlink() else ""
+        raise InputError(f"{path} must end in {' or '.join(suffixes)}{leads}")
     if not above.is_dir():
-        raise InputError(f"{path} cannot be written: {above} exists, and is a file")
+        reason = f"{above} exists, and is a file"
+    elif not stat.S_ISREG(mode):
+        reason = "it is neither a file nor a pipe"
+    elif path.is_symlink() and above != target.parent:
+        reason = f"it is a link to {target}, whose folder is not there"
+    elif not os.access(above, os.W_OK):
+        reason = f"you may not write in {above}"
+    elif target.exists() and any(one.exists() and one.samefile(target) for one in inputs):
+        reason = "it is read by this command"
+    if reason:
+        raise InputError(f"{path} cannot be written: {reason}; name another file")
+
+
+def _is_stream(mode: int) -> bool:
+    """Return whether a file is a pipe or a device of characters, which nothing can take the place of."""
+    return stat.S_ISFIFO(mode) or stat.S_ISCHR(mode)
 
 
 def refuse_inside(out: Path, inputs: Path) -> None:
@@ -99,34 +133,88 @@ def make_private(folder: Path) -> None:
 
 @contextmanager
 def making(folder: Path) -> Iterator[Path]:
-    """Give a temporary folder to fill; it becomes ``folder``, or is removed if the block fails.
+    """Give a temporary folder to fill, which becomes ``folder``; if the block fails, nothing is left of it.
 
-    The ``folder`` itself is absent or empty until then.
+    A ``folder`` that is there, maybe as a link or a mounted disk, gets what the temporary one holds, in the
+    order in which it was made.
     """
-    partial = folder.with_name(f".{folder.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    try:
+    there = folder.is_dir()
+    partial = _temporary(folder / folder.name if there else folder)
+    with writing(folder):
+        sweep(partial.parent, older_than=_STALE_SECONDS)
         partial.mkdir(parents=True)
+        lock = os.open(partial, os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # tells others that it is in use
         yield partial
-        partial.replace(folder)
-    except BaseException:
+        with writing(folder):
+            if not there:
+                partial.replace(folder)
+                return
+            for path in sorted(partial.rglob("*"), key=lambda path: path.lstat().st_ctime_ns):
+                place = folder / path.relative_to(partial)
+                folders = place if path.is_dir() and not path.is_symlink() else place.parent
+                folders.mkdir(parents=True, exist_ok=True)
+                if folders != place:
+                    path.replace(place)
+    finally:
+        os.close(lock)
         shutil.rmtree(partial, ignore_errors=True)
-        raise
+
+
+def _temporary(path: Path) -> Path:
+    """Return a new name beside a path for what is not complete yet, which :func:`sweep` knows."""
+    return path.with_name(f".{path.name[:40]}.{secrets.token_hex(8)}{_TEMPORARY}")
 
 
 def sweep(folder: Path, *, older_than: float = 0.0) -> None:
-    """Remove the temporary files of a least age in seconds that killed processes left in a folder."""
+    """Remove temporary folders, and files of a least age in seconds, that killed processes left."""
     for path in folder.glob(f".*{_TEMPORARY}"):
-        with suppress(OSError):
-            if time.time() - path.stat().st_mtime >= older_than:
+        if not _OURS.fullmatch(path.name):
+            continue
+        with suppress(OSError):  # a folder that is locked is in use
+            if path.is_dir() and not path.is_symlink():
+                lock = os.open(path, os.O_RDONLY)
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(path)
+                finally:
+                    os.close(lock)
+            elif time.time() - path.lstat().st_mtime >= older_than:
                 path.unlink()
+
+
+def write_output(path: Path, write: Callable[[IO[bytes]], object]) -> None:
+    """Write a file that a user has named: atomically, through a link, and into a pipe or device.
+
+    A file in a folder of this package is written by :func:`write_atomically`, which follows no link.
+    Arguments and errors are the same.
+
+    Warns:
+        UcdsWarning: the file is a pipe from which no program reads, so that nothing was written.
+    """
+    if not (path.exists() and _is_stream(path.stat().st_mode)):
+        write_atomically(Path(os.path.realpath(path)) if path.is_symlink() else path, write)
+        return
+    with writing(path):
+        try:
+            handle = os.open(path, os.O_WRONLY | os.O_NONBLOCK)  # else it would wait for a reader for ever
+        except OSError as error:
+            if error.errno != errno.ENXIO:
+                raise
+            message = f"no program reads from the pipe {path}: nothing was written to it"
+            warnings.warn(message, UcdsWarning, stacklevel=2)
+            return
+        os.set_blocking(handle, True)
+        with os.fdopen(handle, "wb") as file:
+            write(file)
 
 
 def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
     """Write a file so that a crash leaves the old one or the new one, never half of either.
 
     Args:
-        path: file to write; its folder is made if it does not exist.
+        path: file to write; its folder is made if it does not exist. A link is replaced, not followed.
         write: writes the content into the open file that it is given.
 
     Raises:
@@ -135,7 +223,7 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         sweep(path.parent, older_than=_STALE_SECONDS)
-        temporary = path.parent / f".{path.name}.{secrets.token_hex(8)}{_TEMPORARY}"
+        temporary = _temporary(path)
         # Made by its name, so that the system takes the umask into account: a program can only learn the
         # umask by changing it, for all of its threads.
         handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
@@ -149,9 +237,9 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
             temporary.unlink(missing_ok=True)
 
 
-def write_text_atomically(path: Path, text: str) -> None:
-    """Write text in UTF-8, all of it or none; see :func:`write_atomically`."""
-    write_atomically(path, lambda file: file.write(text.encode()))
+def write_text_atomically(path: Path, text: str, *, named: bool = False) -> None:
+    """Write text in UTF-8, all of it or none; by :func:`write_output` if a user ``named`` the file."""
+    (write_output if named else write_atomically)(path, lambda file: file.write(text.encode()))
 
 
 def write_sealed(path: Path, seal: str, content: bytes | memoryview) -> None:

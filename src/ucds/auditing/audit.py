@@ -24,13 +24,14 @@ from ucds.auditing.attacks import (
 )
 from ucds.auditing.report import Attack, Findings, Prevalence, render
 from ucds.auditing.subject import Labels, Opened, open_subject
-from ucds.data.sources import Source
+from ucds.data.sources import Source, files_of
 from ucds.errors import InputError
 from ucds.files import require_writable, write_text_atomically
 from ucds.labels.client import LabelClient
 from ucds.math.attack_scores import attack_success
 from ucds.training.options import Compute, EncoderOptions
 from ucds.training.progress import Reporter
+from ucds.training.run_folder import RUN_FILES
 from ucds.training.runtime import Runtime
 from ucds.training.seeds import numpy_generator, torch_generator
 
@@ -94,9 +95,10 @@ def audit(
     """
     started, out, effort = time.monotonic(), Path(out), effort or Effort()
     compute = compute or Compute()
-    require_writable(out)
-    if out.suffix == ".json":
-        raise InputError(f"{out} is the name of the figures, which are written beside the page: write .html")
+    figures, own = out.with_suffix(".json"), [] if run is None else map(Path(run).joinpath, RUN_FILES)
+    inputs = [*files_of(members), *files_of(others), *own]
+    require_writable(out, ".html", ".htm", inputs=inputs)
+    require_writable(figures, inputs=inputs)
     attacked = client if run is None else Path(run)
     if attacked is None or None not in (run, client):
         raise InputError("an audit attacks either a run or a service: give one of them")
@@ -110,8 +112,8 @@ def audit(
     found = _Audit(opened, effort, seed, compute.reporter).findings()
     settings = {"seed": seed, **asdict(effort)}
     found = replace(found, settings=settings, seconds=round(time.monotonic() - started, 1))
-    write_text_atomically(out, render(found))
-    write_text_atomically(out.with_suffix(".json"), json.dumps(found.to_dict(), indent=2) + "\n")
+    write_text_atomically(out, render(found), named=True)
+    write_text_atomically(figures, json.dumps(found.to_dict(), indent=2) + "\n", named=True)
     return found
 
 

@@ -19,7 +19,7 @@ from ucds.choices import ExportFormat, require_choice
 from ucds.errors import InputError, UcdsWarning
 from ucds.exports.graph import describe, write_graph
 from ucds.exports.hub import write_hub_folder
-from ucds.files import require_writable, write_atomically, write_text_atomically
+from ucds.files import require_writable, write_output, write_text_atomically
 from ucds.models import ClusteringModel
 from ucds.training.inputs import stored_size, view_for
 from ucds.training.loaded import Model, load
@@ -78,6 +78,9 @@ def export(
         path = folder / _NAMES[form]
     else:
         raise InputError("name the file to write: a model that is open already has no folder")
+    described = path.with_name(f"{path.name}.json")
+    for file in (path, described) if form != "hub" else ():
+        require_writable(file, Path(_NAMES[form]).suffix if file is path else ".json")
     model = run if isinstance(run, Model) else load(run, compute=Compute("cpu"))
     if model.role == "source":
         message = (
@@ -87,9 +90,6 @@ def export(
     if form == "hub":
         write_hub_folder(model.stored, path, folder)
         return Exported(path, form, {})
-    require_writable(path)
-    if path.suffix.lower() != (suffix := Path(_NAMES[form]).suffix):
-        raise InputError(f"{path} must end in {suffix}")
     description = describe(model.stored)
     differences: dict[str, float] = {}
     if form == "sklearn":
@@ -97,9 +97,9 @@ def export(
     else:
         inputs = _random_inputs(model.stored.card.backbone)
         content, differences = write_graph(model.stored.model, description, inputs)
-    write_atomically(path, lambda file: file.write(content))
+    write_output(path, lambda file: file.write(content))
     written = description | {"largest_difference": differences}
-    write_text_atomically(path.with_name(f"{path.name}.json"), json.dumps(written, indent=2) + "\n")
+    write_text_atomically(described, json.dumps(written, indent=2) + "\n", named=True)
     return Exported(path, form, differences)
 
 

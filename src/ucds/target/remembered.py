@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
+from ucds.data.content import KEY_BYTES, KEY_TYPE, Column, find_places, keys_of
 from ucds.data.vectors import read_arrays
 from ucds.errors import DamagedFileError
 from ucds.files import digest_of, parse_json, write_atomically
@@ -19,6 +21,9 @@ from ucds.math.consensus import Memberships, Partition, blend, mean_shares, memb
 from ucds.math.doubts import Doubts, cut_into_parts
 from ucds.training.run_folder import FEATURES_FILE, VOTES_FILE
 from ucds.training.seeds import numpy_generator
+
+SOURCES = ("model", "clustering", "person")
+"""What gave a sample its cluster: the model, the clustering that a person has reviewed, or that person."""
 
 LABELS_WEIGHT = 0.5
 """Weight of a provider's labels beside the own votes, where it is asked what belongs together."""
@@ -35,6 +40,9 @@ class Remembered:
         n_clusters: number of clusters of the run, K.
         labels: ``(n, K')`` share of each of the provider's labels among a sample and its neighbours, rows of
             unit length; ``None`` without labels.
+        keys: content keys of the samples; ``None`` in a run of an earlier version.
+        by_person: ``(n,)`` whether a person has corrected the cluster of each sample; ``None`` in a run that
+            nobody has reviewed.
     """
 
     ids: tuple[str, ...]
@@ -42,6 +50,8 @@ class Remembered:
     own: Partition
     n_clusters: int
     labels: FloatArray | None = None
+    keys: Sequence[bytes] | None = None
+    by_person: NDArray[np.bool_] | None = None
 
     def doubts(self, *, keep_clusters: bool = False) -> Doubts:
         """Make the doubts about the own consensus; own clusterings and, if any, labels compare the groups.
@@ -78,6 +88,45 @@ class Remembered:
         carried /= carried.sum(1, keepdims=True)
         return soften(clusters, carried.astype(np.float32))
 
+    def correct(
+        self,
+        keys: Sequence[bytes],
+        clusters: Partition,
+        confidence: FloatArray,
+        probabilities: FloatArray | None = None,
+    ) -> list[str] | None:
+        """Let what a person has reviewed hold for samples, by their contents, whatever a model says of them.
+
+        Where the model says the same, its confidence stays. Otherwise the probabilities are the shares that
+        the model was fitted to; those of a cluster that a person has corrected are 1.
+
+        Args:
+            keys: content keys of the samples.
+            clusters: ``(m,)`` the model's clusters; changed in place, as are the others.
+            confidence: ``(m,)`` confidence in them.
+            probabilities: ``(m, K)`` probability of each cluster.
+
+        Returns:
+            One of :data:`SOURCES` for each sample; ``None`` if nobody has reviewed the run.
+        """
+        if self.by_person is None or self.keys is None:
+            return None
+        order = np.argsort(~self.by_person, kind="stable")  # of copies, the one that a person has corrected
+        known, first = np.unique(keys_of(self.keys).array[order], return_index=True)
+        places = find_places(Column(keys_of(keys).array), Column(known))
+        here = np.flatnonzero(places >= 0)
+        rows = order[first[places[here]]]
+        source = np.zeros(len(clusters), np.int64)
+        source[here] = 1 + self.by_person[rows]
+        differs = self.by_person[rows] | (clusters[here] != self.own[rows])
+        here, rows = here[differs], rows[differs]
+        shares = self.shares(self.own, self.n_clusters)[rows]
+        shares[self.by_person[rows]] = np.eye(self.n_clusters)[self.own[rows[self.by_person[rows]]]]
+        clusters[here], confidence[here] = self.own[rows], shares.max(1)
+        if probabilities is not None:
+            probabilities[here] = shares
+        return [SOURCES[kind] for kind in source.tolist()]
+
 
 def number_alike(clusters: Partition, others: Partition) -> Partition:
     """Give clusters ``(n,)`` the numbers of those of another partition that they share most samples with."""
@@ -98,6 +147,10 @@ def write_remembered(folder: Path, remembered: Remembered) -> None:
     }
     if remembered.labels is not None:
         arrays["labels"] = remembered.labels.astype(np.float16)
+    if remembered.keys is not None:
+        arrays["keys"] = keys_of(remembered.keys).array.view(np.uint8).reshape(-1, KEY_BYTES)
+    if remembered.by_person is not None:
+        arrays["by_person"] = remembered.by_person
     write_atomically(folder / VOTES_FILE, lambda file: np.savez_compressed(file, **arrays))
 
 
@@ -106,19 +159,28 @@ def write_features(folder: Path, features: FloatArray) -> None:
     write_atomically(folder / FEATURES_FILE, lambda file: np.save(file, features))
 
 
-def read_remembered(folder: Path) -> tuple[Remembered, FloatArray]:
-    """Read what a run remembers, and the features of its samples."""
+def read_remembered(folder: Path) -> Remembered:
+    """Read what a run remembers."""
     path = folder / VOTES_FILE
     try:
         found = read_arrays(path)
-        remembered = Remembered(
+        return Remembered(
             tuple(parse_json(found["ids"].tobytes())),
             found["partitions"].astype(np.int64),
             found["own"],
             int(found["n_clusters"]),
             found["labels"].astype(np.float32) if "labels" in found else None,
+            Column(found["keys"].view(KEY_TYPE).ravel()) if "keys" in found else None,
+            found.get("by_person"),
         )
-        path = folder / FEATURES_FILE
-        return remembered, np.array(read_arrays(path)[path.stem], dtype=np.float32)
     except (OSError, DamagedFileError, ValueError, KeyError, TypeError) as error:
+        raise DamagedFileError(f"{path} is damaged ({error}): train again") from None
+
+
+def read_features(folder: Path) -> FloatArray:
+    """Read the features of the samples that a run remembers."""
+    path = folder / FEATURES_FILE
+    try:
+        return np.array(read_arrays(path)[path.stem], dtype=np.float32)
+    except (OSError, DamagedFileError, ValueError) as error:
         raise DamagedFileError(f"{path} is damaged ({error}): train again") from None

@@ -29,7 +29,7 @@ from ucds.math.prototypes import solve_prototypes
 from ucds.target.consensus import agree, draw_with_labels, remember_vote
 from ucds.target.predictions import MOST_LETTERS, ClusterNames
 from ucds.target.questions import ANSWERS_FILE, FORMAT, Answer, Question, read_answers
-from ucds.target.remembered import read_remembered, write_features, write_remembered
+from ucds.target.remembered import read_features, read_remembered, write_features, write_remembered
 from ucds.training.loaded import load
 from ucds.training.model_file import load_model, save_model
 from ucds.training.options import Compute
@@ -106,7 +106,7 @@ class Review:
         self.run = Path(run)
         if not (self.run / VOTES_FILE).exists():
             _vote_afterwards(self.run, images, compute)
-        self.start, self.features = read_remembered(self.run)
+        self.start, self.features = read_remembered(self.run), read_features(self.run)
         self._place = {name: i for i, name in enumerate(self.start.ids)}
         self._doubts = self.start.doubts(keep_clusters=keep_clusters)
         names = self.run / NAMES_FILE  # of an earlier review
@@ -260,23 +260,27 @@ class Review:
         run, clusters, features = self.run, self._doubts.clusters, self.features
         # A number that no sample has any more stays as an empty cluster, so that the others keep theirs.
         n_clusters = max(self.start.n_clusters, int(clusters.max()) + 1)
-        shares = self.start.shares(clusters, n_clusters)
+        shares, corrected = self.start.shares(clusters, n_clusters), clusters != self.start.own
+        if self.start.by_person is not None:  # of an earlier review
+            corrected |= self.start.by_person
         start = np.zeros((features.shape[1], n_clusters), np.float32)
         prototypes = solve_prototypes(features, shares, start)
         stored = load_model(run, role="target")
+        described = parse_json((run / RUN_FILE).read_bytes())
+        origins = [*described.get("origins", []), stored.fingerprint]
         stored.head.prototypes = torch.nn.Parameter(torch.from_numpy(prototypes))
         stages = (*stored.card.stages, "review")
         card = replace(stored.card, name=out.name, n_clusters=n_clusters, stages=stages)
-        described = parse_json((run / RUN_FILE).read_bytes())
-        described |= {"clusters": n_clusters, "reviewed": run.name}
+        described |= {"clusters": n_clusters, "reviewed": run.name, "origins": origins}
         proportions = torch.from_numpy(shares).mean(0, keepdim=True)
-        with writing(out), making(out) as partial:
+        with making(out) as partial, writing(out):
             partial.chmod(0o700)
             for name in EARLY_FILES:  # of which the description and the votes are written anew below
                 if (run / name).exists():
                     shutil.copyfile(run / name, partial / name)
             write_text_atomically(partial / RUN_FILE, json.dumps(described, indent=2) + "\n")
-            write_remembered(partial, replace(self.start, own=clusters, n_clusters=n_clusters))
+            reviewed = replace(self.start, own=clusters, n_clusters=n_clusters, by_person=corrected)
+            write_remembered(partial, reviewed)
             save_model(partial, replace(stored, card=card, proportions=proportions))
             if self.names:
                 named = ClusterNames(format="ucds-names/1", model=stored.fingerprint, names=self.names)
@@ -393,4 +397,4 @@ def _vote_afterwards(run: Path, images: Source | None, compute: Compute | None) 
     found, rng, watch = model.outputs(data), numpy_generator(0, "review"), session.runtime.watch
     agreed = agree(found.features, model.n_clusters, settings, rng, known, watch)
     write_features(run, found.features)
-    remember_vote(run, data.samples.ids, agreed, found.probabilities.argmax(1))
+    remember_vote(run, data.samples, agreed, found.probabilities.argmax(1))

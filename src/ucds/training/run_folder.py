@@ -23,7 +23,15 @@ from pathlib import Path
 from typing import IO, Any
 
 from ucds.errors import DamagedFileError, InputError
-from ucds.files import make_private, parse_json, refuse_inside, sweep, write_text_atomically, writing
+from ucds.files import (
+    make_private,
+    parse_json,
+    refuse_inside,
+    require_writable,
+    sweep,
+    write_text_atomically,
+    writing,
+)
 
 RUN_FILE = "run.json"
 LABELS_FILE = "labels.json"
@@ -37,6 +45,9 @@ CHECKPOINT_FILE = "checkpoint.pt"
 
 EARLY_FILES = (RUN_FILE, LABELS_FILE, CLUSTERS_FILE, STABILITY_FILE, TRANSFER_FILE, VOTES_FILE, FEATURES_FILE)
 """Files that a run may write before its first checkpoint, besides its log."""
+
+RUN_FILES = (*EARLY_FILES, LOG_FILE, MODEL_FILE, CHECKPOINT_FILE, "answers.jsonl", "names.json")
+"""Files of a run, which no other output may replace."""
 
 _VOLATILE = frozenset({"versions", "images"})
 """Entries of run.json that may differ between the first start and a resumed one."""
@@ -95,6 +106,7 @@ class RunFolder:
         if inputs is not None:
             refuse_inside(self.path, inputs)
         self._is_occupied(resume)
+        require_writable(self.path / RUN_FILE)
 
     def _is_occupied(self, resume: bool) -> bool:
         """Return whether the folder holds a run that is to be resumed; refuse it if it is not free else."""
