@@ -7,13 +7,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ucds.data.ground_truth import read_ground_truth
-from ucds.data.sources import Source, files_of
+from ucds.data.sources import Source
 from ucds.errors import InputError
 from ucds.files import require_writable, write_text_atomically
 from ucds.math.metrics import ClusteringScores, score
 from ucds.training.loaded import load
 from ucds.training.options import Compute
-from ucds.training.run_folder import RUN_FILES
+from ucds.training.run_folder import files_read
 
 
 @dataclass(frozen=True)
@@ -74,8 +74,7 @@ def evaluate(
     """
     run = Path(run)
     if out is not None:
-        inputs = [*files_of(data), *map(run.joinpath, RUN_FILES)]
-        require_writable(Path(out), ".json", inputs=inputs)
+        require_writable(Path(out), ".json", inputs=files_read(run, data))
     model = load(run, compute=compute)
     opened = model.open(data, model.role)
     samples = opened.samples

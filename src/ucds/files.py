@@ -140,25 +140,21 @@ def making(folder: Path) -> Iterator[Path]:
     """
     there = folder.is_dir()
     partial = _temporary(folder / folder.name if there else folder)
-    with writing(folder):
-        sweep(partial.parent, older_than=_STALE_SECONDS)
-        partial.mkdir(parents=True)
-        lock = os.open(partial, os.O_RDONLY)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # tells others that it is in use
+        with writing(folder):
+            partial.mkdir(parents=True)
+            sweep(partial.parent, older_than=_STALE_SECONDS)
         yield partial
         with writing(folder):
             if not there:
                 partial.replace(folder)
                 return
             for path in sorted(partial.rglob("*"), key=lambda path: path.lstat().st_ctime_ns):
-                place = folder / path.relative_to(partial)
-                folders = place if path.is_dir() and not path.is_symlink() else place.parent
-                folders.mkdir(parents=True, exist_ok=True)
-                if folders != place:
+                place, is_folder = folder / path.relative_to(partial), path.is_dir() and not path.is_symlink()
+                (place if is_folder else place.parent).mkdir(parents=True, exist_ok=True)
+                if not is_folder:
                     path.replace(place)
     finally:
-        os.close(lock)
         shutil.rmtree(partial, ignore_errors=True)
 
 
@@ -168,20 +164,11 @@ def _temporary(path: Path) -> Path:
 
 
 def sweep(folder: Path, *, older_than: float = 0.0) -> None:
-    """Remove temporary folders, and files of a least age in seconds, that killed processes left."""
+    """Remove the temporary files and folders of a least age in seconds that killed processes left."""
     for path in folder.glob(f".*{_TEMPORARY}"):
-        if not _OURS.fullmatch(path.name):
-            continue
-        with suppress(OSError):  # a folder that is locked is in use
-            if path.is_dir() and not path.is_symlink():
-                lock = os.open(path, os.O_RDONLY)
-                try:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    shutil.rmtree(path)
-                finally:
-                    os.close(lock)
-            elif time.time() - path.lstat().st_mtime >= older_than:
-                path.unlink()
+        with suppress(OSError):
+            if _OURS.fullmatch(path.name) and time.time() - path.lstat().st_mtime >= older_than:
+                path.unlink() if path.is_symlink() or path.is_file() else shutil.rmtree(path)
 
 
 def write_output(path: Path, write: Callable[[IO[bytes]], object]) -> None:

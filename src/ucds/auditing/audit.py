@@ -24,14 +24,14 @@ from ucds.auditing.attacks import (
 )
 from ucds.auditing.report import Attack, Findings, Prevalence, render
 from ucds.auditing.subject import Labels, Opened, open_subject
-from ucds.data.sources import Source, files_of
+from ucds.data.sources import Source
 from ucds.errors import InputError
 from ucds.files import require_writable, write_text_atomically
 from ucds.labels.client import LabelClient
 from ucds.math.attack_scores import attack_success
 from ucds.training.options import Compute, EncoderOptions
 from ucds.training.progress import Reporter
-from ucds.training.run_folder import RUN_FILES
+from ucds.training.run_folder import files_read
 from ucds.training.runtime import Runtime
 from ucds.training.seeds import numpy_generator, torch_generator
 
@@ -95,9 +95,11 @@ def audit(
     """
     started, out, effort = time.monotonic(), Path(out), effort or Effort()
     compute = compute or Compute()
-    figures, own = out.with_suffix(".json"), [] if run is None else map(Path(run).joinpath, RUN_FILES)
-    inputs = [*files_of(members), *files_of(others), *own]
-    require_writable(out, ".html", ".htm", inputs=inputs)
+    figures, inputs = (
+        out.with_suffix(".json"),
+        files_read(None if run is None else Path(run), members, others),
+    )
+    require_writable(out, ".html", ".htm")
     require_writable(figures, inputs=inputs)
     attacked = client if run is None else Path(run)
     if attacked is None or None not in (run, client):

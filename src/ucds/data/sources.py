@@ -43,14 +43,6 @@ def place_of(source: Source) -> Path | None:
     return Path(source)
 
 
-def files_of(source: Source) -> list[Path]:
-    """List the files that hold samples, so that no output takes their place; those of image folders apart."""
-    place = place_of(source)
-    if place is None:
-        return []
-    return [place] if is_plain_folder(place) else [place, *place.rglob("*")]
-
-
 def find_samples(
     source: Source | Scan | Samples | Pictures, *, by_domain: bool, domains: Sequence[str] | None = None
 ) -> Scan | Samples | Pictures:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ucds.data.sources import Source, files_of, require_there
+from ucds.data.sources import Source, require_there
 from ucds.files import require_writable
 from ucds.labels.cluster_labels import LABELS_SUFFIX, ClusterLabels, marks_of
 from ucds.training.options import Compute
-from ucds.training.run_folder import RUN_FILES, require_model
+from ucds.training.run_folder import files_read, require_model
 
 
 def label(
@@ -34,8 +34,7 @@ def label(
         DamagedFileError: the model file cannot be read.
     """
     if out is not None:
-        inputs = [*files_of(images), *map(Path(run).joinpath, RUN_FILES)]
-        require_writable(Path(out), LABELS_SUFFIX, inputs=inputs)
+        require_writable(Path(out), LABELS_SUFFIX, inputs=files_read(Path(run), images))
     require_model(Path(run))
     require_there(images)
     from ucds.training.loaded import load  # it brings torch, which takes seconds

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ucds.data.content import first_of_each
-from ucds.data.sources import Source, files_of, find_samples
+from ucds.data.sources import Source, find_samples
 from ucds.errors import UcdsWarning
 from ucds.files import require_writable
 from ucds.labels.client import LabelClient
@@ -20,6 +20,7 @@ from ucds.labels.query import Selector, query_labels
 from ucds.labels.questions import open_questions, questions_about
 from ucds.math.arrays import FloatArray, IntArray
 from ucds.training.options import Compute, EncoderOptions
+from ucds.training.run_folder import files_read
 
 if TYPE_CHECKING:  # they bring torch: asking about all samples needs none of it, and begins seconds earlier
     from ucds.backbones import Backbone
@@ -122,7 +123,7 @@ def query(
         UcdsWarning: some samples cannot be used, or ``encoder`` is ignored.
     """
     compute, choose = compute or Compute(), None
-    require_writable(Path(out), LABELS_SUFFIX, inputs=files_of(images))
+    require_writable(Path(out), LABELS_SUFFIX, inputs=files_read(None, images))
     if max_queries is None:
         if encoder is not None and encoder.backbone is not None:
             warnings.warn("--backbone is ignored without --max-queries", UcdsWarning, stacklevel=2)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ucds.choices import Sorting, require_choice
 from ucds.data.folders import Scan
-from ucds.data.sources import Source, files_of, find_samples, place_of, require_there
+from ucds.data.sources import Source, find_samples, place_of, require_there
 from ucds.errors import InputError
 from ucds.files import read_object, refuse_inside, require_space, require_writable
 from ucds.target.predictions import (
@@ -18,7 +18,7 @@ from ucds.target.predictions import (
     sort_into_folders,
 )
 from ucds.training.options import Compute
-from ucds.training.run_folder import RUN_FILE, RUN_FILES, VOTES_FILE, require_model
+from ucds.training.run_folder import RUN_FILE, VOTES_FILE, files_read, require_model
 
 
 def predict(
@@ -57,16 +57,15 @@ def predict(
     """
     if not 0 <= min_confidence <= 1:
         raise InputError(f"--min-confidence is a probability from 0 to 1, not {min_confidence}")
-    run, folder, images_place = Path(run), None if sort_into is None else Path(sort_into), place_of(images)
+    run, folder = Path(run), None if sort_into is None else Path(sort_into)
     named, sorted_before = None if names is None else ClusterNames.load(names), None
     if out is not None:
-        inputs = [*files_of(images), *map(run.joinpath, RUN_FILES), *([] if names is None else [Path(names)])]
-        require_writable(Path(out), TABLE_SUFFIX, inputs=inputs)
+        require_writable(Path(out), TABLE_SUFFIX, inputs=files_read(run, images, names))
     if folder is not None:
         require_choice("sort_how", sort_how, Sorting)
         sorted_before = read_sorting(folder)
-        if images_place is not None:
-            refuse_inside(folder, images_place)
+        if (place := place_of(images)) is not None:
+            refuse_inside(folder, place)
     require_model(run)
     require_there(images)
     if folder is not None:

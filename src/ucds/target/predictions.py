@@ -45,7 +45,6 @@ UNSORTED_FOLDER = "unsorted"
 SORTING_FILE = ".ucds-sorting.json"
 """Name of the record, in a folder of sorted images, of what was sorted into it."""
 
-_Place = Annotated[str, Field(pattern=r"^[^./][^/]*/[^./][^/]*$")]  # a file in a folder, and nowhere else
 _LONGEST_NAME = 240  # bytes, of the 255 that file systems take; the rest is for underscores
 _FORBIDDEN = re.compile(r'[<>:"/\\|?*]')  # by Windows
 _DEVICES = re.compile(r"(con|prn|aux|nul|(com|lpt)[0-9¹²³]) *(\.|$)", re.IGNORECASE)  # of Windows
@@ -144,21 +143,19 @@ class Predictions:
 
 
 class SortingRecord(BaseModel):
-    """What earlier commands sorted into a folder.
+    """What was sorted into a folder.
 
     Attributes:
         format: name and version of the form of the file.
         model: fingerprint of the model that the folders are clusters of.
         pictures: content key of each picture, in hexadecimal digits, by its path below the folder.
-        moved: the same of copies that a killed call had not yet removed from where they were before.
     """
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     format: Literal["ucds-sorting/1"] = "ucds-sorting/1"
     model: str
-    pictures: dict[_Place, str] = {}
-    moved: dict[_Place, str] = {}
+    pictures: dict[Annotated[str, Field(pattern=r"^[^./][^/]*/[^./][^/]*$")], str] = {}
 
     def save(self, folder: Path) -> None:
         """Write the record into a folder of sorted images."""
@@ -172,11 +169,9 @@ def read_sorting(folder: Path) -> SortingRecord | None:
         InputError: the folder is a file, holds other things, or cannot be written.
         DamagedFileError: its record cannot be read.
     """
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"{folder} is a file: choose another --sort-into")
-    require_writable(folder / SORTING_FILE)
-    if (folder / SORTING_FILE).exists():
-        return read_json(folder / SORTING_FILE, SortingRecord, "record of a sorting")
+    require_writable(record := folder / SORTING_FILE)
+    if record.exists():
+        return read_json(record, SortingRecord, "record of a sorting")
     if folder.exists() and any(
         path.name[0] != "." and path.name != "lost+found" for path in folder.iterdir()
     ):
@@ -193,9 +188,9 @@ def sort_into_folders(
     Images without a cluster have a folder of their own. A file in a sub-folder, ``a/b.jpg``, becomes
     ``a__b.jpg``; if that is too long or taken, ``sample 7.jpg``, where 7 is the sample's row in the table.
 
-    In a folder that was sorted into before, new images are added, and images whose cluster is another one
+    In a folder that was sorted into before, new images are added, and those whose cluster is another one
     move. What a person removed, renamed, changed or added there stays as it is. If an image cannot be
-    sorted, nothing is. After a kill the same call completes the folder.
+    sorted, none is. After a kill the same call completes the folder.
 
     Args:
         folder: new or empty folder, or one of an earlier call, see :func:`read_sorting`.
@@ -208,56 +203,60 @@ def sort_into_folders(
         OSError: an image cannot be read.
         NoSpaceError: the folder cannot be written, or has no room for all images.
     """
-    files, record = found.files, read_sorting(folder)
-    assert files is not None
-    places = _folder_names(found, folder)
-    placed, planned = _plan(folder, found, keys, places, record or SortingRecord(model=model))
-    planned.model = model
+    assert found.files is not None
+    places, record = _folder_names(found, folder), read_sorting(folder)
+    pictures = {} if record is None else dict(record.pictures)
+    placed, moved = _plan(folder, found, keys, places, pictures)
     if how == "copy":
-        needed = sum(files.file(position).stat().st_size for position in placed)
+        needed = sum(found.files.file(position).stat().st_size for position in placed)
         require_space(folder, needed, "or choose another --sort-into")
     with making(folder) as partial:
         for place in places.values():
             (partial / place).mkdir(exist_ok=True)
         for position, place in placed.items():
-            _place(files.file(position), partial / place, folder, how)
+            _place(found.files.file(position), partial / place, folder, how)
         if record is None and folder.is_dir():  # so that a call that is killed from here on can be repeated
             SortingRecord(model=model).save(folder)
-        planned.save(partial)
-    for place, key in planned.moved.items():
-        if _holds(folder / place, key):
-            (folder / place).unlink()
-    if planned.moved:
-        planned.model_copy(update={"moved": {}}).save(folder)
+        for before, place in moved.items():
+            (folder / place).parent.mkdir(exist_ok=True)
+            (folder / before).rename(folder / place)
+        SortingRecord(model=model, pictures=pictures).save(partial)
 
 
 def _plan(
-    folder: Path, found: Predictions, keys: Sequence[bytes], places: Mapping[int, str], record: SortingRecord
-) -> tuple[dict[int, str], SortingRecord]:
-    """Choose places, by position, for the images that have none yet; return them, and the record then."""
-    files, pictures, moved = found.files, dict(record.pictures), dict(record.moved)
-    assert files is not None
+    folder: Path,
+    found: Predictions,
+    keys: Sequence[bytes],
+    places: Mapping[int, str],
+    pictures: dict[str, str],
+) -> tuple[dict[int, str], dict[str, str]]:
+    """Bring a record up to date; return new places, of images by position, and of files by their old one."""
+    assert found.files is not None
     there = {str(path.relative_to(folder)) for path in folder.glob("*/*")}
-    taken, known, placed = {_alike(place) for place in there}, defaultdict[str, list[str]](list), {}
+    taken, known = {_alike(place) for place in there}, defaultdict[str, list[str]](list)
+    placed, moved = dict[int, str](), dict[str, str]()
     for place, key in pictures.items():
         known[key].append(place)
     for position, (cluster, content) in enumerate(zip(found.clusters.tolist(), keys, strict=True)):
         key, inside = content.hex(), f"{places[cluster]}/"
-        if known[key]:
-            before = min(known[key], key=lambda place: not place.startswith(inside))
-            known[key].remove(before)
-            if before.startswith(inside) or not _holds(folder / before, key):
-                continue  # it is there, or a person has changed what was there
-            moved[before] = pictures.pop(before)
-        parts = [part for part in Path(files.paths[position]).parts if part not in (os.sep, os.pardir)]
+        before = min(known[key], key=lambda place: not place.startswith(inside), default=None)
+        parts = [part for part in Path(found.files.paths[position]).parts if part not in (os.sep, os.pardir)]
         name = portable_name("__".join(parts))
         place = inside + name
-        if place not in there or place in pictures or not _holds(folder / place, key):
+        if before is not None:
+            known[key].remove(before)
+        if place in there and place not in pictures and _holds(folder / place, key):
+            pictures.pop(before or "", None)  # a call that was killed has put it there
+        elif before is None:
             placed[position] = place = _choose_name(inside, name, position + 1, taken)
-        # Otherwise a call that was killed has put it there.
+        elif before.startswith(inside) or not _holds(folder / before, key):
+            continue  # it is there, or a person has changed what was there
+        else:
+            moved[before] = place = _choose_name(inside, before.partition("/")[2], position + 1, taken)
+            del pictures[before]
         taken.add(_alike(place))
         pictures[place] = key
-    return placed, SortingRecord(model=record.model, pictures=pictures, moved=moved)
+    return placed, moved
 
 
 def _place(file: Path, destination: Path, folder: Path, how: Sorting) -> None:
@@ -309,14 +308,10 @@ def _folder_names(found: Predictions, folder: Path) -> dict[int, str]:
         usable = portable_name(name).encode()[:_LONGEST_NAME].decode(errors="ignore")
         owner = (bool(name), name or numbered)
         place = usable.strip(" .") or numbered
-        while owners.setdefault(_alike(place), owner) != owner or _is_no_folder(folder / place):
+        while owners.setdefault(_alike(place), owner) != owner or (folder / place).is_symlink():
             place += "_"
         places[cluster] = place
     return places
-
-
-def _is_no_folder(path: Path) -> bool:
-    return os.path.lexists(path) and (path.is_symlink() or not path.is_dir())
 
 
 def _choose_name(inside: str, name: str, number: int, taken: Collection[str]) -> str:

@@ -98,13 +98,8 @@ class Remembered:
         """Let what a person has reviewed hold for samples, by their contents, whatever a model says of them.
 
         Where the model says the same, its confidence stays. Otherwise the probabilities are the shares that
-        the model was fitted to; those of a cluster that a person has corrected are 1.
-
-        Args:
-            keys: content keys of the samples.
-            clusters: ``(m,)`` the model's clusters; changed in place, as are the others.
-            confidence: ``(m,)`` confidence in them.
-            probabilities: ``(m, K)`` probability of each cluster.
+        the model was fitted to; that of a cluster which a person has given is 1. The arrays are changed in
+        place: ``(m,)`` clusters, ``(m,)`` confidence in them, ``(m, K)`` probabilities.
 
         Returns:
             One of :data:`SOURCES` for each sample; ``None`` if nobody has reviewed the run.
@@ -121,7 +116,8 @@ class Remembered:
         differs = self.by_person[rows] | (clusters[here] != self.own[rows])
         here, rows = here[differs], rows[differs]
         shares = self.shares(self.own, self.n_clusters)[rows]
-        shares[self.by_person[rows]] = np.eye(self.n_clusters)[self.own[rows[self.by_person[rows]]]]
+        given = self.by_person[rows]
+        shares[given] = np.eye(self.n_clusters)[self.own[rows[given]]]
         clusters[here], confidence[here] = self.own[rows], shares.max(1)
         if probabilities is not None:
             probabilities[here] = shares

@@ -22,6 +22,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
+from ucds.data.sources import Source, is_plain_folder, place_of
 from ucds.errors import DamagedFileError, InputError
 from ucds.files import (
     make_private,
@@ -160,6 +161,13 @@ class RunFolder:
     def drop_checkpoint(self) -> None:
         """Remove the checkpoint, once the result is written."""
         (self.path / CHECKPOINT_FILE).unlink(missing_ok=True)
+
+
+def files_read(run: Path | None, *sources: Source | None) -> list[Path]:
+    """List the files of a run and of what is read, so that no output takes their place; images apart."""
+    places = [place for source in sources if source is not None and (place := place_of(source)) is not None]
+    inside = [path for place in places if not is_plain_folder(place) for path in place.rglob("*")]
+    return [*places, *inside, *([] if run is None else map(run.joinpath, RUN_FILES))]
 
 
 def require_model(run: Path) -> Path:

@@ -9,7 +9,7 @@ from ucds.data.columns import read_texts
 from ucds.data.features import FeatureFolder
 from ucds.data.images import ImageSamples
 from ucds.data.samples import Samples
-from ucds.data.sources import Source, files_of, place_of, require_there
+from ucds.data.sources import Source, place_of, require_there
 from ucds.errors import InputError
 from ucds.files import require_writable, write_text_atomically
 from ucds.reports.page.findings import find_facts, read_record
@@ -21,7 +21,7 @@ from ucds.target.remembered import read_remembered
 from ucds.target.review import Review
 from ucds.training.loaded import load
 from ucds.training.options import Compute
-from ucds.training.run_folder import RUN_FILES, VOTES_FILE
+from ucds.training.run_folder import VOTES_FILE, files_read
 
 
 @dataclass(frozen=True)
@@ -78,8 +78,7 @@ def report(
     images = record.images if images is None else images
     require_there(images)
     if out is not None:
-        inputs = [*files_of(images), *map(run.joinpath, RUN_FILES), *([] if names is None else [Path(names)])]
-        require_writable(Path(out), ".html", ".htm", inputs=inputs)
+        require_writable(Path(out), ".html", ".htm", inputs=files_read(run, images, names))
     model = load(run, role="target", compute=compute)
     known = {} if named is None else named.of(model.stored)
     remembered = read_remembered(run) if (run / VOTES_FILE).exists() else None
