@@ -183,14 +183,15 @@ def test_a_digest_is_the_sha256_of_all_parts() -> None:
 
 
 def test_what_a_killed_process_left_is_swept(tmp_path: Path) -> None:
-    left = tmp_path / ".model.abcd.ucds-tmp"
-    for path in (left, tmp_path / "kept", tmp_path / ".hidden"):
+    left, foreign = tmp_path / f".model.{'ab' * 8}.ucds-tmp", tmp_path / ".mine.ucds-tmp"
+    for path in (left, foreign, tmp_path / "kept", tmp_path / ".hidden"):
         path.write_text("x")
     sweep(tmp_path, older_than=60)
     assert left.exists()
-    os.utime(left, (0, 0))
+    for path in (left, foreign):
+        os.utime(path, (0, 0))
     write_text_atomically(tmp_path / "file", "x")
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".hidden", "file", "kept"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".hidden", ".mine.ucds-tmp", "file", "kept"]
 
 
 def test_room_is_looked_for_before_long_work(tmp_path: Path) -> None:

@@ -73,8 +73,9 @@ def evaluate(
         NoSpaceError: the scores cannot be written.
     """
     run = Path(run)
+    path = run / "evaluation.json"
     if out is not None:
-        require_writable(Path(out), ".json", inputs=files_read(run, data))
+        path = require_writable(Path(out), ".json", inputs=files_read(run, data))
     model = load(run, compute=compute)
     opened = model.open(data, model.role)
     samples = opened.samples
@@ -93,6 +94,5 @@ def evaluate(
             for d, name in enumerate(samples.domain_names)
         },
     )
-    path = run / "evaluation.json" if out is None else Path(out)
-    write_text_atomically(path, json.dumps(asdict(report), indent=2) + "\n", named=out is not None)
+    write_text_atomically(path, json.dumps(asdict(report), indent=2) + "\n")
     return report

@@ -10,7 +10,6 @@ import os
 import re
 import secrets
 import shutil
-import stat
 import time
 import tomllib
 import warnings
@@ -19,7 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
-from ucds.errors import DamagedFileError, InputError, NoSpaceError, UcdsWarning, first_problem
+from ucds.errors import DamagedFileError, InputError, NoSpaceError, UcdsWarning, first_problem, one_line
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -71,47 +70,42 @@ def require_space(folder: Path, needed: int, remedy: str) -> None:
         )
 
 
-def require_writable(path: Path, *suffixes: str, inputs: Iterable[Path] = ()) -> None:
-    """Make sure, before any work, that an output can be written where the user wants it.
+def require_writable(path: Path, *suffixes: str, inputs: Iterable[Path] = ()) -> Path:
+    """Return where an output is written, the end of a link, once nothing stands in its way; before any work.
 
     Its name ends in one of the suffixes, if there are any, and it is none of the ``inputs``, which need not
-    exist. A link counts as the file that it leads to; a pipe, or a device such as /dev/stdout, has any name.
+    exist. A pipe, or a device such as /dev/stdout, may have any name.
 
     Raises:
         InputError: something is in the way; the message names it.
     """
-    target, reason = Path(os.path.realpath(path)), ""
-    above = next(parent for parent in target.parents if parent.exists())
     try:
-        mode = path.stat().st_mode
-    except (FileNotFoundError, NotADirectoryError):
-        mode = stat.S_IFREG  # a new file
-    except OSError as error:  # a name that is too long, a loop of links
-        raise InputError(f"{path} cannot be written: {error.strerror}") from None
-    if _is_stream(mode):
-        return
-    if stat.S_ISDIR(mode):
+        if _is_stream(path):
+            return path
+        target = path.resolve() if path.is_symlink() else path
+        above = next(parent for parent in target.absolute().parents if parent.exists())
+        is_there = target.exists()
+    except (OSError, RuntimeError) as error:  # a name that is too long, a loop of links
+        raise InputError(f"{path} cannot be written: {one_line(error)}") from None
+    if target.is_dir():
         raise InputError(f"{path} is a folder: name the file to write")
     if suffixes and not {path.suffix.lower(), target.suffix.lower()} <= {*suffixes}:
-        leads = f", and the link leads to {target}" if path.is_symlink() else ""
+        leads = "" if target == path else f", and the link leads to {target}"
         raise InputError(f"{path} must end in {' or '.join(suffixes)}{leads}")
     if not above.is_dir():
-        reason = f"{above} exists, and is a file"
-    elif not stat.S_ISREG(mode):
-        reason = "it is neither a file nor a pipe"
-    elif path.is_symlink() and above != target.parent:
-        reason = f"it is a link to {target}, whose folder is not there"
-    elif not os.access(above, os.W_OK):
-        reason = f"you may not write in {above}"
-    elif target.exists() and any(one.exists() and one.samefile(target) for one in inputs):
-        reason = "it is read by this command"
-    if reason:
-        raise InputError(f"{path} cannot be written: {reason}; name another file")
+        raise InputError(f"{path} cannot be written: {above} exists, and is a file")
+    if (is_there and not target.is_file()) or (target != path and above != target.parent):
+        raise InputError(f"{path} cannot be written: it leads to no place for a file")
+    if not os.access(above, os.W_OK):
+        raise InputError(f"{path} cannot be written: {above} is locked; choose a place that you may write to")
+    if is_there and any(one.exists() and one.samefile(target) for one in inputs):
+        raise InputError(f"{path} is read by this command: name another file to write")
+    return target
 
 
-def _is_stream(mode: int) -> bool:
-    """Return whether a file is a pipe or a device of characters, which nothing can take the place of."""
-    return stat.S_ISFIFO(mode) or stat.S_ISCHR(mode)
+def _is_stream(path: Path) -> bool:
+    """Return whether a path is a pipe or a device of characters, whose place no file may take."""
+    return path.is_fifo() or path.is_char_device()
 
 
 def refuse_inside(out: Path, inputs: Path) -> None:
@@ -139,7 +133,7 @@ def making(folder: Path) -> Iterator[Path]:
     order in which it was made.
     """
     there = folder.is_dir()
-    partial = _temporary(folder / folder.name if there else folder)
+    partial = _temporary(folder / "new" if there else folder)
     try:
         with writing(folder):
             partial.mkdir(parents=True)
@@ -171,43 +165,24 @@ def sweep(folder: Path, *, older_than: float = 0.0) -> None:
                 path.unlink() if path.is_symlink() or path.is_file() else shutil.rmtree(path)
 
 
-def write_output(path: Path, write: Callable[[IO[bytes]], object]) -> None:
-    """Write a file that a user has named: atomically, through a link, and into a pipe or device.
-
-    A file in a folder of this package is written by :func:`write_atomically`, which follows no link.
-    Arguments and errors are the same.
-
-    Warns:
-        UcdsWarning: the file is a pipe from which no program reads, so that nothing was written.
-    """
-    if not (path.exists() and _is_stream(path.stat().st_mode)):
-        write_atomically(Path(os.path.realpath(path)) if path.is_symlink() else path, write)
-        return
-    with writing(path):
-        try:
-            handle = os.open(path, os.O_WRONLY | os.O_NONBLOCK)  # else it would wait for a reader for ever
-        except OSError as error:
-            if error.errno != errno.ENXIO:
-                raise
-            message = f"no program reads from the pipe {path}: nothing was written to it"
-            warnings.warn(message, UcdsWarning, stacklevel=2)
-            return
-        os.set_blocking(handle, True)
-        with os.fdopen(handle, "wb") as file:
-            write(file)
-
-
 def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
     """Write a file so that a crash leaves the old one or the new one, never half of either.
 
     Args:
-        path: file to write; its folder is made if it does not exist. A link is replaced, not followed.
+        path: file to write; its folder is made if it does not exist. A link is replaced, and not followed; a
+            pipe or device stays, and gets the content.
         write: writes the content into the open file that it is given.
 
     Raises:
         NoSpaceError: the disk is full, or the folder is not writable.
+
+    Warns:
+        UcdsWarning: the file is a pipe that no program reads, so that nothing is written.
     """
     with writing(path):
+        if _is_stream(path):
+            _write_through(path, write)
+            return
         path.parent.mkdir(parents=True, exist_ok=True)
         sweep(path.parent, older_than=_STALE_SECONDS)
         temporary = _temporary(path)
@@ -224,9 +199,23 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
             temporary.unlink(missing_ok=True)
 
 
-def write_text_atomically(path: Path, text: str, *, named: bool = False) -> None:
-    """Write text in UTF-8, all of it or none; by :func:`write_output` if a user ``named`` the file."""
-    (write_output if named else write_atomically)(path, lambda file: file.write(text.encode()))
+def _write_through(path: Path, write: Callable[[IO[bytes]], object]) -> None:
+    """Write into a pipe or device; a pipe without a reader would make the writer wait for ever."""
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno != errno.ENXIO:
+            raise
+        warnings.warn(f"no program reads the pipe {path}: nothing is written", UcdsWarning, stacklevel=3)
+        return
+    os.set_blocking(handle, True)
+    with os.fdopen(handle, "wb") as file:
+        write(file)
+
+
+def write_text_atomically(path: Path, text: str) -> None:
+    """Write text in UTF-8, all of it or none; see :func:`write_atomically`."""
+    write_atomically(path, lambda file: file.write(text.encode()))
 
 
 def write_sealed(path: Path, seal: str, content: bytes | memoryview) -> None:

@@ -99,8 +99,7 @@ def audit(
         out.with_suffix(".json"),
         files_read(None if run is None else Path(run), members, others),
     )
-    require_writable(out, ".html", ".htm")
-    require_writable(figures, inputs=inputs)
+    out, figures = require_writable(out, ".html", ".htm"), require_writable(figures, inputs=inputs)
     attacked = client if run is None else Path(run)
     if attacked is None or None not in (run, client):
         raise InputError("an audit attacks either a run or a service: give one of them")
@@ -114,8 +113,8 @@ def audit(
     found = _Audit(opened, effort, seed, compute.reporter).findings()
     settings = {"seed": seed, **asdict(effort)}
     found = replace(found, settings=settings, seconds=round(time.monotonic() - started, 1))
-    write_text_atomically(out, render(found), named=True)
-    write_text_atomically(figures, json.dumps(found.to_dict(), indent=2) + "\n", named=True)
+    write_text_atomically(out, render(found))
+    write_text_atomically(figures, json.dumps(found.to_dict(), indent=2) + "\n")
     return found
 
 

@@ -21,7 +21,7 @@ import pyarrow.parquet
 from numpy.typing import NDArray
 
 from ucds.errors import InputError, UcdsWarning, one_line
-from ucds.files import write_output
+from ucds.files import write_atomically
 
 READ_SUFFIXES = (".csv", ".parquet")
 
@@ -117,7 +117,7 @@ def write_table(path: Path, names: Sequence[str], rows: Callable[[], Iterable[Se
     """Write a table in CSV that a spreadsheet shows as it is.
 
     Args:
-        path: file to write, see :func:`ucds.files.write_output`.
+        path: file to write.
         names: names of the columns.
         rows: function that yields the texts and numbers of each row; it is called twice.
 
@@ -134,7 +134,7 @@ def write_table(path: Path, names: Sequence[str], rows: Callable[[], Iterable[Se
         table.writerows([guard(v) if isinstance(v, str) else v for v in row] for row in rows())
         text.detach()
 
-    write_output(path, write)
+    write_atomically(path, write)
 
 
 def guard(text: str) -> str:

@@ -19,7 +19,7 @@ from ucds.choices import ExportFormat, require_choice
 from ucds.errors import InputError, UcdsWarning
 from ucds.exports.graph import describe, write_graph
 from ucds.exports.hub import write_hub_folder
-from ucds.files import require_writable, write_output, write_text_atomically
+from ucds.files import require_writable, write_atomically, write_text_atomically
 from ucds.models import ClusteringModel
 from ucds.training.inputs import stored_size, view_for
 from ucds.training.loaded import Model, load
@@ -79,8 +79,8 @@ def export(
     else:
         raise InputError("name the file to write: a model that is open already has no folder")
     described = path.with_name(f"{path.name}.json")
-    for file in (path, described) if form != "hub" else ():
-        require_writable(file, Path(_NAMES[form]).suffix if file is path else ".json")
+    if form != "hub":
+        path, described = require_writable(path, Path(_NAMES[form]).suffix), require_writable(described)
     model = run if isinstance(run, Model) else load(run, compute=Compute("cpu"))
     if model.role == "source":
         message = (
@@ -97,9 +97,9 @@ def export(
     else:
         inputs = _random_inputs(model.stored.card.backbone)
         content, differences = write_graph(model.stored.model, description, inputs)
-    write_output(path, lambda file: file.write(content))
+    write_atomically(path, lambda file: file.write(content))
     written = description | {"largest_difference": differences}
-    write_text_atomically(described, json.dumps(written, indent=2) + "\n", named=True)
+    write_text_atomically(described, json.dumps(written, indent=2) + "\n")
     return Exported(path, form, differences)
 
 

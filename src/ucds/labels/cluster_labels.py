@@ -24,11 +24,10 @@ from pydantic import Field
 
 from ucds.data.content import KEY_BYTES, Column, find_places, first_repeated, keys_of, texts_of
 from ucds.errors import DamagedFileError, InputError, UcdsWarning
-from ucds.files import digest_of, read_json, write_output
+from ucds.files import digest_of, read_json, require_writable, write_atomically
 from ucds.labels.wire import MOST_CLUSTERS, Clusters, Digest, Message
 
 FORMAT = "ucds-labels/2"
-LABELS_SUFFIX = ".json"
 MARK_BYTES = 8
 _TOGETHER = 10_000  # entries that are Python objects at the same time: a million of them fill the memory
 
@@ -175,7 +174,7 @@ class ClusterLabels:
         }
         fields |= {} if self.contents is None else {"contents": self.contents}
         lines = _to_json(fields | {"digest": _digest_of(fields)}, "\n", ascii_only=False)
-        write_output(Path(path), lambda file: file.writelines(chain(lines, [b"\n"])))
+        write_atomically(require_writable(Path(path)), lambda file: file.writelines(chain(lines, [b"\n"])))
 
     @classmethod
     def load(cls, path: str | Path) -> ClusterLabels:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ucds.data.sources import Source, require_there
 from ucds.files import require_writable
-from ucds.labels.cluster_labels import LABELS_SUFFIX, ClusterLabels, marks_of
+from ucds.labels.cluster_labels import ClusterLabels, marks_of
 from ucds.training.options import Compute
 from ucds.training.run_folder import files_read, require_model
 
@@ -34,7 +34,7 @@ def label(
         DamagedFileError: the model file cannot be read.
     """
     if out is not None:
-        require_writable(Path(out), LABELS_SUFFIX, inputs=files_read(Path(run), images))
+        require_writable(Path(out), ".json", inputs=files_read(Path(run), images))
     require_model(Path(run))
     require_there(images)
     from ucds.training.loaded import load  # it brings torch, which takes seconds

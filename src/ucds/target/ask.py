@@ -15,7 +15,7 @@ from ucds.data.sources import Source, find_samples
 from ucds.errors import UcdsWarning
 from ucds.files import require_writable
 from ucds.labels.client import LabelClient
-from ucds.labels.cluster_labels import LABELS_SUFFIX, ClusterLabels
+from ucds.labels.cluster_labels import ClusterLabels
 from ucds.labels.query import Selector, query_labels
 from ucds.labels.questions import open_questions, questions_about
 from ucds.math.arrays import FloatArray, IntArray
@@ -123,7 +123,7 @@ def query(
         UcdsWarning: some samples cannot be used, or ``encoder`` is ignored.
     """
     compute, choose = compute or Compute(), None
-    require_writable(Path(out), LABELS_SUFFIX, inputs=files_read(None, images))
+    require_writable(Path(out), ".json", inputs=files_read(None, images))
     if max_queries is None:
         if encoder is not None and encoder.backbone is not None:
             warnings.warn("--backbone is ignored without --max-queries", UcdsWarning, stacklevel=2)

@@ -10,7 +10,6 @@ from ucds.data.sources import Source, find_samples, place_of, require_there
 from ucds.errors import InputError
 from ucds.files import read_object, refuse_inside, require_space, require_writable
 from ucds.target.predictions import (
-    TABLE_SUFFIX,
     UNSORTED,
     ClusterNames,
     Predictions,
@@ -60,7 +59,7 @@ def predict(
     run, folder = Path(run), None if sort_into is None else Path(sort_into)
     named, sorted_before = None if names is None else ClusterNames.load(names), None
     if out is not None:
-        require_writable(Path(out), TABLE_SUFFIX, inputs=files_read(run, images, names))
+        require_writable(Path(out), ".csv", inputs=files_read(run, images, names))
     if folder is not None:
         require_choice("sort_how", sort_how, Sorting)
         sorted_before = read_sorting(folder)
@@ -73,8 +72,12 @@ def predict(
         if not isinstance(listed, Scan):
             raise InputError("--sort-into needs image files, not embeddings or pictures in memory")
         images = listed
-        if sort_how == "copy" and sorted_before is None:
-            needed = sum(listed.file(i).stat().st_size for i in range(len(listed)))
+        if sort_how == "copy":
+            new, old = (
+                (listed.file(i) for i in range(len(listed))),
+                folder.glob("*/*"),
+            )  # which may be the same
+            needed = sum(path.stat().st_size for path in new) - sum(path.lstat().st_size for path in old)
             require_space(folder, needed, "or choose another --sort-into")
     from ucds.data.images import ImageSamples  # they bring torch, which takes seconds
     from ucds.target.remembered import read_remembered
@@ -90,7 +93,7 @@ def predict(
     clusters, confidence = model.decide(data)
     sources = None
     if (run / VOTES_FILE).exists():
-        sources = read_remembered(run).correct(data.samples.keys, clusters, confidence)
+        sources = read_remembered(run)[0].correct(data.samples.keys, clusters, confidence)
     clusters[confidence < min_confidence] = UNSORTED
     files = data.samples.files if isinstance(data.samples, ImageSamples) else None
     found = Predictions(data.samples.ids, clusters, confidence, known, model.n_clusters, files, sources)

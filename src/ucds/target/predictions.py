@@ -25,16 +25,13 @@ from ucds.data.folders import Scan
 from ucds.data.image_files import read_image_bytes
 from ucds.data.tables import write_table
 from ucds.errors import InputError
-from ucds.files import making, read_json, require_space, require_writable, write_text_atomically, writing
+from ucds.files import making, read_json, require_writable, write_text_atomically, writing
 
 if TYPE_CHECKING:
     from ucds.training.model_file import StoredModel
 
 MOST_LETTERS = 80
 """Characters of a cluster's name at most."""
-
-TABLE_SUFFIX = ".csv"
-"""Suffix of a table of predictions."""
 
 UNSORTED = -1
 """Number in place of a cluster, for a sample whose confidence is below the least one asked for."""
@@ -103,8 +100,8 @@ class Predictions:
         names: name of each named cluster by its number.
         n_clusters: number of clusters, K.
         files: image files of the samples; ``None`` for other samples.
-        sources: what the cluster of each sample comes from, see :data:`ucds.target.remembered.SOURCES`;
-            ``None`` if all come from the model, because nobody has reviewed the run.
+        sources: source of each cluster, one of :data:`ucds.target.remembered.SOURCES`; ``None`` if nobody has
+            reviewed the run.
     """
 
     ids: Sequence[str]
@@ -130,10 +127,9 @@ class Predictions:
             InputError: the name has another suffix.
             NoSpaceError: the disk is full, or the folder is not writable.
         """
-        require_writable(Path(path), TABLE_SUFFIX)
         columns = ["sample", "cluster", "confidence"]
         columns += ["source"] * (self.sources is not None) + ["name"] * bool(self.names)
-        write_table(Path(path), columns, self._rows)
+        write_table(require_writable(Path(path), ".csv"), columns, self._rows)
 
     def _rows(self) -> Iterator[list[object]]:
         for place, (name, cluster) in enumerate(zip(self.ids, self.clusters.tolist(), strict=True)):
@@ -201,15 +197,12 @@ def sort_into_folders(
 
     Raises:
         OSError: an image cannot be read.
-        NoSpaceError: the folder cannot be written, or has no room for all images.
+        NoSpaceError: the disk is full, or the folder is not writable.
     """
     assert found.files is not None
     places, record = _folder_names(found, folder), read_sorting(folder)
     pictures = {} if record is None else dict(record.pictures)
     placed, moved = _plan(folder, found, keys, places, pictures)
-    if how == "copy":
-        needed = sum(found.files.file(position).stat().st_size for position in placed)
-        require_space(folder, needed, "or choose another --sort-into")
     with making(folder) as partial:
         for place in places.values():
             (partial / place).mkdir(exist_ok=True)

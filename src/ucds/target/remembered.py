@@ -155,12 +155,12 @@ def write_features(folder: Path, features: FloatArray) -> None:
     write_atomically(folder / FEATURES_FILE, lambda file: np.save(file, features))
 
 
-def read_remembered(folder: Path) -> Remembered:
-    """Read what a run remembers."""
+def read_remembered(folder: Path) -> tuple[Remembered, FloatArray]:
+    """Read what a run remembers, and the features of its samples."""
     path = folder / VOTES_FILE
     try:
         found = read_arrays(path)
-        return Remembered(
+        remembered = Remembered(
             tuple(parse_json(found["ids"].tobytes())),
             found["partitions"].astype(np.int64),
             found["own"],
@@ -169,14 +169,7 @@ def read_remembered(folder: Path) -> Remembered:
             Column(found["keys"].view(KEY_TYPE).ravel()) if "keys" in found else None,
             found.get("by_person"),
         )
+        path = folder / FEATURES_FILE
+        return remembered, np.array(read_arrays(path)[path.stem], dtype=np.float32)
     except (OSError, DamagedFileError, ValueError, KeyError, TypeError) as error:
-        raise DamagedFileError(f"{path} is damaged ({error}): train again") from None
-
-
-def read_features(folder: Path) -> FloatArray:
-    """Read the features of the samples that a run remembers."""
-    path = folder / FEATURES_FILE
-    try:
-        return np.array(read_arrays(path)[path.stem], dtype=np.float32)
-    except (OSError, DamagedFileError, ValueError) as error:
         raise DamagedFileError(f"{path} is damaged ({error}): train again") from None

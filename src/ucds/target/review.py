@@ -29,7 +29,7 @@ from ucds.math.prototypes import solve_prototypes
 from ucds.target.consensus import agree, draw_with_labels, remember_vote
 from ucds.target.predictions import MOST_LETTERS, ClusterNames
 from ucds.target.questions import ANSWERS_FILE, FORMAT, Answer, Question, read_answers
-from ucds.target.remembered import read_features, read_remembered, write_features, write_remembered
+from ucds.target.remembered import read_remembered, write_features, write_remembered
 from ucds.training.loaded import load
 from ucds.training.model_file import load_model, save_model
 from ucds.training.options import Compute
@@ -106,7 +106,7 @@ class Review:
         self.run = Path(run)
         if not (self.run / VOTES_FILE).exists():
             _vote_afterwards(self.run, images, compute)
-        self.start, self.features = read_remembered(self.run), read_features(self.run)
+        self.start, self.features = read_remembered(self.run)
         self._place = {name: i for i, name in enumerate(self.start.ids)}
         self._doubts = self.start.doubts(keep_clusters=keep_clusters)
         names = self.run / NAMES_FILE  # of an earlier review

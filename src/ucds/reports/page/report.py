@@ -77,11 +77,12 @@ def report(
     record = read_record(run)
     images = record.images if images is None else images
     require_there(images)
+    path = run / "report.html"
     if out is not None:
-        require_writable(Path(out), ".html", ".htm", inputs=files_read(run, images, names))
+        path = require_writable(Path(out), ".html", ".htm", inputs=files_read(run, images, names))
     model = load(run, role="target", compute=compute)
     known = {} if named is None else named.of(model.stored)
-    remembered = read_remembered(run) if (run / VOTES_FILE).exists() else None
+    remembered = read_remembered(run)[0] if (run / VOTES_FILE).exists() else None
     data, place = model.open(images), place_of(images)
     trained_on = record.described.get("data") == data.samples.fingerprint
     findings = find_facts(
@@ -102,8 +103,7 @@ def report(
     version = described.get("versions", {}).get("ucds", "unknown")
     subtitle = f"method {method}, encoder {encoder}, seed {seed}, ucds {version}"
     page = render(findings, record, model.stored, subtitle, summary, warnings, known)
-    path = run / "report.html" if out is None else Path(out)
-    write_text_atomically(path, page, named=out is not None)
+    write_text_atomically(path, page)
     return WrittenReport(path, len(data.samples), model.n_clusters, tuple(summary), tuple(warnings))
 
 
