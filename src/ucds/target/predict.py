@@ -75,7 +75,7 @@ def predict(
         if sort_how == "copy":
             new, old = (
                 (listed.file(i) for i in range(len(listed))),
-                folder.glob("*/*"),
+                folder.glob("[!.]*/*"),
             )  # which may be the same
             needed = sum(path.stat().st_size for path in new) - sum(path.lstat().st_size for path in old)
             require_space(folder, needed, "or choose another --sort-into")

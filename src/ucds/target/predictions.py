@@ -225,7 +225,7 @@ def _plan(
 ) -> tuple[dict[int, str], dict[str, str]]:
     """Bring a record up to date; return new places, of images by position, and of files by their old one."""
     assert found.files is not None
-    there = {str(path.relative_to(folder)) for path in folder.glob("*/*")}
+    there = {str(path.relative_to(folder)) for path in folder.glob("[!.]*/*")}
     taken, known = {_alike(place) for place in there}, defaultdict[str, list[str]](list)
     placed, moved = dict[int, str](), dict[str, str]()
     for place, key in pictures.items():
