@@ -84,9 +84,10 @@ def require_writable(path: Path, *suffixes: str, inputs: Iterable[Path] = ()) ->
             return path
         target = path.resolve() if path.is_symlink() else path
         above = next(parent for parent in target.absolute().parents if parent.exists())
-        is_there = target.exists()
+        is_there = target.exists() or target.is_symlink()  # a loop of links
     except (OSError, RuntimeError) as error:  # a name that is too long, a loop of links
-        raise InputError(f"{path} cannot be written: {one_line(error)}") from None
+        reason = getattr(error, "strerror", None) or one_line(error)
+        raise InputError(f"{path} cannot be written: {reason}") from None
     if target.is_dir():
         raise InputError(f"{path} is a folder: name the file to write")
     if suffixes and not {path.suffix.lower(), target.suffix.lower()} <= {*suffixes}:
@@ -94,7 +95,7 @@ def require_writable(path: Path, *suffixes: str, inputs: Iterable[Path] = ()) ->
         raise InputError(f"{path} must end in {' or '.join(suffixes)}{leads}")
     if not above.is_dir():
         raise InputError(f"{path} cannot be written: {above} exists, and is a file")
-    if (is_there and not target.is_file()) or (target != path and above != target.parent):
+    if (is_there and not target.is_file()) or (path.is_symlink() and above != target.parent):
         raise InputError(f"{path} cannot be written: it leads to no place for a file")
     if not os.access(above, os.W_OK):
         raise InputError(f"{path} cannot be written: {above} is locked; choose a place that you may write to")
