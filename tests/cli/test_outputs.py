@@ -76,6 +76,10 @@ REFUSED = {
     "answers as a photo": ("query t.csv --url http://127.0.0.1:9 --out photo.jpg", "must end in .json"),
     "a run in a long name": (f"train-target t.csv --clusters 3 --out {LONG}", "File name too long"),
     "sorted images in a file": (f"{PREDICT} new.csv --sort-into photo.jpg", "exists, and is a file"),
+    "a reviewed run in a file": (
+        "review target --no-open --out photo.jpg",
+        "is a file: choose another --out",
+    ),
     "missing names": (f"{PREDICT} new.csv --names absent.json", "cannot read the file of names"),
     "missing weights": (
         "train-target t.csv --clusters 3 --weights absent.pt --out new",

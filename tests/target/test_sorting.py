@@ -64,7 +64,8 @@ def test_a_second_week_adds_images_and_moves_those_of_other_clusters(tmp_path: P
     (images / "b.png").rename(images / "renamed.png")
     sort(images, out, {"renamed.png": 2, "d.png": 0})
     kept = {"cluster_0/a.png": "a.png", "cluster_1/sub__c.png": "sub/c.png"}
-    assert contents(out) == kept | {"cluster_2/b.png": "b.png", "cluster_0/d.png": "d.png"}
+    assert contents(out) == kept | {"cluster_2/renamed.png": "b.png", "cluster_0/d.png": "d.png"}
+    (images / "renamed.png").unlink()
     sort(images, out, WEEK | {"d.png": 0}, {0: "cats"})
     assert contents(out) == {
         **{"cats/a.png": "a.png", "cats/d.png": "d.png"},

@@ -72,13 +72,10 @@ def predict(
         if not isinstance(listed, Scan):
             raise InputError("--sort-into needs image files, not embeddings or pictures in memory")
         images = listed
-        if sort_how == "copy":
-            new, old = (
-                (listed.file(i) for i in range(len(listed))),
-                folder.glob("[!.]*/*"),
-            )  # which may be the same
-            needed = sum(path.stat().st_size for path in new) - sum(path.lstat().st_size for path in old)
-            require_space(folder, needed, "or choose another --sort-into")
+        if sort_how == "copy":  # the images of an earlier call are taken to be among these
+            new = sum(path.stat().st_size for path in map(listed.file, range(len(listed))) if path.exists())
+            new -= sum(path.lstat().st_size for path in folder.glob("[!.]*/*"))
+            require_space(folder, new, "or choose another --sort-into")
     from ucds.data.images import ImageSamples  # they bring torch, which takes seconds
     from ucds.target.remembered import read_remembered
     from ucds.training.loaded import load

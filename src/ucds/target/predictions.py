@@ -7,10 +7,11 @@ import re
 import shutil
 import unicodedata
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from decimal import Decimal
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -226,29 +227,30 @@ def _plan(
     """Bring a record up to date; return new places, of images by position, and of files by their old one."""
     assert found.files is not None
     there = {str(path.relative_to(folder)) for path in folder.glob("[!.]*/*")}
-    taken, known = {_alike(place) for place in there}, defaultdict[str, list[str]](list)
+    taken, known = {_alike(place) for place in (*there, *pictures)}, defaultdict[str, list[str]](list)
     placed, moved = dict[int, str](), dict[str, str]()
     for place, key in pictures.items():
         known[key].append(place)
     for position, (cluster, content) in enumerate(zip(found.clusters.tolist(), keys, strict=True)):
         key, inside = content.hex(), f"{places[cluster]}/"
-        before = min(known[key], key=lambda place: not place.startswith(inside), default=None)
-        parts = [part for part in Path(found.files.paths[position]).parts if part not in (os.sep, os.pardir)]
-        name = portable_name("__".join(parts))
-        place = inside + name
-        if before is not None:
+        if before := min(known[key], key=lambda place: not place.startswith(inside), default=""):
             known[key].remove(before)
-        if place in there and place not in pictures and _holds(folder / place, key):
-            pictures.pop(before or "", None)  # a call that was killed has put it there
-        elif before is None:
-            placed[position] = place = _choose_name(inside, name, position + 1, taken)
-        elif before.startswith(inside) or not _holds(folder / before, key):
-            continue  # it is there, or a person has changed what was there
-        else:
-            moved[before] = place = _choose_name(inside, before.partition("/")[2], position + 1, taken)
-            del pictures[before]
-        taken.add(_alike(place))
+        if before.startswith(inside):
+            continue
+        for name in _names(found.files.paths[position], position + 1):
+            place = inside + name
+            is_new, is_ours = _alike(place) not in taken, place in there and place not in pictures
+            if is_new or (is_ours and _holds(folder / place, key)):  # by a call that was killed
+                break
+        if is_new and not before:
+            placed[position] = place
+        elif is_new and _holds(folder / before, key):
+            moved[before] = place
+        elif is_new:
+            continue  # a person has removed, renamed or changed it
+        pictures.pop(before, None)
         pictures[place] = key
+        taken.add(_alike(place))
     return placed, moved
 
 
@@ -301,16 +303,20 @@ def _folder_names(found: Predictions, folder: Path) -> dict[int, str]:
         usable = portable_name(name).encode()[:_LONGEST_NAME].decode(errors="ignore")
         owner = (bool(name), name or numbered)
         place = usable.strip(" .") or numbered
-        while owners.setdefault(_alike(place), owner) != owner or (folder / place).is_symlink():
+        while owners.setdefault(_alike(place), owner) != owner or _is_blocked(folder / place):
             place += "_"
         places[cluster] = place
     return places
 
 
-def _choose_name(inside: str, name: str, number: int, taken: Collection[str]) -> str:
-    """Return the path of a sample's file; if its name is too long or taken, one by the sample's number."""
-    if len(name.encode()) > _LONGEST_NAME or _alike(inside + name) in taken:
-        name = f"sample {number}{Path(name).suffix}"
-    while _alike(inside + name) in taken:  # by a file of just this name
-        name = f"_{name}"
-    return inside + name
+def _is_blocked(path: Path) -> bool:
+    return path.is_symlink() or path.is_file()
+
+
+def _names(path: str, number: int) -> Iterator[str]:
+    """Yield names for a sample's file: its own if it is not too long, then by the sample's number."""
+    name = portable_name("__".join(part for part in Path(path).parts if part not in (os.sep, os.pardir)))
+    if len(name.encode()) <= _LONGEST_NAME:
+        yield name
+    for more in count():
+        yield f"{'_' * more}sample {number}{Path(name).suffix}"
