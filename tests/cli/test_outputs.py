@@ -75,7 +75,10 @@ REFUSED = {
     ),
     "answers as a photo": ("query t.csv --url http://127.0.0.1:9 --out photo.jpg", "must end in .json"),
     "a run in a long name": (f"train-target t.csv --clusters 3 --out {LONG}", "File name too long"),
-    "sorted images in a file": (f"{PREDICT} new.csv --sort-into photo.jpg", "exists, and is a file"),
+    "sorted images in a file": (
+        f"{PREDICT} new.csv --sort-into photo.jpg",
+        "is a file: choose another --sort-into",
+    ),
     "a reviewed run in a file": (
         "review target --no-open --out photo.jpg",
         "is a file: choose another --out",

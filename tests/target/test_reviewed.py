@@ -67,11 +67,11 @@ def test_vectors_keep_the_clusters_of_the_review_in_any_order(
     np.save(tmp_path / "y.npy", np.concatenate([new, vectors[::-1]]))
     found = ucds.predict(run, tmp_path / "y.npy", tmp_path / "y.csv", min_confidence=0.999, compute=CPU)
     rows = table(tmp_path / "y.csv")
-    assert found.sources is not None
+    assert found.source is not None
     for place, (name, row) in enumerate(rows.items()):
         old = str(79 - (place - 5))
         expected = "model" if place < 5 else "person" if old in ids else "clustering"
-        assert row["source"] == found.sources[int(name)] == expected
+        assert row["source"] == found.source[int(name)] == expected
         if expected == "person":
             assert (int(row["cluster"]), row["confidence"]) == (clusters[old], "1.0000")
         elif expected == "clustering":
@@ -85,17 +85,15 @@ def test_a_later_review_keeps_what_an_earlier_one_corrected(
     again, clusters = finish(first, ["1"])
     found = ucds.predict(again, vectors, compute=CPU)
     assert found.clusters.tolist() == [clusters[str(i)] for i in range(80)]
-    assert found.sources is not None
-    assert [i for i, source in enumerate(found.sources) if source == "person"] == sorted(
-        map(int, [*ids, "1"])
-    )
+    assert found.source is not None
+    assert [i for i, source in enumerate(found.source) if source == "person"] == sorted(map(int, [*ids, "1"]))
 
 
 def test_a_run_that_nobody_reviewed_says_what_its_model_says(
     reviewed: tuple[Path, dict[str, int], list[str]], vectors: np.ndarray, tmp_path: Path
 ) -> None:
     found = ucds.predict(tmp_path / "run", vectors, tmp_path / "x.csv", compute=CPU)
-    assert found.sources is None
+    assert found.source is None
     assert (found.clusters == ucds.load(tmp_path / "run", compute=CPU).predict(vectors)).all()
     assert list(next(iter(table(tmp_path / "x.csv").values()))) == ["sample", "cluster", "confidence"]
 

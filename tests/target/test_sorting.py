@@ -187,7 +187,7 @@ def test_what_is_no_place_for_sorted_images_is_refused(tmp_path: Path) -> None:
     (tmp_path / "used").mkdir()
     (tmp_path / "used" / "mine.txt").touch()
     for name, words in (
-        ("file", "exists, and is a file"),
+        ("file", "is a file: choose another"),
         ("used", "is not empty, and nothing was sorted into it"),
     ):
         with pytest.raises(InputError, match=words):

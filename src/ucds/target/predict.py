@@ -88,12 +88,12 @@ def predict(
             raise InputError(f"another model sorted into {folder}: choose another --sort-into")
     data = model.open(images)
     clusters, confidence = model.decide(data)
-    sources = None
+    source = None
     if (run / VOTES_FILE).exists():
-        sources = read_remembered(run)[0].correct(data.samples.keys, clusters, confidence)
+        source = read_remembered(run)[0].correct(data.samples.keys, clusters, confidence)
     clusters[confidence < min_confidence] = UNSORTED
     files = data.samples.files if isinstance(data.samples, ImageSamples) else None
-    found = Predictions(data.samples.ids, clusters, confidence, known, model.n_clusters, files, sources)
+    found = Predictions(data.samples.ids, clusters, confidence, known, model.n_clusters, files, source)
     if out is not None:
         found.save(out)
     if folder is not None:

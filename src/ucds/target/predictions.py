@@ -101,7 +101,7 @@ class Predictions:
         names: name of each named cluster by its number.
         n_clusters: number of clusters, K.
         files: image files of the samples; ``None`` for other samples.
-        sources: source of each cluster, one of :data:`ucds.target.remembered.SOURCES`; ``None`` if nobody has
+        source: origin of each cluster, one of :data:`ucds.target.remembered.SOURCES`; ``None`` if nobody has
             reviewed the run.
     """
 
@@ -111,7 +111,7 @@ class Predictions:
     names: Mapping[int, str] = field(default_factory=dict)
     n_clusters: int = 0
     files: Scan | None = None
-    sources: Sequence[str] | None = None
+    source: Sequence[str] | None = None
 
     @property
     def unsorted(self) -> int:
@@ -129,13 +129,13 @@ class Predictions:
             NoSpaceError: the disk is full, or the folder is not writable.
         """
         columns = ["sample", "cluster", "confidence"]
-        columns += ["source"] * (self.sources is not None) + ["name"] * bool(self.names)
+        columns += ["source"] * (self.source is not None) + ["name"] * bool(self.names)
         write_table(require_writable(Path(path), ".csv"), columns, self._rows)
 
     def _rows(self) -> Iterator[list[object]]:
         for place, (name, cluster) in enumerate(zip(self.ids, self.clusters.tolist(), strict=True)):
             row = [name, cluster, Decimal(f"{self.confidence[place]:.4f}")]
-            row += [] if self.sources is None else [self.sources[place]]
+            row += [] if self.source is None else [self.source[place]]
             yield row + ([self.names.get(cluster, "")] if self.names else [])
 
 
@@ -166,12 +166,13 @@ def read_sorting(folder: Path) -> SortingRecord | None:
         InputError: the folder is a file, holds other things, or cannot be written.
         DamagedFileError: its record cannot be read.
     """
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder} is a file: choose another --sort-into")
     require_writable(record := folder / SORTING_FILE)
     if record.exists():
         return read_json(record, SortingRecord, "record of a sorting")
-    if folder.exists() and any(
-        path.name[0] != "." and path.name != "lost+found" for path in folder.iterdir()
-    ):
+    names = [path.name for path in folder.iterdir()] if folder.exists() else []
+    if any(name[0] != "." and name != "lost+found" for name in names):
         raise InputError(f"{folder} is not empty, and nothing was sorted into it: choose another --sort-into")
     return None
 

@@ -20,9 +20,8 @@ import fcntl
 import json
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
-from ucds.data.sources import Source, is_plain_folder, place_of
 from ucds.errors import DamagedFileError, InputError
 from ucds.files import (
     make_private,
@@ -33,6 +32,9 @@ from ucds.files import (
     write_text_atomically,
     writing,
 )
+
+if TYPE_CHECKING:
+    from ucds.data.sources import Source
 
 RUN_FILE = "run.json"
 LABELS_FILE = "labels.json"
@@ -165,6 +167,8 @@ class RunFolder:
 
 def files_read(run: Path | None, *sources: Source | None) -> list[Path]:
     """List the files of a run and of what is read, so that no output takes their place; images apart."""
+    from ucds.data.sources import is_plain_folder, place_of  # here, because help need not wait for them
+
     places = [place for source in sources if source is not None and (place := place_of(source)) is not None]
     inside = [path for place in places if not is_plain_folder(place) for path in place.rglob("*")]
     return [*places, *inside, *([] if run is None else map(run.joinpath, RUN_FILES))]
