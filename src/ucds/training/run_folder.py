@@ -7,7 +7,7 @@
 | `clusters.json` | the evidence for the number of clusters, if it was to be chosen |
 | `stability.json` | how far the clusters of a target depend on chance, with the method `consensus` |
 | `transfer.json` | what became of the provider's labels there, and why |
-| `votes.npz` | what a review starts from: ids, own partitions, averaged labels, own consensus |
+| `votes.npz` | what a review starts from: ids, content keys, own partitions, averaged labels, own consensus |
 | `features.npy` | bottleneck features of the samples that were clustered |
 | `log.jsonl` | one line a logged step or evaluation |
 | `checkpoint.pt` | an unfinished run's state |
