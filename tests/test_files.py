@@ -19,6 +19,7 @@ from ucds.files import (
     append_line,
     digest_of,
     make_private,
+    making,
     parse_json,
     read_json,
     read_sealed,
@@ -204,14 +205,45 @@ def test_a_digest_is_the_sha256_of_all_parts() -> None:
 
 
 def test_what_a_killed_process_left_is_swept(tmp_path: Path) -> None:
-    left = tmp_path / ".model.abcd.ucds-tmp"
-    for path in (left, tmp_path / "kept", tmp_path / ".hidden"):
+    left, foreign = tmp_path / f".model.{'ab' * 8}.ucds-tmp", tmp_path / ".mine.ucds-tmp"
+    for path in (left, foreign, tmp_path / "kept", tmp_path / ".hidden"):
         path.write_text("x")
     sweep(tmp_path, older_than=60)
     assert left.exists()
-    os.utime(left, (0, 0))
+    for path in (left, foreign):
+        os.utime(path, (0, 0))
     write_text_atomically(tmp_path / "file", "x")
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".hidden", "file", "kept"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".hidden", ".mine.ucds-tmp", "file", "kept"]
+
+
+def test_a_folder_that_a_killed_process_left_is_swept_and_what_looks_like_one_is_not(tmp_path: Path) -> None:
+    left, foreign, fresh = (tmp_path / name for name in (f".new.{'ab' * 8}.ucds-tmp", ".new.partial", "kept"))
+    for folder in (left, foreign, fresh):
+        folder.mkdir()
+        (folder / "file").touch()
+        os.utime(folder, (0, 0))
+    with making(tmp_path / "new") as partial:
+        (partial / "file").touch()
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".new.partial", "kept", "new"]
+
+
+def test_what_is_made_in_a_folder_that_is_there_is_added_to_it(tmp_path: Path) -> None:
+    (tmp_path / "there" / "old").mkdir(parents=True)
+    (tmp_path / "link").symlink_to("there")
+
+    def fail() -> None:
+        with making(tmp_path / "link") as partial:
+            (partial / "file").touch()
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fail()
+    assert [path.name for path in (tmp_path / "there").iterdir()] == ["old"]
+    with making(tmp_path / "link") as partial:
+        (partial / "old").mkdir()
+        (partial / "old" / "file").touch()
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "there" / "old" / "file").exists()
 
 
 def test_room_is_looked_for_before_long_work(tmp_path: Path) -> None:

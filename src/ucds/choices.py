@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 from ucds.errors import InputError
@@ -30,6 +31,8 @@ Engine = Literal["plain", "ray"]
 
 MOST_CLUSTERS = 100_000
 """Number of clusters that a model or labels of others may name: memory is reserved for each of them."""
+DEFAULT_WEIGHTS, NO_WEIGHTS = "default", "none"
+"""Words in place of a file of weights: published ones, or a random start."""
 
 AUTO = "auto"
 """Word that asks for a number of clusters to be chosen among all that the samples allow."""
@@ -45,6 +48,14 @@ def require_choice(name: str, given: object, choices: Any) -> None:
     """
     if given not in get_args(choices):
         raise InputError(f"{name} must be one of {', '.join(get_args(choices))}, not {given!r}")
+
+
+def require_weights(choice: str) -> None:
+    """Make sure, before anything heavy is loaded, that weights are one of the words above or a file."""
+    if choice not in (DEFAULT_WEIGHTS, NO_WEIGHTS) and not Path(choice).is_file():
+        raise InputError(
+            f"no weights file {choice}; give an existing file, 'default' or 'none' with --weights"
+        )
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,11 @@ from pathlib import Path
 from ucds.data.ground_truth import read_ground_truth
 from ucds.data.sources import Source
 from ucds.errors import InputError
-from ucds.files import write_text_atomically
+from ucds.files import require_writable, write_text_atomically
 from ucds.math.metrics import ClusteringScores, score
 from ucds.training.loaded import load
 from ucds.training.options import Compute
+from ucds.training.run_folder import files_read
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,9 @@ def evaluate(
         NoSpaceError: the scores cannot be written.
     """
     run = Path(run)
+    path = run / "evaluation.json"
+    if out is not None:
+        path = require_writable(Path(out), ".json", inputs=files_read(run, data))
     model = load(run, compute=compute)
     opened = model.open(data, model.role)
     samples = opened.samples
@@ -90,6 +94,5 @@ def evaluate(
             for d, name in enumerate(samples.domain_names)
         },
     )
-    path = run / "evaluation.json" if out is None else Path(out)
     write_text_atomically(path, json.dumps(asdict(report), indent=2) + "\n")
     return report

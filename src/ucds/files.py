@@ -7,16 +7,18 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import secrets
 import shutil
 import time
 import tomllib
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
-from ucds.errors import DamagedFileError, InputError, NoSpaceError, first_problem
+from ucds.errors import DamagedFileError, InputError, NoSpaceError, UcdsWarning, first_problem, one_line
 from ucds.received import open_received, read_text
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _LOCKED = (errno.EROFS, errno.EACCES, errno.EPERM)
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _TEMPORARY = ".ucds-tmp"
+_OURS = re.compile(rf"\..+\.[0-9a-f]{{16}}{re.escape(_TEMPORARY)}", re.DOTALL)
 _STALE_SECONDS = 86400.0
 
 
@@ -68,17 +71,43 @@ def require_space(folder: Path, needed: int, remedy: str) -> None:
         )
 
 
-def require_writable(path: Path) -> None:
-    """Make sure, before any work, that a file can be written.
+def require_writable(path: Path, *suffixes: str, inputs: Iterable[Path] = ()) -> Path:
+    """Return where an output is written, the end of a link, once nothing stands in its way; before any work.
+
+    Its name ends in one of the suffixes, if there are any, and it is none of the ``inputs``, which need not
+    exist. A pipe, or a device such as /dev/stdout, may have any name.
 
     Raises:
-        InputError: the path is a folder, or lies below a file.
+        InputError: something is in the way; the message names it.
     """
-    if path.is_dir():
+    try:
+        if _is_stream(path):
+            return path
+        target = path.resolve() if path.is_symlink() else path
+        above = next(parent for parent in target.absolute().parents if parent.exists())
+        is_there = target.exists() or target.is_symlink()  # a loop of links
+    except (OSError, RuntimeError) as error:  # a name that is too long, a loop of links
+        reason = getattr(error, "strerror", None) or one_line(error)
+        raise InputError(f"{path} cannot be written: {reason}") from None
+    if target.is_dir():
         raise InputError(f"{path} is a folder: name the file to write")
-    above = next(parent for parent in path.absolute().parents if parent.exists())
+    if suffixes and not {path.suffix.lower(), target.suffix.lower()} <= {*suffixes}:
+        leads = "" if target == path else f", and the link leads to {target}"
+        raise InputError(f"{path} must end in {' or '.join(suffixes)}{leads}")
     if not above.is_dir():
         raise InputError(f"{path} cannot be written: {above} exists, and is a file")
+    if (is_there and not target.is_file()) or (path.is_symlink() and above != target.parent):
+        raise InputError(f"{path} cannot be written: it leads to no place for a file")
+    if not os.access(above, os.W_OK):
+        raise InputError(f"{path} cannot be written: {above} is locked; choose a place that you may write to")
+    if is_there and any(one.exists() and one.samefile(target) for one in inputs):
+        raise InputError(f"{path} is read by this command: name another file to write")
+    return target
+
+
+def _is_stream(path: Path) -> bool:
+    """Return whether a path is a pipe or a device of characters, whose place no file may take."""
+    return path.is_fifo() or path.is_char_device()
 
 
 def refuse_inside(out: Path, inputs: Path) -> None:
@@ -100,43 +129,65 @@ def make_private(folder: Path) -> None:
 
 @contextmanager
 def making(folder: Path) -> Iterator[Path]:
-    """Give a temporary folder to fill; it becomes ``folder``, or is removed if the block fails.
+    """Give a temporary folder to fill, which becomes ``folder``; if the block fails, nothing is left of it.
 
-    The ``folder`` itself is absent or empty until then.
+    A ``folder`` that is there, maybe as a link or a mounted disk, gets what the temporary one holds, in the
+    order in which it was made.
     """
-    partial = folder.with_name(f".{folder.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
+    there = folder.is_dir()
+    partial = _temporary(folder / "new" if there else folder)
     try:
-        partial.mkdir(parents=True)
+        with writing(folder):
+            partial.mkdir(parents=True)
+            sweep(partial.parent, older_than=_STALE_SECONDS)
         yield partial
-        partial.replace(folder)
-    except BaseException:
+        with writing(folder):
+            if not there:
+                partial.replace(folder)
+                return
+            for path in sorted(partial.rglob("*"), key=lambda path: path.lstat().st_ctime_ns):
+                place, is_folder = folder / path.relative_to(partial), path.is_dir() and not path.is_symlink()
+                (place if is_folder else place.parent).mkdir(parents=True, exist_ok=True)
+                if not is_folder:
+                    path.replace(place)
+    finally:
         shutil.rmtree(partial, ignore_errors=True)
-        raise
+
+
+def _temporary(path: Path) -> Path:
+    """Return a new name beside a path for what is not complete yet, which :func:`sweep` knows."""
+    return path.with_name(f".{path.name[:40]}.{secrets.token_hex(8)}{_TEMPORARY}")
 
 
 def sweep(folder: Path, *, older_than: float = 0.0) -> None:
-    """Remove the temporary files of a least age in seconds that killed processes left in a folder."""
+    """Remove the temporary files and folders of a least age in seconds that killed processes left."""
     for path in folder.glob(f".*{_TEMPORARY}"):
         with suppress(OSError):
-            if time.time() - path.stat().st_mtime >= older_than:
-                path.unlink()
+            if _OURS.fullmatch(path.name) and time.time() - path.lstat().st_mtime >= older_than:
+                path.unlink() if path.is_symlink() or path.is_file() else shutil.rmtree(path)
 
 
 def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
     """Write a file so that a crash leaves the old one or the new one, never half of either.
 
     Args:
-        path: file to write; its folder is made if it does not exist.
+        path: file to write; its folder is made if it does not exist. A link is replaced, and not followed; a
+            pipe or device stays, and gets the content.
         write: writes the content into the open file that it is given.
 
     Raises:
         NoSpaceError: the disk is full, or the folder is not writable.
+
+    Warns:
+        UcdsWarning: the file is a pipe that no program reads, so that nothing is written.
     """
     with writing(path):
+        if _is_stream(path):
+            _write_through(path, write)
+            return
         path.parent.mkdir(parents=True, exist_ok=True)
         sweep(path.parent, older_than=_STALE_SECONDS)
-        temporary = path.parent / f".{path.name}.{secrets.token_hex(8)}{_TEMPORARY}"
+        temporary = _temporary(path)
         # Made by its name, so that the system takes the umask into account: a program can only learn the
         # umask by changing it, for all of its threads.
         handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
@@ -148,6 +199,20 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
+
+
+def _write_through(path: Path, write: Callable[[IO[bytes]], object]) -> None:
+    """Write into a pipe or device; a pipe without a reader would make the writer wait for ever."""
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno != errno.ENXIO:
+            raise
+        warnings.warn(f"no program reads the pipe {path}: nothing is written", UcdsWarning, stacklevel=3)
+        return
+    os.set_blocking(handle, True)
+    with os.fdopen(handle, "wb") as file:
+        write(file)
 
 
 def write_text_atomically(path: Path, text: str) -> None:

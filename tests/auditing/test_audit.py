@@ -205,7 +205,7 @@ def test_what_cannot_be_audited_is_refused(samples: Path) -> None:
         "all of the others are members too": {"others": samples / "members.npz"},
         "needs 20 members and 20 others, not 120 and 5": {"others": samples / "few.npy"},
         "either a run or a service": {"run": None},
-        r"report\.json is the name of the figures": {"out": samples / "report.json"},
+        r"report\.json must end in \.html": {"out": samples / "report.json"},
     }
     for words, changes in refusals.items():
         with pytest.raises(InputError, match=words):

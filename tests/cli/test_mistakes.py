@@ -55,7 +55,7 @@ def alone(*more: str) -> Arguments:
     return ["train-target", "{v}/target.npy", "--out", "{new}", *more]
 
 
-def label(run: str, data: str = "{v}/target.npy", out: str = "{new}") -> Arguments:
+def label(run: str, data: str = "{v}/target.npy", out: str = "{new}.json") -> Arguments:
     return ["label", run, data, "--out", out]
 
 
@@ -119,7 +119,7 @@ MISTAKES = {
     "out occupied": (source(out="{bad}/occupied"), "is not empty: choose another --out"),
     "out occupied, resumed": (source("--resume", out="{bad}/occupied"), "holds no run to resume"),
     "out is a file": (source(out="{v}/labels.json"), "is a file: choose another --out"),
-    "out below a file": (source(out="{v}/labels.json/run"), "cannot create the run folder"),
+    "out below a file": (source(out="{v}/labels.json/run"), "labels.json exists, and is a file"),
     "diverged": (
         source(*PCD, "--set=new_layer_learning_rate=1e30", "--set=source_epochs=20", "--quiet"),
         "no longer finite",

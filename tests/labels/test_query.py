@@ -233,7 +233,7 @@ def test_the_digest_of_answers_is_known_and_has_no_order() -> None:
 
 
 def test_a_missing_or_wrong_key_is_told_in_one_line(clinic: Clinic, monkeypatch: pytest.MonkeyPatch) -> None:
-    command = ("query", clinic.images(2), "--url", clinic.service.url, "--out", "o")
+    command = ("query", clinic.images(2), "--url", clinic.service.url, "--out", "o.json")
     status, _, told = run_command(*command, "--key", "wrong")
     assert status == 2
     assert told.startswith("error: ")
@@ -243,7 +243,7 @@ def test_a_missing_or_wrong_key_is_told_in_one_line(clinic: Clinic, monkeypatch:
     status, _, told = run_command(*command)
     assert status == 2
     assert "environment variable UCDS_KEY, or --key" in told
-    assert not Path("o").exists()
+    assert not Path("o.json").exists()
 
 
 def test_a_few_queries_are_spread_and_the_same_again_by_command_and_function(
@@ -270,15 +270,15 @@ def test_images_are_chosen_by_the_owners_own_backbone_and_copies_come_free(clini
     for path in sorted(images.rglob("*.png")):
         (path.parent / f"copy-{path.name}").write_bytes(path.read_bytes())
     backbone = ("--backbone", "ucds/oriented_edges", "--weights", "none", "--accelerator", "cpu")
-    run_successfully("query", images, "--url", service.url, "--out", "l", "--max-queries", 4, *backbone)
-    labels = ClusterLabels.load(Path("l"))
+    run_successfully("query", images, "--url", service.url, "--out", "l.json", "--max-queries", 4, *backbone)
+    labels = ClusterLabels.load(Path("l.json"))
     assert len(labels.ids) == 8
     assert sum(service.asked.values()) == 4
 
 
 def test_a_used_up_budget_can_be_gone_on_with(embeddings: FakeService, vectors: Path) -> None:
     embeddings.limit = 29  # no whole number of requests
-    command = ("query", vectors, "--url", embeddings.url, "--out", "l", "--accelerator", "cpu")
+    command = ("query", vectors, "--url", embeddings.url, "--out", "l.json", "--accelerator", "cpu")
     for _ in range(2):
         status, _, said = run_command(*command)
         assert status == 2
@@ -288,12 +288,12 @@ def test_a_used_up_budget_can_be_gone_on_with(embeddings: FakeService, vectors: 
     known = set(embeddings.charged)
     embeddings.asked.clear()
     run_successfully(*command, "--max-queries", 29)
-    assert len(ClusterLabels.load(Path("l")).ids) == 29
-    Path("l").unlink()
+    assert len(ClusterLabels.load(Path("l.json")).ids) == 29
+    Path("l.json").unlink()
     embeddings.limit, embeddings.info["budget"] = 60, BALANCE  # it covers the 31 that are not known
     run_successfully(*command)
     rows = np.load(vectors)
-    assert ClusterLabels.load(Path("l")).labels.tolist() == [label_of(row.tobytes()) for row in rows]
+    assert ClusterLabels.load(Path("l.json")).labels.tolist() == [label_of(row.tobytes()) for row in rows]
     assert len(embeddings.charged) == 60
     assert not known & embeddings.asked.keys()
 

@@ -79,9 +79,9 @@ def test_doubtful_samples_are_left_without_a_cluster(
             ucds.predict(client, tmp_path / "x.npy", min_confidence=impossible)
 
 
-def test_the_current_folder_cannot_be_sorted_into(
+def test_the_current_folder_can_be_sorted_into(
     run_on_images: Path, images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ucds.InputError, match="the current folder cannot be sorted into"):
-        ucds.predict(run_on_images, images, sort_into=Path())
+    ucds.predict(run_on_images, images, sort_into=Path())
+    assert len(list(tmp_path.glob("cluster_*/*.png"))) == 9

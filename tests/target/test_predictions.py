@@ -14,9 +14,11 @@ import pytest
 
 import ucds
 from ucds.choices import Sorting
+from ucds.data.content import content_key
 from ucds.data.folders import Scan, scan_folder
 from ucds.errors import InputError
-from ucds.target.predictions import ClusterNames, Predictions, sort_into_folders
+from ucds.target import predictions
+from ucds.target.predictions import ClusterNames, Predictions
 from ucds.training.model_file import load_model
 
 CLUSTERS, CONFIDENCE = np.array([1, 0, 11]), np.array([0.5, 0.25, 1.0], np.float32)
@@ -26,7 +28,7 @@ FOUND = Predictions(("=a.png", "b/ü c.png", "d.png"), CLUSTERS, CONFIDENCE, NAM
 
 def test_a_table_has_one_row_a_sample_and_no_formula(tmp_path: Path) -> None:
     FOUND.save(tmp_path / "p.csv")
-    with (tmp_path / "p.csv").open(encoding="utf-8", newline="") as file:
+    with (tmp_path / "p.csv").open(encoding="utf-8-sig", newline="") as file:
         rows = list(csv.reader(file))
     assert rows == [
         ["sample", "cluster", "confidence", "name"],
@@ -35,7 +37,7 @@ def test_a_table_has_one_row_a_sample_and_no_formula(tmp_path: Path) -> None:
         ["d.png", "11", "1.0000", ""],
     ]
     replace(FOUND, names={}).save(tmp_path / "bare.csv")
-    assert (tmp_path / "bare.csv").read_text().splitlines()[0] == "sample,cluster,confidence"
+    assert (tmp_path / "bare.csv").read_text("utf-8-sig").splitlines()[0] == '"sample","cluster","confidence"'
 
 
 def test_another_suffix_is_refused(tmp_path: Path) -> None:
@@ -47,6 +49,14 @@ def test_another_suffix_is_refused(tmp_path: Path) -> None:
 PATHS = ("a/1.png", "a__1.png", "b/deep/2.png", "3.png")
 SORTED = {"cluster_0/a__1.png": "a/1.png", "cluster_0/sample 3.png": "a__1.png"}
 SORTED |= {"cluster_1/b__deep__2.png": "b/deep/2.png", "cluster_2/3.png": "3.png"}
+
+
+def sort_into_folders(folder: Path, found: Predictions, how: Sorting = "copy", model: str = "") -> None:
+    """Sort files under the keys of their contents."""
+    assert found.files is not None
+    places = [found.files.file(i) for i in range(len(found.files))]
+    keys = [content_key(path.read_bytes() if path.exists() else b"gone") for path in places]
+    predictions.sort_into_folders(folder, found, keys, how, model)
 
 
 def write_images(folder: Path, names: Sequence[str]) -> Scan:
@@ -67,7 +77,12 @@ def found(tmp_path: Path) -> Predictions:
 
 
 def contents(folder: Path) -> dict[str, str]:
-    return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
+    files = (path for path in folder.rglob("[!.]*") if path.is_file())
+    return {str(path.relative_to(folder)): path.read_text() for path in files}
+
+
+def folders(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.glob("[!.]*"))
 
 
 @pytest.mark.parametrize("how", ["copy", "link"])
@@ -78,7 +93,7 @@ def test_every_image_is_in_the_folder_of_its_cluster(
     sort_into_folders(out, found, how)
     # Of the two that want one name the first in the order of the files gets it.
     assert contents(out) == SORTED
-    assert sorted(path.name for path in out.iterdir()) == [f"cluster_{k}" for k in range(4)]
+    assert folders(out) == [f"cluster_{k}" for k in range(4)]
     assert [path.is_symlink() for path in out.rglob("*.png")] == [how == "link"] * 4
     assert len(contents(tmp_path / "images")) == 4
     assert sorted(path.name for path in tmp_path.iterdir()) == ["images", "sorted"]
@@ -129,7 +144,7 @@ def test_names_that_are_too_long_are_shortened_and_stay_apart(tmp_path: Path) ->
     found = Predictions(files.ids, np.zeros(3, np.int64), np.ones(3), named, 1, files)
     for out in ("one", "two"):
         sort_into_folders(tmp_path / out, found)
-        (place,) = (tmp_path / out).iterdir()
+        (place,) = (tmp_path / out).glob("[!.]*")
         assert sorted(contents(place).values()) == sorted(names)
         assert set(contents(place)) == {f"sample {number}.png" for number in (1, 2, 3)}
     assert contents(tmp_path / "one") == contents(tmp_path / "two")
@@ -152,7 +167,7 @@ def test_clusters_share_a_folder_only_if_they_have_one_name(found: Predictions, 
     assert places[found.ids[3]] == "cluster_3"
     names = dict.fromkeys((0, 1, 3), "cat") | {2: " . "}
     sort_into_folders(tmp_path / "shared", replace(doubtful, names=names))
-    assert sorted(path.name for path in (tmp_path / "shared").iterdir()) == ["cat", "cluster_2"]
+    assert folders(tmp_path / "shared") == ["cat", "cluster_2"]
     assert len(contents(tmp_path / "shared" / "cat")) == 3
 
 

@@ -31,6 +31,7 @@ from ucds.labels.client import LabelClient
 from ucds.math.attack_scores import attack_success
 from ucds.training.options import Compute, EncoderOptions
 from ucds.training.progress import Reporter
+from ucds.training.run_folder import files_read
 from ucds.training.runtime import Runtime
 from ucds.training.seeds import numpy_generator
 
@@ -94,9 +95,11 @@ def audit(
     """
     started, out, effort = time.monotonic(), Path(out), effort or Effort()
     compute = compute or Compute()
-    require_writable(out)
-    if out.suffix == ".json":
-        raise InputError(f"{out} is the name of the figures, which are written beside the page: write .html")
+    figures, inputs = (
+        out.with_suffix(".json"),
+        files_read(None if run is None else Path(run), members, others),
+    )
+    out, figures = require_writable(out, ".html", ".htm"), require_writable(figures, inputs=inputs)
     attacked = client if run is None else Path(run)
     if attacked is None or None not in (run, client):
         raise InputError("an audit attacks either a run or a service: give one of them")
@@ -111,7 +114,7 @@ def audit(
     settings = {"seed": seed, **asdict(effort)}
     found = replace(found, settings=settings, seconds=round(time.monotonic() - started, 1))
     write_text_atomically(out, render(found))
-    write_text_atomically(out.with_suffix(".json"), json.dumps(found.to_dict(), indent=2) + "\n")
+    write_text_atomically(figures, json.dumps(found.to_dict(), indent=2) + "\n")
     return found
 
 

@@ -17,12 +17,11 @@ from torch import nn
 
 from ucds.backbones import oriented_edges, timm_models, torchvision_models
 from ucds.backbones.spec import IDENTITY, MODULE, Backbone, BackboneSpec, StateDict, identity_backbone
-from ucds.backbones.weight_files import load_file, require_file
+from ucds.backbones.weight_files import load_file
+from ucds.choices import DEFAULT_WEIGHTS, NO_WEIGHTS, require_weights
 from ucds.errors import DamagedFileError, InputError, NoSpaceError, UserError, one_line
 from ucds.files import digest_of, make_private, read_sealed, write_sealed
 
-DEFAULT_WEIGHTS = "default"
-NO_WEIGHTS = "none"
 _SEAL = "ucds-encoder/1"
 _LIBRARIES = ("ucds", "torch", "torchvision", "timm")
 _DESCRIBED = TypeAdapter(tuple[BackboneSpec, str])  # with the origin of the weights
@@ -46,8 +45,7 @@ def build_backbone(
             made in their place.
     """
     choice = DEFAULT_WEIGHTS if weights is None else str(weights)
-    if choice not in (DEFAULT_WEIGHTS, NO_WEIGHTS):
-        require_file(Path(choice))
+    require_weights(choice)
     backbone = _create(name, pretrained=choice == DEFAULT_WEIGHTS, input_size=input_size, seed=seed)
     if choice not in (DEFAULT_WEIGHTS, NO_WEIGHTS):
         loaded = load_file(backbone.module, Path(choice), name, timm_models.adapt)

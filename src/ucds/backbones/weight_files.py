@@ -17,6 +17,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from ucds.backbones.spec import StateDict
+from ucds.choices import require_weights
 from ucds.errors import InputError, one_line
 from ucds.received import open_received
 
@@ -105,7 +106,7 @@ def read_state_dict(path: Path) -> StateDict:
     Raises:
         InputError: there is no such file, it is no checkpoint, or it holds pickled code.
     """
-    require_file(path)
+    require_weights(str(path))
     content = _read_safetensors(path) if path.suffix == ".safetensors" else _read_pickle(path)
     for wrapper in WRAPPERS:
         if isinstance(content, Mapping) and isinstance(content.get(wrapper), Mapping):
@@ -117,12 +118,6 @@ def read_state_dict(path: Path) -> StateDict:
         keys = _first_few([str(key) for key in content])
         raise InputError(f"{path} holds no weights (top-level keys: {keys or 'none'})")
     return state
-
-
-def require_file(path: Path) -> None:
-    """Make sure that a path is a file, before anything is built for it."""
-    if not path.is_file():
-        raise InputError(f"no weights file {path}; give an existing file, 'default' or 'none' with --weights")
 
 
 def read_tensors(path: Path) -> tuple[StateDict, Mapping[str, str]]:

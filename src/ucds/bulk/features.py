@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,6 +24,7 @@ from ucds.data.folders import FEATURES_FILE
 from ucds.data.image_files import map_ahead, processors
 from ucds.data.parts import describe_rows, read_description, remove_part, rows_file, write_part
 from ucds.data.sources import Source, place_of
+from ucds.data.tables import write_table
 from ucds.errors import DamagedFileError, InputError, UcdsWarning
 from ucds.files import refuse_inside, write_atomically, write_text_atomically
 from ucds.math.arrays import FloatArray
@@ -269,14 +268,11 @@ def _conclude(folder: Path, parts: int, made: int) -> WrittenFeatures:
     total = samples + len(skipped)
     for number, name, reason in skipped[:_NAMED]:
         warnings.warn(f"{name}: {reason}; skipped (part {number})", UcdsWarning, stacklevel=3)
+    (folder / SKIPPED_FILE).unlink(missing_ok=True)
     if skipped:
-        text = io.StringIO()
-        csv.writer(text).writerows([("part", "sample", "reason"), *skipped])
-        write_text_atomically(folder / SKIPPED_FILE, text.getvalue())
+        write_table(folder / SKIPPED_FILE, ("part", "sample", "reason"), lambda: skipped)
         message = f"{len(skipped):,} of {total:,} images skipped: {folder}/{SKIPPED_FILE} names them"
         warnings.warn(message, UcdsWarning, stacklevel=3)
-    else:
-        (folder / SKIPPED_FILE).unlink(missing_ok=True)
     if not samples:
         raise InputError(f"none of the {total:,} images can be used ({skipped[0][1]}: {skipped[0][2]})")
     return WrittenFeatures(str(folder), samples, len(skipped), parts, made)

@@ -1,13 +1,18 @@
-"""Tables, read by pyarrow from CSV and parquet files, whose suffix tells which."""
+"""Tables: read by pyarrow from CSV and parquet files, whose suffix tells which; written as CSV.
+
+Every text in a table of ours is quoted, and none is a formula, whatever a spreadsheet takes for a separator.
+"""
 
 from __future__ import annotations
 
 import csv
+import io
 import os
+import re
 import warnings
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import pyarrow
@@ -18,12 +23,18 @@ from numpy.typing import NDArray
 
 from ucds.data.content import first_repeated
 from ucds.errors import InputError, UcdsWarning, UserError, one_line, shown
+from ucds.files import write_atomically
 from ucds.received import open_received
 
 READ_SUFFIXES = (".csv", ".parquet")
 
 _LONGEST_LINE = 2**22  # bytes, of some hundred thousand names
 _UNPACKED, _MOST_PACKED, _VALUE_BYTES = 2**28, 100, 8  # as of arrays; of a column, the same value packs well
+
+# One at the beginning of a cell makes it a formula; the last ones are as wide as Chinese letters, or small.
+_SIGNS = r"=+@\-\uff1d\uff0b\uff0d\uff20\ufe66\ufe62\ufe63\ufe6b"
+_BEGINS = r'(?:^|[,;|\t\n\r\v\f\x1c-\x1f\x85\u2028\u2029])[\s"]*'  # of a cell, by any separator
+_ALSO_BEGINS = r'\s"*'  # where blanks separate; a sign between blanks is no formula
 
 Column = Sequence[Any] | NDArray[Any]
 Columns = Mapping[str, Column]
@@ -131,8 +142,42 @@ def _read_csv(path: Path, words: Collection[str]) -> dict[str, Column]:
     columns: dict[str, Column] = {}
     for name, column in zip(names, table.columns, strict=True):
         numbers = None if plain_column(name) in words else _numbers(column)
-        columns[name] = column.to_pylist() if numbers is None else numbers
+        columns[name] = list(map(unguard, column.to_pylist())) if numbers is None else numbers
     return columns
+
+
+def write_table(path: Path, names: Sequence[str], rows: Callable[[], Iterable[Sequence[object]]]) -> None:
+    """Write a table in CSV that a spreadsheet shows as it is.
+
+    Args:
+        path: file to write.
+        names: names of the columns.
+        rows: function that yields the texts and numbers of each row; it is called twice.
+
+    Raises:
+        NoSpaceError: the disk is full, or the folder is not writable.
+    """
+    plain = all(str(value).isascii() for row in rows() for value in row)
+
+    def write(file: IO[bytes]) -> None:
+        # Without this mark Excel reads letters beyond ASCII in the code page of its country.
+        text = io.TextIOWrapper(file, "utf-8" if plain else "utf-8-sig", "backslashreplace", newline="")
+        table = csv.writer(text, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
+        table.writerow(names)
+        table.writerows([guard(v) if isinstance(v, str) else v for v in row] for row in rows())
+        text.detach()
+
+    write_atomically(path, write)
+
+
+def guard(text: str) -> str:
+    """Return a text with an apostrophe in front of each sign that might make a cell a formula."""
+    return re.sub(rf"({_BEGINS})('*[{_SIGNS}])|({_ALSO_BEGINS})('*[{_SIGNS}](?!\s|$))", r"\1\3'\2\4", text)
+
+
+def unguard(text: str) -> str:
+    """Return the text that :func:`guard` was given."""
+    return re.sub(rf"({_BEGINS})'('*[{_SIGNS}])|({_ALSO_BEGINS})'('*[{_SIGNS}](?!\s|$))", r"\1\3\2\4", text)
 
 
 def _names_in(path: Path) -> tuple[list[str], int]:

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from ucds.backbones import Backbone
-from ucds.backbones.build import NO_WEIGHTS
+from ucds.choices import NO_WEIGHTS
 from ucds.config import ModelSettings
 from ucds.data.dataset import Dataset
 from ucds.data.folders import scan_domains

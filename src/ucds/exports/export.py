@@ -78,6 +78,9 @@ def export(
         path = folder / _NAMES[form]
     else:
         raise InputError("name the file to write: a model that is open already has no folder")
+    described = path.with_name(f"{path.name}.json")
+    if form != "hub":
+        path, described = require_writable(path, Path(_NAMES[form]).suffix), require_writable(described)
     model = run if isinstance(run, Model) else load(run, compute=Compute("cpu"))
     if model.role == "source":
         message = (
@@ -87,9 +90,6 @@ def export(
     if form == "hub":
         write_hub_folder(model.stored, path, folder)
         return Exported(path, form, {})
-    require_writable(path)
-    if path.suffix.lower() != (suffix := Path(_NAMES[form]).suffix):
-        raise InputError(f"{path} must end in {suffix}")
     description = describe(model.stored)
     differences: dict[str, float] = {}
     if form == "sklearn":
@@ -99,7 +99,7 @@ def export(
         content, differences = write_graph(model.stored.model, description, inputs)
     write_atomically(path, lambda file: file.write(content))
     written = description | {"largest_difference": differences}
-    write_text_atomically(path.with_name(f"{path.name}.json"), json.dumps(written, indent=2) + "\n")
+    write_text_atomically(described, json.dumps(written, indent=2) + "\n")
     return Exported(path, form, differences)
 
 

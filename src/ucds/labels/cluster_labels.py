@@ -25,7 +25,7 @@ from pydantic import Field
 from ucds.choices import MOST_CLUSTERS
 from ucds.data.content import KEY_BYTES, Column, find_places, first_repeated, keys_of, texts_of
 from ucds.errors import DamagedFileError, InputError, UcdsWarning
-from ucds.files import digest_of, read_json, write_atomically
+from ucds.files import digest_of, read_json, require_writable, write_atomically
 from ucds.labels.wire import Clusters, Digest, Message
 
 if TYPE_CHECKING:
@@ -193,7 +193,7 @@ class ClusterLabels:
         further = {"contents": self.contents, "columns": self.columns}
         fields |= {name: value for name, value in further.items() if value is not None}
         lines = _to_json(fields | {"digest": _digest_of(fields)}, "\n", ascii_only=False)
-        write_atomically(Path(path), lambda file: file.writelines(chain(lines, [b"\n"])))
+        write_atomically(require_writable(Path(path)), lambda file: file.writelines(chain(lines, [b"\n"])))
 
     @classmethod
     def load(cls, path: str | Path) -> ClusterLabels:

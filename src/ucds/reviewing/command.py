@@ -30,6 +30,7 @@ from ucds.reports.page.report import report
 from ucds.reviewing.session import Session
 from ucds.target.review import NAMES_FILE, Review, ReviewedRun
 from ucds.training.options import Compute
+from ucds.training.run_folder import RunFolder
 
 ADDRESS_FILE = ".review"
 _HEADERS = {
@@ -71,6 +72,8 @@ def review(
         NoSpaceError: the disk is full, or a folder is not writable.
     """
     run, compute, written = Path(run), compute or Compute(), None
+    if out is not None:
+        RunFolder(Path(out)).require_usable(None, resume=False)
     moved, pictures = read_record(run).split_places(None if images is None else Path(images))
     state = Review(run, keep_clusters=keep_clusters, images=moved, compute=compute)
 

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection, Row
 
 from ucds.errors import DamagedFileError, InputError
-from ucds.files import write_atomically
+from ucds.files import require_writable, write_atomically
 from ucds.labels.journal import KeptReceipt, read_receipts
 from ucds.labels.wire import answers_digest, is_authentic
 from ucds.serving import log
@@ -90,6 +90,7 @@ def archive(ledger: Ledger, out: Path) -> int:
 
     Answers stay, so that a question asked again stays free. `verify` takes the file in place of the entries.
     """
+    out = require_writable(out)
     if out.exists():
         raise InputError(f"{out} is there already: name a new file for the archive")
     if faults := verify(ledger.place).faults:

@@ -8,7 +8,7 @@ from ucds.data.sources import Source, require_there
 from ucds.files import require_writable
 from ucds.labels.cluster_labels import ClusterLabels, marks_of
 from ucds.training.options import Compute
-from ucds.training.run_folder import require_model
+from ucds.training.run_folder import files_read, require_model
 
 
 def label(
@@ -34,7 +34,7 @@ def label(
         DamagedFileError: the model file cannot be read.
     """
     if out is not None:
-        require_writable(Path(out))
+        require_writable(Path(out), ".json", inputs=files_read(Path(run), images))
     require_model(Path(run))
     require_there(images)
     from ucds.training.loaded import load  # it brings torch, which takes seconds

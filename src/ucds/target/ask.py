@@ -20,6 +20,7 @@ from ucds.labels.query import Selector, query_labels
 from ucds.labels.questions import open_questions, questions_about
 from ucds.math.arrays import FloatArray, IntArray
 from ucds.training.options import Compute, EncoderOptions
+from ucds.training.run_folder import files_read
 
 if TYPE_CHECKING:  # they bring torch: asking about all samples needs none of it, and begins seconds earlier
     from ucds.backbones import Backbone
@@ -122,7 +123,7 @@ def query(
         UcdsWarning: some samples cannot be used, or ``encoder`` is ignored.
     """
     compute, choose = compute or Compute(), None
-    require_writable(Path(out))
+    require_writable(Path(out), ".json", inputs=files_read(None, images))
     if max_queries is None:
         if encoder is not None and encoder.backbone is not None:
             warnings.warn("--backbone is ignored without --max-queries", UcdsWarning, stacklevel=2)

@@ -6,7 +6,6 @@ The numbers of the steps are those of ``docs/consensus.md``.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from sklearn.neighbors import NearestNeighbors
 from ucds.backbones import Backbone
 from ucds.config import ConsensusSettings
 from ucds.data.dataset import Dataset
+from ucds.data.samples import Samples
 from ucds.errors import InputError
 from ucds.files import write_text_atomically
 from ucds.labels.cluster_labels import ClusterLabels
@@ -192,7 +192,7 @@ def fit_target_by_consensus(
         agreed = agree(vectors, n_clusters, session.settings, rng, known, runtime.watch)
         _say(runtime.reporter, agreed)
         if runtime.folder is not None:
-            _write(runtime.folder.path, data.samples.ids, agreed)
+            _write(runtime.folder.path, data.samples, agreed)
         return describe_clusters(vectors, agreed.shares, session.settings.bottleneck_width)
 
     found = remember(session, STAGE, cluster)
@@ -231,7 +231,7 @@ def _say(reporter: Reporter, agreed: Agreed) -> None:
         reporter.say(agreed.evidence.sentence)
 
 
-def _write(folder: Path, ids: Sequence[str], agreed: Agreed) -> None:
+def _write(folder: Path, samples: Samples, agreed: Agreed) -> None:
     """Write what a report tells of the vote, and what a review of the clusters starts from."""
     agreement = agreed.own.agreement
     stability = {
@@ -243,11 +243,12 @@ def _write(folder: Path, ids: Sequence[str], agreed: Agreed) -> None:
     if agreed.evidence is not None:
         transfer = agreed.evidence.to_dict()
         write_text_atomically(folder / TRANSFER_FILE, json.dumps(transfer, indent=2) + "\n")
-    remember_vote(folder, ids, agreed, number_alike(agreed.own.partition, agreed.partition))
+    remember_vote(folder, samples, agreed, number_alike(agreed.own.partition, agreed.partition))
 
 
-def remember_vote(folder: Path, ids: Sequence[str], agreed: Agreed, clusters: Partition) -> None:
+def remember_vote(folder: Path, samples: Samples, agreed: Agreed, clusters: Partition) -> None:
     """Write down, for a review that starts from some clusters ``(n,)``, the vote about the samples."""
     partitions = np.array([one for space in agreed.own.by_space for one in space])
     labels = None if agreed.averaged is None else agreed.averaged.toarray()
-    write_remembered(folder, Remembered(tuple(ids), partitions, clusters, agreed.own.n_clusters, labels))
+    remembered = (tuple(samples.ids), partitions, clusters, agreed.own.n_clusters, labels, samples.keys)
+    write_remembered(folder, Remembered(*remembered))

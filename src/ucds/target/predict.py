@@ -5,19 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 
 from ucds.choices import Sorting, require_choice
-from ucds.data.sources import Source, place_of, require_there
+from ucds.data.folders import Scan
+from ucds.data.sources import Source, find_samples, place_of, require_there
 from ucds.errors import InputError
-from ucds.files import refuse_inside
+from ucds.files import read_object, refuse_inside, require_space, require_writable
 from ucds.target.predictions import (
     UNSORTED,
     ClusterNames,
     Predictions,
-    check_unused,
-    require_csv,
+    read_sorting,
     sort_into_folders,
 )
 from ucds.training.options import Compute
-from ucds.training.run_folder import require_model
+from ucds.training.run_folder import RUN_FILE, VOTES_FILE, files_read, require_model
 
 
 def predict(
@@ -33,11 +33,15 @@ def predict(
 ) -> Predictions:
     """Find the cluster of each sample with the client's own model; ``ucds predict`` does the same.
 
+    The samples of a run that a person has reviewed keep the clusters that they had at the end of the review.
+
     Args:
         run: folder of a finished target run.
         images: samples, see :func:`ucds.data.sources.find_samples`.
         out: table to write, in .csv; none if ``None``.
-        sort_into: folder to make, with the images in one folder a cluster; none if ``None``.
+        sort_into: folder to make, with the images in one folder a cluster, or one that an earlier call made
+            with this run or a review of it, see :func:`ucds.target.predictions.sort_into_folders`; none if
+            ``None``.
         sort_how: ``"copy"`` or ``"link"``: the images in that folder are copies or symbolic links.
         names: file of names of the clusters, saved from the run's report; none if ``None``.
         min_confidence: confidence, 0 to 1, below which a sample gets
@@ -52,30 +56,46 @@ def predict(
     """
     if not 0 <= min_confidence <= 1:
         raise InputError(f"--min-confidence is a probability from 0 to 1, not {min_confidence}")
-    out, folder = None if out is None else Path(out), None if sort_into is None else Path(sort_into)
+    run, folder = Path(run), None if sort_into is None else Path(sort_into)
+    named, sorted_before = None if names is None else ClusterNames.load(names), None
+    if out is not None:
+        require_writable(Path(out), ".csv", inputs=files_read(run, images, names))
     if folder is not None:
-        check_unused(folder)
         require_choice("sort_how", sort_how, Sorting)
+        sorted_before = read_sorting(folder)
         if (place := place_of(images)) is not None:
             refuse_inside(folder, place)
-    if out is not None:
-        require_csv(out)
-    require_model(Path(run))
+    require_model(run)
     require_there(images)
+    if folder is not None:
+        listed = find_samples(images, by_domain=False)
+        if not isinstance(listed, Scan):
+            raise InputError("--sort-into needs image files, not embeddings or pictures in memory")
+        images = listed
+        if sort_how == "copy":  # the images of an earlier call are taken to be among these
+            new = sum(path.stat().st_size for path in map(listed.file, range(len(listed))) if path.exists())
+            new -= sum(path.lstat().st_size for path in folder.glob("[!.]*/*"))
+            require_space(folder, new, "or choose another --sort-into")
     from ucds.data.images import ImageSamples  # they bring torch, which takes seconds
+    from ucds.target.remembered import read_remembered
     from ucds.training.loaded import load
 
     model = load(run, role="target", compute=compute)
-    known = {} if names is None else ClusterNames.load(names).of(model.stored)
+    known = {} if named is None else named.of(model.stored)
+    if sorted_before is not None:
+        origins = (read_object(run / RUN_FILE) or {}).get("origins", [])
+        if sorted_before.model not in (model.stored.fingerprint, *origins):
+            raise InputError(f"another model sorted into {folder}: choose another --sort-into")
     data = model.open(images)
-    files = data.samples.files if isinstance(data.samples, ImageSamples) else None
-    if folder is not None and files is None:
-        raise InputError("--sort-into needs image files, not embeddings or pictures in memory")
     clusters, confidence = model.decide(data)
+    source = None
+    if (run / VOTES_FILE).exists():
+        source = read_remembered(run)[0].correct(data.samples.keys, clusters, confidence)
     clusters[confidence < min_confidence] = UNSORTED
-    found = Predictions(data.samples.ids, clusters, confidence, known, model.n_clusters, files)
+    files = data.samples.files if isinstance(data.samples, ImageSamples) else None
+    found = Predictions(data.samples.ids, clusters, confidence, known, model.n_clusters, files, source)
     if out is not None:
         found.save(out)
     if folder is not None:
-        sort_into_folders(folder, found, sort_how)
+        sort_into_folders(folder, found, data.samples.keys, sort_how, model.stored.fingerprint)
     return found

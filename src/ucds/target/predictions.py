@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import os
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+import unicodedata
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from decimal import Decimal
+from itertools import count
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from ucds.choices import Sorting
+from ucds.data.content import content_key
+from ucds.data.decode import UnusableImageError
 from ucds.data.folders import Scan
+from ucds.data.image_files import read_image_bytes
+from ucds.data.tables import write_table
 from ucds.errors import InputError
-from ucds.files import making, read_json, require_writable, write_atomically
+from ucds.files import making, read_json, require_writable, write_text_atomically, writing
 
 if TYPE_CHECKING:
     from ucds.training.model_file import StoredModel
@@ -33,8 +40,14 @@ UNSORTED = -1
 UNSORTED_FOLDER = "unsorted"
 """Folder of the images that are left without a cluster, beside those of the clusters."""
 
+SORTING_FILE = ".ucds-sorting.json"
+"""Name of the record, in a folder of sorted images, of what was sorted into it."""
+
 _LONGEST_NAME = 240  # bytes, of the 255 that file systems take; the rest is for underscores
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+_FORBIDDEN = re.compile(r'[<>:"/\\|?*]')  # by Windows
+_DEVICES = re.compile(r"(con|prn|aux|nul|(com|lpt)[0-9¹²³]) *(\.|$)", re.IGNORECASE)  # of Windows
+_CONTROL = ("Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp")  # categories of what is not to be seen
+_JOINERS = "\u200c\u200d"  # parts of words in some scripts
 
 
 class ClusterNames(BaseModel):
@@ -88,6 +101,8 @@ class Predictions:
         names: name of each named cluster by its number.
         n_clusters: number of clusters, K.
         files: image files of the samples; ``None`` for other samples.
+        source: origin of each cluster, one of :data:`ucds.target.remembered.SOURCES`; ``None`` if nobody has
+            reviewed the run.
     """
 
     ids: Sequence[str]
@@ -96,6 +111,7 @@ class Predictions:
     names: Mapping[int, str] = field(default_factory=dict)
     n_clusters: int = 0
     files: Scan | None = None
+    source: Sequence[str] | None = None
 
     @property
     def unsorted(self) -> int:
@@ -103,9 +119,7 @@ class Predictions:
         return int((self.clusters == UNSORTED).sum())
 
     def save(self, path: str | Path) -> None:
-        """Write a table in CSV: sample, cluster and confidence, and name if clusters have names.
-
-        A text that a spreadsheet would take for a formula gets an apostrophe in front.
+        """Write a table in CSV: sample, cluster and confidence; source and name if there are any.
 
         Args:
             path: file to write; its name ends in .csv.
@@ -114,75 +128,168 @@ class Predictions:
             InputError: the name has another suffix.
             NoSpaceError: the disk is full, or the folder is not writable.
         """
-        path = Path(path)
-        require_csv(path)
-        write_atomically(path, self._write)
+        columns = ["sample", "cluster", "confidence"]
+        columns += ["source"] * (self.source is not None) + ["name"] * bool(self.names)
+        write_table(require_writable(Path(path), ".csv"), columns, self._rows)
 
-    def _write(self, file: IO[bytes]) -> None:
-        text = io.TextIOWrapper(file, encoding="utf-8", newline="")
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(["sample", "cluster", "confidence", *(["name"] if self.names else [])])
-        for name, cluster, confidence in zip(self.ids, self.clusters, self.confidence, strict=True):
-            named = [_plain(self.names.get(int(cluster), ""))] if self.names else []
-            writer.writerow([_plain(name), cluster, f"{confidence:.4f}", *named])
-        text.detach()
+    def _rows(self) -> Iterator[list[object]]:
+        for place, (name, cluster) in enumerate(zip(self.ids, self.clusters.tolist(), strict=True)):
+            row = [name, cluster, Decimal(f"{self.confidence[place]:.4f}")]
+            row += [] if self.source is None else [self.source[place]]
+            yield row + ([self.names.get(cluster, "")] if self.names else [])
 
 
-def require_csv(path: Path) -> None:
-    """Make sure, before any work, that predictions can be written under a name.
+class SortingRecord(BaseModel):
+    """What was sorted into a folder.
+
+    Attributes:
+        format: name and version of the form of the file.
+        model: fingerprint of the model that the folders are clusters of.
+        pictures: content key of each picture, in hexadecimal digits, by its path below the folder.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format: Literal["ucds-sorting/1"] = "ucds-sorting/1"
+    model: str
+    pictures: dict[Annotated[str, Field(pattern=r"^[^./][^/]*/[^./][^/]*$")], str] = {}
+
+    def save(self, folder: Path) -> None:
+        """Write the record into a folder of sorted images."""
+        write_text_atomically(folder / SORTING_FILE, self.model_dump_json(indent=1) + "\n")
+
+
+def read_sorting(folder: Path) -> SortingRecord | None:
+    """Read what was sorted into a folder before; ``None`` if the folder is new or empty.
 
     Raises:
-        InputError: the name does not end in .csv, or the file cannot be written.
+        InputError: the folder is a file, holds other things, or cannot be written.
+        DamagedFileError: its record cannot be read.
     """
-    require_writable(path)
-    if path.suffix.lower() != ".csv":
-        raise InputError(f"{path} must end in .csv: predictions are written as a table")
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder} is a file: choose another --sort-into")
+    require_writable(record := folder / SORTING_FILE)
+    if record.exists():
+        return read_json(record, SortingRecord, "record of a sorting")
+    names = [path.name for path in folder.iterdir()] if folder.exists() else []
+    if any(name[0] != "." and name != "lost+found" for name in names):
+        raise InputError(f"{folder} is not empty, and nothing was sorted into it: choose another --sort-into")
+    return None
 
 
-def _plain(text: str) -> str:
-    """Put an apostrophe in front of what a spreadsheet would compute."""
-    return f"'{text}" if text.startswith(_FORMULA) else text
-
-
-def check_unused(folder: Path) -> None:
-    """Make sure that images can be sorted into a folder: it is empty or new, and not the current one."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise InputError(f"{folder} is not an empty folder: choose another --sort-into")
-    if folder.resolve() == Path.cwd():
-        raise InputError("the current folder cannot be sorted into: name a new one")
-
-
-def sort_into_folders(folder: Path, found: Predictions, how: Sorting = "copy") -> None:
-    """Sort images into one folder a cluster, under names that differ.
+def sort_into_folders(
+    folder: Path, found: Predictions, keys: Sequence[bytes], how: Sorting = "copy", model: str = ""
+) -> None:
+    """Sort images into one folder a cluster, under names that differ and that every file system takes.
 
     The folder of a named cluster has this name; clusters of one name share a folder, and others do not.
     Images without a cluster have a folder of their own. A file in a sub-folder, ``a/b.jpg``, becomes
     ``a__b.jpg``; if that is too long or taken, ``sample 7.jpg``, where 7 is the sample's row in the table.
-    If an image cannot be sorted, there is no folder.
+
+    In a folder that was sorted into before, new images are added, and those whose cluster is another one
+    move. What a person removed, renamed, changed or added there stays as it is. If an image cannot be
+    sorted, none is. After a kill the same call completes the folder.
 
     Args:
-        folder: folder to make; it must not exist, or be empty, see :func:`check_unused`.
+        folder: new or empty folder, or one of an earlier call, see :func:`read_sorting`.
         found: clusters of images, with their files.
+        keys: content key of each image.
         how: ``"copy"``, or ``"link"`` for symbolic links to the images where they are.
+        model: fingerprint of the model.
 
     Raises:
-        OSError: an image cannot be read or written.
+        OSError: an image cannot be read.
+        NoSpaceError: the disk is full, or the folder is not writable.
     """
-    files, places = found.files, _folder_names(found)
-    assert files is not None
+    assert found.files is not None
+    places, record = _folder_names(found, folder), read_sorting(folder)
+    pictures = {} if record is None else dict(record.pictures)
+    placed, moved = _plan(folder, found, keys, places, pictures)
     with making(folder) as partial:
         for place in places.values():
-            (partial / place).mkdir(parents=True, exist_ok=True)
-        for position, cluster in enumerate(found.clusters.tolist()):
-            parts = [part for part in Path(files.paths[position]).parts if part not in (os.sep, os.pardir)]
-            destination = _place(partial / places[cluster], "__".join(parts), position + 1)
-            if how == "link":
-                destination.symlink_to(files.file(position).absolute())
-            else:
-                shutil.copyfile(files.file(position), destination)
+            (partial / place).mkdir(exist_ok=True)
+        for position, place in placed.items():
+            _place(found.files.file(position), partial / place, folder, how)
+        if record is None and folder.is_dir():  # so that a call that is killed from here on can be repeated
+            SortingRecord(model=model).save(folder)
+        for before, place in moved.items():
+            (folder / place).parent.mkdir(exist_ok=True)
+            (folder / before).rename(folder / place)
+        SortingRecord(model=model, pictures=pictures).save(partial)
 
 
-def _folder_names(found: Predictions) -> dict[int, str]:
+def _plan(
+    folder: Path,
+    found: Predictions,
+    keys: Sequence[bytes],
+    places: Mapping[int, str],
+    pictures: dict[str, str],
+) -> tuple[dict[int, str], dict[str, str]]:
+    """Bring a record up to date; return new places, of images by position, and of files by their old one."""
+    assert found.files is not None
+    there = {str(path.relative_to(folder)) for path in folder.glob("[!.]*/*")}
+    taken, known = {_alike(place) for place in (*there, *pictures)}, defaultdict[str, list[str]](list)
+    placed, moved = dict[int, str](), dict[str, str]()
+    for place, key in pictures.items():
+        known[key].append(place)
+    for position, (cluster, content) in enumerate(zip(found.clusters.tolist(), keys, strict=True)):
+        key, inside = content.hex(), f"{places[cluster]}/"
+        if before := min(known[key], key=lambda place: not place.startswith(inside), default=""):
+            known[key].remove(before)
+        if before.startswith(inside):
+            continue
+        for name in _names(found.files.paths[position], position + 1):
+            place = inside + name
+            is_new, is_ours = _alike(place) not in taken, place in there and place not in pictures
+            if is_new or (is_ours and _holds(folder / place, key)):  # by a call that was killed
+                break
+        if is_new and not before:
+            placed[position] = place
+        elif is_new and _holds(folder / before, key):
+            moved[before] = place
+        elif is_new:
+            continue  # a person has removed, renamed or changed it
+        pictures.pop(before, None)
+        pictures[place] = key
+        taken.add(_alike(place))
+    return placed, moved
+
+
+def _place(file: Path, destination: Path, folder: Path, how: Sorting) -> None:
+    """Put an image, or a link to it, where it was sorted to; a copy keeps the times of the file."""
+    if how == "link":
+        with writing(folder):
+            destination.symlink_to(file.absolute())
+    else:
+        content = file.read_bytes()  # an error here names the image, and below the folder
+        with writing(folder):
+            destination.write_bytes(content)
+        with suppress(OSError):  # not every file system takes times and modes
+            shutil.copystat(file, destination)
+
+
+def _holds(path: Path, key: str) -> bool:
+    """Return whether a file is there and has the content of a key."""
+    try:
+        return content_key(read_image_bytes(path)).hex() == key
+    except UnusableImageError:
+        return False
+
+
+def portable_name(text: str) -> str:
+    """Return a name that Linux, macOS and Windows take, without a path; letters of all scripts stay."""
+    text = _FORBIDDEN.sub("_", unicodedata.normalize("NFC", text))
+    kept = (c if c in _JOINERS or unicodedata.category(c) not in _CONTROL else "_" for c in text)
+    name = "".join(kept).strip(" .")
+    return f"_{name}" if _DEVICES.match(name) else name
+
+
+def _alike(name: str) -> str:
+    """Return what is the same for names that macOS or Windows take for one."""
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
+
+
+def _folder_names(found: Predictions, folder: Path) -> dict[int, str]:
     """Return the folder of each cluster: its name or number, and an underscore where others have that."""
     digits = len(str(found.n_clusters - 1))
     owners: dict[str, tuple[bool, str]] = {}
@@ -194,21 +301,23 @@ def _folder_names(found: Predictions) -> dict[int, str]:
     for cluster in clusters:
         name = found.names.get(cluster, "")
         numbered = UNSORTED_FOLDER if cluster == UNSORTED else f"cluster_{cluster:0{digits}d}"
-        # Without what a file system or a shell may take for something else.
-        usable = re.sub(r"[^\w ().,+-]", "_", name).encode()[:_LONGEST_NAME].decode(errors="ignore")
+        usable = portable_name(name).encode()[:_LONGEST_NAME].decode(errors="ignore")
         owner = (bool(name), name or numbered)
         place = usable.strip(" .") or numbered
-        while owners.setdefault(place, owner) != owner:
+        while owners.setdefault(_alike(place), owner) != owner or _is_blocked(folder / place):
             place += "_"
         places[cluster] = place
     return places
 
 
-def _place(folder: Path, name: str, number: int) -> Path:
-    """Return the path of a sample's file; if its name is too long or taken, by the sample's number."""
-    path = folder / name
-    if len(os.fsencode(name)) > _LONGEST_NAME or os.path.lexists(path):
-        path = folder / f"sample {number}{path.suffix}"
-    while os.path.lexists(path):  # by a file of just this name
-        path = path.with_name(f"_{path.name}")
-    return path
+def _is_blocked(path: Path) -> bool:
+    return path.is_symlink() or path.is_file()
+
+
+def _names(path: str, number: int) -> Iterator[str]:
+    """Yield names for a sample's file: its own if it is not too long, then by the sample's number."""
+    name = portable_name("__".join(part for part in Path(path).parts if part not in (os.sep, os.pardir)))
+    if len(name.encode()) <= _LONGEST_NAME:
+        yield name
+    for more in count():
+        yield f"{'_' * more}sample {number}{Path(name).suffix}"

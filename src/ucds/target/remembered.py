@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
+from ucds.data.content import KEY_BYTES, KEY_TYPE, Column, find_places, keys_of
 from ucds.data.vectors import read_arrays
 from ucds.errors import DamagedFileError
 from ucds.files import digest_of, parse_json, write_atomically
@@ -24,7 +26,10 @@ from ucds.training.seeds import numpy_generator
 MOST_SHARES = 2**26
 """Numbers in the matrix of samples and the provider's clusters that is remembered."""
 
-_BY_SAMPLE = ("own", "partitions", "labels")
+SOURCES = ("model", "clustering", "person")
+"""What gave a sample its cluster: the model, the clustering that a person has reviewed, or that person."""
+
+_BY_SAMPLE = ("own", "partitions", "labels", "keys", "by_person")
 _ARRAYS = ("ids", "n_clusters", *_BY_SAMPLE)
 
 LABELS_WEIGHT = 0.5
@@ -42,6 +47,9 @@ class Remembered:
         n_clusters: number of clusters of the run, K.
         labels: ``(n, K')`` share of each of the provider's labels among a sample and its neighbours, rows of
             unit length; ``None`` without labels.
+        keys: content keys of the samples; ``None`` where no sample is looked up by its content.
+        by_person: ``(n,)`` whether a person has corrected the cluster of each sample; ``None`` in a run that
+            nobody has reviewed.
     """
 
     ids: tuple[str, ...]
@@ -49,6 +57,8 @@ class Remembered:
     own: Partition
     n_clusters: int
     labels: FloatArray | None = None
+    keys: Sequence[bytes] | None = None
+    by_person: NDArray[np.bool_] | None = None
 
     def doubts(self, *, keep_clusters: bool = False) -> Doubts:
         """Make the doubts about the own consensus; own clusterings and, if any, labels compare the groups.
@@ -85,6 +95,41 @@ class Remembered:
         carried /= carried.sum(1, keepdims=True)
         return soften(clusters, carried.astype(np.float32))
 
+    def correct(
+        self,
+        keys: Sequence[bytes],
+        clusters: Partition,
+        confidence: FloatArray,
+        probabilities: FloatArray | None = None,
+    ) -> list[str] | None:
+        """Let what a person has reviewed hold for samples, by their contents, whatever a model says of them.
+
+        Where the model says the same, its confidence stays. Otherwise the probabilities are the shares that
+        the model was fitted to; that of a cluster which a person has given is 1. The arrays are changed in
+        place: ``(m,)`` clusters, ``(m,)`` confidence in them, ``(m, K)`` probabilities.
+
+        Returns:
+            One of :data:`SOURCES` for each sample; ``None`` if nobody has reviewed the run.
+        """
+        if self.by_person is None or self.keys is None:
+            return None
+        order = np.argsort(~self.by_person, kind="stable")  # of copies, the one that a person has corrected
+        known, first = np.unique(keys_of(self.keys).array[order], return_index=True)
+        places = find_places(Column(keys_of(keys).array), Column(known))
+        here = np.flatnonzero(places >= 0)
+        rows = order[first[places[here]]]
+        source = np.zeros(len(clusters), np.int64)
+        source[here] = 1 + self.by_person[rows]
+        differs = self.by_person[rows] | (clusters[here] != self.own[rows])
+        here, rows = here[differs], rows[differs]
+        shares = self.shares(self.own, self.n_clusters)[rows]
+        given = self.by_person[rows]
+        shares[given] = np.eye(self.n_clusters)[self.own[rows[given]]]
+        clusters[here], confidence[here] = self.own[rows], shares.max(1)
+        if probabilities is not None:
+            probabilities[here] = shares
+        return [SOURCES[kind] for kind in source.tolist()]
+
 
 def number_alike(clusters: Partition, others: Partition) -> Partition:
     """Give clusters ``(n,)`` the numbers of those of another partition that they share most samples with."""
@@ -105,6 +150,10 @@ def write_remembered(folder: Path, remembered: Remembered) -> None:
     }
     if remembered.labels is not None:
         arrays["labels"] = remembered.labels.astype(np.float16)
+    if remembered.keys is not None:
+        arrays["keys"] = keys_of(remembered.keys).array.view(np.uint8).reshape(-1, KEY_BYTES)
+    if remembered.by_person is not None:
+        arrays["by_person"] = remembered.by_person
     write_atomically(folder / VOTES_FILE, lambda file: np.savez_compressed(file, **arrays))
 
 
@@ -126,17 +175,24 @@ def read_remembered(folder: Path) -> tuple[Remembered, FloatArray]:
         )
         _require_fitting(len(ids), features, n_clusters, **{name: found.get(name) for name in _BY_SAMPLE})
         labels = found["labels"].astype(np.float32) if "labels" in found else None
-        remembered = Remembered(ids, found["partitions"].astype(np.int64), found["own"], n_clusters, labels)
+        keys = Column[bytes](found["keys"].view(KEY_TYPE).ravel()) if "keys" in found else None
+        partitions, by_person = found["partitions"].astype(np.int64), found.get("by_person")
+        remembered = Remembered(ids, partitions, found["own"], n_clusters, labels, keys, by_person)
         return remembered, np.array(features, dtype=np.float32)
     except (OSError, DamagedFileError, ValueError, KeyError, TypeError) as error:
         raise DamagedFileError(f"{path} is damaged ({error}): train again") from None
 
 
-def _require_fitting(n: int, features: Any, n_clusters: int, own: Any, partitions: Any, labels: Any) -> None:
+def _require_fitting(
+    n: int, features: Any, n_clusters: int, own: Any, partitions: Any, labels: Any, keys: Any, by_person: Any
+) -> None:
     """Make sure that arrays are about ``n`` samples, and name no more clusters than these can have."""
-    labels = np.empty((n, 0)) if labels is None else labels
-    fits = own.shape == (n,) == partitions.shape[1:] == features.shape[:1] == labels.shape[:1]
-    fits &= own.dtype.kind == "i" and partitions.dtype.kind in "iu" and features.ndim == labels.ndim == 2
-    fits &= partitions.size <= max(2**24, 128 * n) and labels.size <= MOST_SHARES and n_clusters <= 2 * n
+    wide, flat = [features, partitions.T, labels, keys], [own, by_person]
+    fits = all(each is None or (each.ndim == 2 and len(each) == n) for each in wide)
+    fits &= all(each is None or each.shape == (n,) for each in flat)
+    fits &= own.dtype.kind == "i" and partitions.dtype.kind in "iu" and n_clusters <= 2 * n
+    fits &= partitions.size <= max(2**24, 128 * n) and (labels is None or labels.size <= MOST_SHARES)
+    fits &= keys is None or (keys.dtype, keys.shape[1]) == (np.uint8, KEY_BYTES)
+    fits &= by_person is None or by_person.dtype == bool
     if not fits or min(own.min(), partitions.min()) < 0 or own.max() >= n_clusters or partitions.max() >= n:
         raise ValueError("its arrays do not fit together")

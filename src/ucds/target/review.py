@@ -34,7 +34,14 @@ from ucds.target.remembered import read_remembered, write_features, write_rememb
 from ucds.training.loaded import load
 from ucds.training.model_file import load_model, save_model
 from ucds.training.options import Compute
-from ucds.training.run_folder import EARLY_FILES, LABELS_FILE, RUN_FILE, VOTES_FILE, require_same_samples
+from ucds.training.run_folder import (
+    EARLY_FILES,
+    LABELS_FILE,
+    RUN_FILE,
+    VOTES_FILE,
+    RunFolder,
+    require_same_samples,
+)
 from ucds.training.runtime import Runtime
 from ucds.training.seeds import numpy_generator
 from ucds.training.session import Session
@@ -256,27 +263,31 @@ class Review:
         if not self.answered:
             raise InputError("no answer was given: there is nothing to write")
         out = self.run.with_name(f"{self.run.name}-reviewed") if out is None else Path(out)
-        if out.exists() and (not out.is_dir() or any(out.iterdir())):
-            raise InputError(f"{out} is not empty: choose another --out")
+        RunFolder(out).require_usable(None, resume=False)
         run, clusters, features = self.run, self._doubts.clusters, self.features
         # A number that no sample has any more stays as an empty cluster, so that the others keep theirs.
         n_clusters = max(self.start.n_clusters, int(clusters.max()) + 1)
-        shares = self.start.shares(clusters, n_clusters)
+        shares, corrected = self.start.shares(clusters, n_clusters), clusters != self.start.own
+        if self.start.by_person is not None:  # of an earlier review
+            corrected |= self.start.by_person
         start = np.zeros((features.shape[1], n_clusters), np.float32)
         prototypes = solve_prototypes(features, shares, start)
         stored = load_model(run, role="target")
+        described = read_object(run / RUN_FILE) or {}
+        origins = [*described.get("origins", []), stored.fingerprint]
         stored.head.prototypes = torch.nn.Parameter(torch.from_numpy(prototypes))
         stages = (*stored.card.stages, "review")
         card = replace(stored.card, name=out.name, n_clusters=n_clusters, stages=stages)
-        described = (read_object(run / RUN_FILE) or {}) | {"clusters": n_clusters, "reviewed": run.name}
+        described |= {"clusters": n_clusters, "reviewed": run.name, "origins": origins}
         proportions = torch.from_numpy(shares).mean(0, keepdim=True)
-        with writing(out), making(out) as partial:
+        with making(out) as partial, writing(out):
             partial.chmod(0o700)
             for name in EARLY_FILES:  # of which the description and the votes are written anew below
                 with suppress(FileNotFoundError), open_received(run / name) as file:
                     (partial / name).write_bytes(file.read())
             write_text_atomically(partial / RUN_FILE, json.dumps(described, indent=2) + "\n")
-            write_remembered(partial, replace(self.start, own=clusters, n_clusters=n_clusters))
+            reviewed = replace(self.start, own=clusters, n_clusters=n_clusters, by_person=corrected)
+            write_remembered(partial, reviewed)
             save_model(partial, replace(stored, card=card, proportions=proportions))
             if self.names:
                 named = ClusterNames(format="ucds-names/1", model=stored.fingerprint, names=self.names)
@@ -395,4 +406,4 @@ def _vote_afterwards(run: Path, images: Source | None, compute: Compute | None) 
     found, rng, watch = model.outputs(data), numpy_generator(0, "review"), session.runtime.watch
     agreed = agree(found.features, model.n_clusters, settings, rng, known, watch)
     write_features(run, found.features)
-    remember_vote(run, data.samples.ids, agreed, found.probabilities.argmax(1))
+    remember_vote(run, data.samples, agreed, found.probabilities.argmax(1))

@@ -94,6 +94,7 @@ def _train(
 
     def train(session: Session[MethodSettings]) -> Training:
         if aligned is not None and session.runtime.rank == 0:
+            (out / LABELS_FILE).unlink(missing_ok=True)  # which may be a link
             aligned.save(out / LABELS_FILE)
         return fit_target(session, inputs.backbone, inputs.data, clusters, aligned)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import platformdirs
 
-from ucds.choices import Accelerator, Engine, Precision, require_choice
+from ucds.choices import DEFAULT_WEIGHTS, Accelerator, Engine, Precision, require_choice, require_weights
 from ucds.errors import InputError
 from ucds.training.progress import Quiet, Reporter
 
@@ -81,11 +81,18 @@ class EncoderOptions:
         backbone: name that :func:`ucds.backbones.build_backbone` takes; ``"resnet18"`` if ``None``.
         weights: file of weights, ``"default"`` for published ones, or ``"none"`` for a random start.
         image_size: side of the square crop in pixels; the encoder's own if ``None``.
+
+    Raises:
+        InputError: there is no such file of weights.
     """
 
     backbone: str | None = None
-    weights: str = "default"
+    weights: str = DEFAULT_WEIGHTS
     image_size: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a file of weights that is not there."""
+        require_weights(self.weights)
 
     def build(self, cache: Path | None = None) -> Backbone:
         """Build the encoder, or take it from a cache if there is one; anew at every call.

@@ -7,7 +7,7 @@
 | `clusters.json` | the evidence for the number of clusters, if it was to be chosen |
 | `stability.json` | how far the clusters of a target depend on chance, with the method `consensus` |
 | `transfer.json` | what became of the provider's labels there, and why |
-| `votes.npz` | what a review starts from: ids, own partitions, averaged labels, own consensus |
+| `votes.npz` | what a review starts from: ids, content keys, own partitions, averaged labels, own consensus |
 | `features.npy` | bottleneck features of the samples that were clustered |
 | `log.jsonl` | one line a logged step or evaluation |
 | `checkpoint.pt` | an unfinished run's state |
@@ -21,11 +21,22 @@ import json
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from ucds.errors import DamagedFileError, InputError
-from ucds.files import make_private, parse_json, refuse_inside, sweep, write_text_atomically, writing
+from ucds.files import (
+    make_private,
+    parse_json,
+    refuse_inside,
+    require_writable,
+    sweep,
+    write_text_atomically,
+    writing,
+)
 from ucds.received import open_received, read_text
+
+if TYPE_CHECKING:
+    from ucds.data.sources import Source
 
 RUN_FILE = "run.json"
 LABELS_FILE = "labels.json"
@@ -39,6 +50,9 @@ CHECKPOINT_FILE = "checkpoint.pt"
 
 EARLY_FILES = (RUN_FILE, LABELS_FILE, CLUSTERS_FILE, STABILITY_FILE, TRANSFER_FILE, VOTES_FILE, FEATURES_FILE)
 """Files that a run may write before its first checkpoint, besides its log."""
+
+RUN_FILES = (*EARLY_FILES, LOG_FILE, MODEL_FILE, CHECKPOINT_FILE, "answers.jsonl", "names.json")
+"""Files of a run, which no other output may replace."""
 
 _VOLATILE = frozenset({"versions", "images"})
 """Entries of run.json that may differ between the first start and a resumed one."""
@@ -97,6 +111,7 @@ class RunFolder:
         if inputs is not None:
             refuse_inside(self.path, inputs)
         self._is_occupied(resume)
+        require_writable(self.path / RUN_FILE)
 
     def _is_occupied(self, resume: bool) -> bool:
         """Return whether the folder holds a run that is to be resumed; refuse it if it is not free else."""
@@ -161,6 +176,15 @@ def require_same_samples(described: Mapping[str, Any], fingerprint: str) -> None
     if described.get("data") != fingerprint:
         place = described.get("images")
         raise InputError(f"{place} does not hold what the run was trained on: name the samples after the run")
+
+
+def files_read(run: Path | None, *sources: Source | None) -> list[Path]:
+    """List the files of a run and of what is read, so that no output takes their place; images apart."""
+    from ucds.data.sources import is_plain_folder, place_of  # here, because help need not wait for them
+
+    places = [place for source in sources if source is not None and (place := place_of(source)) is not None]
+    inside = [path for place in places if not is_plain_folder(place) for path in place.rglob("*")]
+    return [*places, *inside, *([] if run is None else map(run.joinpath, RUN_FILES))]
 
 
 def require_model(run: Path) -> Path:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ucds.data.content import find_places
+from ucds.data.content import find_places, keys_of
 from ucds.data.dataset import Dataset
 from ucds.data.ground_truth import GroundTruth, read_ground_truth
 from ucds.data.samples import subset
@@ -34,6 +34,7 @@ from ucds.math.plane import place_all
 from ucds.math.spaces import unit_rows
 from ucds.reports.page.thumbnails import Images, lay_out, resize, shrink
 from ucds.target.questions import FORMAT, Question
+from ucds.target.remembered import Remembered
 from ucds.target.review import Review
 from ucds.training.cluster_choice import read_choice
 from ucds.training.loaded import Model
@@ -158,14 +159,24 @@ def find_facts(
     images: Images | None,
     texts: Mapping[str, str],
     review: Review | None,
+    remembered: Remembered | None,
 ) -> Findings:
-    """Compute what a report shows of samples; ``images`` has those of all, and ``texts`` are known by ids."""
+    """Compute what a report shows of samples; ``images`` has those of all, and ``texts`` are known by ids.
+
+    What a person has reviewed holds for the samples that are ``remembered``.
+    """
     samples = data.samples
     shown = np.sort(np.random.default_rng(0).permutation(len(samples))[:MOST_SHOWN])
     whole = len(shown) == len(samples)
     found = model.outputs(data if whole else Dataset(subset(samples, shown), data.view))
     clusters = found.probabilities.argmax(1)
-    sizes = np.bincount(clusters if whole else model.decide(data)[0], minlength=model.n_clusters)
+    everyone = (clusters, found.confidence) if whole else model.decide(data)
+    if remembered is not None:
+        if not whole:
+            remembered.correct(samples.keys, *everyone)
+        keys = keys_of(samples.keys).take(shown)
+        remembered.correct(keys, clusters, found.confidence, found.probabilities)
+    sizes = np.bincount(everyone[0], minlength=model.n_clusters)
     model.compute.reporter.say("drawing the report")
     places = np.lexsort((-found.confidence, clusters))  # stable: then by position
     features, probabilities, confidence = (each[places] for each in found)

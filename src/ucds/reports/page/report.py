@@ -9,18 +9,19 @@ from ucds.data.columns import read_texts
 from ucds.data.features import FeatureFolder
 from ucds.data.images import ImageSamples
 from ucds.data.samples import Samples
-from ucds.data.sources import Source, place_of
+from ucds.data.sources import Source, place_of, require_there
 from ucds.errors import InputError
-from ucds.files import write_text_atomically
+from ucds.files import require_writable, write_text_atomically
 from ucds.reports.page.findings import find_facts, read_record
 from ucds.reports.page.render import render
 from ucds.reports.page.thumbnails import Images
 from ucds.reports.page.words import summarise, warn
 from ucds.target.predictions import ClusterNames
+from ucds.target.remembered import read_remembered
 from ucds.target.review import Review
 from ucds.training.loaded import load
 from ucds.training.options import Compute
-from ucds.training.run_folder import VOTES_FILE, require_same_samples
+from ucds.training.run_folder import VOTES_FILE, files_read, require_same_samples
 
 
 @dataclass(frozen=True)
@@ -72,10 +73,16 @@ def report(
         NoSpaceError: the page cannot be written.
     """
     run, compute = Path(run), compute or Compute()
-    model = load(run, role="target", compute=compute)
-    known = {} if names is None else ClusterNames.load(names).of(model.stored)
+    named = None if names is None else ClusterNames.load(names)
     record = read_record(run)
     chosen = record.images if images is None else images
+    require_there(chosen)
+    path = run / "report.html"
+    if out is not None:
+        path = require_writable(Path(out), ".html", ".htm", inputs=files_read(run, chosen, names))
+    model = load(run, role="target", compute=compute)
+    known = {} if named is None else named.of(model.stored)
+    remembered = read_remembered(run)[0] if (run / VOTES_FILE).exists() else None
     data, place = model.open(chosen), place_of(chosen)
     if images is None:
         require_same_samples(record.described, data.samples.fingerprint)
@@ -86,7 +93,8 @@ def report(
         record.labels if trained_on else None,
         images_of(data.samples, None if pictures is None else Path(pictures)),
         {} if place is None else read_texts(place),
-        Review(run) if trained_on and (run / VOTES_FILE).exists() else None,
+        Review(run) if trained_on and remembered is not None else None,
+        remembered,
     )
     what = "samples" if data.samples.kind == "embeddings" else "images"
     skipped = data.samples.skipped if isinstance(data.samples, ImageSamples) else 0
@@ -97,7 +105,6 @@ def report(
     version = described.get("versions", {}).get("ucds", "unknown")
     subtitle = f"method {method}, encoder {encoder}, seed {seed}, ucds {version}"
     page = render(findings, record, model.stored, subtitle, summary, warnings, known)
-    path = run / "report.html" if out is None else Path(out)
     write_text_atomically(path, page)
     return WrittenReport(path, len(data.samples), model.n_clusters, tuple(summary), tuple(warnings))
 

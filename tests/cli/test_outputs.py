@@ -1,0 +1,185 @@
+"""An output takes the place of nothing that is read: every command that writes looks before the work."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cli_kit import WITHOUT, run_command, run_successfully
+
+Command = Callable[[Path], list[object]]
+
+
+@pytest.fixture
+def place(vectors: Path, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a table, links to it, a photo, runs, and what else a user may have."""
+    monkeypatch.chdir(tmp_path)
+    rows = np.load(vectors / "target.npy")
+    lines = [",".join("abcdef"), *(",".join(map(str, row)) for row in rows)]
+    (tmp_path / "t.csv").write_text("\n".join(lines) + "\n")
+    (tmp_path / "photo.jpg").write_text("a photo")
+    (tmp_path / "names.json").write_text("{}")
+    (tmp_path / "hard.csv").hardlink_to("t.csv")
+    for name, target in (("soft.csv", "t.csv"), ("lost.csv", "gone/t.csv"), ("loop.csv", "loop.csv")):
+        (tmp_path / name).symlink_to(target)
+    for suffix in ("csv", "html", "json", "onnx"):
+        (tmp_path / f"photo.{suffix}").symlink_to("photo.jpg")
+    for run in ("source", "target"):
+        (tmp_path / run).symlink_to(runs / run)
+    return tmp_path
+
+
+def state(folder: Path) -> dict[str, object]:
+    """The content of each file, and where each link leads."""
+    return {
+        str(path): path.readlink() if path.is_symlink() else path.is_file() and path.read_bytes()
+        for path in [*folder.rglob("*"), *(folder / "source").glob("*"), *(folder / "target").glob("*")]
+    }
+
+
+LONG, QUICK = "x" * 260, ("label", "predict", "query", "train-source", "train-target")
+PREDICT = "predict target t.csv --out"
+REFUSED = {
+    "the table that is read": (f"{PREDICT} t.csv", "is read by this command"),
+    "the same by another way": (f"{PREDICT} ../{{here}}/t.csv", "is read by this command"),
+    "a hard link to it": (f"{PREDICT} hard.csv", "is read by this command"),
+    "a symbolic link to it": (f"{PREDICT} soft.csv", "is read by this command"),
+    "a link to a photo": (f"{PREDICT} photo.csv", "must end in .csv, and the link leads to"),
+    "a link to no folder": (f"{PREDICT} lost.csv", "leads to no place"),
+    "a link to itself": (f"{PREDICT} loop.csv", "cannot be written"),
+    "a name that is too long": (f"{PREDICT} {LONG}.csv", "File name too long"),
+    "a report as a photo": ("report target --out photo.jpg", "must end in .html or .htm"),
+    "a report through a link": ("report target t.csv --out photo.html", "must end in .html or .htm"),
+    "labels as a photo": ("label source t.csv --out photo.jpg", "must end in .json"),
+    "labels through a link": ("label source t.csv --out photo.json", "must end in .json"),
+    "labels as a part of the run": ("label source t.csv --out source/run.json", "is read by this command"),
+    "scores as a part of the run": ("evaluate target t.csv --out target/run.json", "is read by this command"),
+    "scores as a photo": ("evaluate target t.csv --out photo.jpg", "must end in .json"),
+    "a model as a photo": ("export target --out photo.jpg", "must end in .onnx"),
+    "a model through a link": ("export target --out photo.onnx", "must end in .onnx"),
+    "an audit as a photo": (
+        "audit source --members t.csv --others t.csv --out photo.jpg",
+        "must end in .html",
+    ),
+    "an audit beside a run": (
+        "audit source --members t.csv --others t.csv --out source/run.html",
+        "is read by this command",
+    ),
+    "answers as a photo": ("query t.csv --url http://127.0.0.1:9 --out photo.jpg", "must end in .json"),
+    "a run in a long name": (f"train-target t.csv --clusters 3 --out {LONG}", "File name too long"),
+    "sorted images in a file": (
+        f"{PREDICT} new.csv --sort-into photo.jpg",
+        "is a file: choose another --sort-into",
+    ),
+    "a reviewed run in a file": (
+        "review target --no-open --out photo.jpg",
+        "is a file: choose another --out",
+    ),
+    "missing names": (f"{PREDICT} new.csv --names absent.json", "cannot read the file of names"),
+    "missing weights": (
+        "train-target t.csv --clusters 3 --weights absent.pt --out new",
+        "no weights file absent",
+    ),
+    "missing weights of a provider": (
+        "train-source t.csv --clusters 3 --weights absent.pt --out new",
+        "no weights file absent",
+    ),
+    "missing weights of features": ("features t.csv --weights absent.pt --out new", "no weights file absent"),
+}
+
+
+@pytest.mark.parametrize(("command", "words"), REFUSED.values(), ids=REFUSED)
+def test_what_must_not_be_written_is_refused(place: Path, command: str, words: str) -> None:
+    before = state(place)
+    done = run_command(*command.format(here=place.name).split())
+    assert done.status == 2
+    (line,) = done.err.splitlines()
+    assert line.startswith("error: ")
+    assert words in line
+    assert state(place) == before
+
+
+def test_what_takes_time_is_not_loaded_before(place: Path) -> None:
+    quick = [line.format(here=place.name) for line, _ in REFUSED.values() if line.split()[0] in QUICK]
+    program = [sys.executable, "-c", WITHOUT, "torch", *quick]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=120)
+    assert done.stdout.splitlines() == ["ENDED 2"] * len(quick)
+
+
+def test_a_link_is_followed_and_stays(place: Path) -> None:
+    (place / "shared").mkdir()
+    (place / "shared" / "c.csv").write_text("old")
+    (place / "c.csv").symlink_to("shared/c.csv")
+    (place / "new.csv").symlink_to("shared/new.csv")
+    for name in ("c.csv", "new.csv"):
+        run_successfully("predict", "target", "t.csv", "--out", name)
+        assert (place / name).is_symlink()
+        assert len((place / "shared" / name).read_text().splitlines()) == 37
+    assert sorted(path.name for path in (place / "shared").iterdir()) == ["c.csv", "new.csv"]
+
+
+def test_a_pipe_is_written_to_and_stays(place: Path) -> None:
+    os.mkfifo("pipe")
+    found: list[str] = []
+    reader = threading.Thread(target=lambda: found.append((place / "pipe").read_text()))
+    reader.start()
+    run_successfully("predict", "target", "t.csv", "--out", "pipe")
+    reader.join()
+    assert len(found[0].splitlines()) == 37
+    done = run_successfully("predict", "target", "t.csv", "--out", "pipe")  # nobody reads
+    assert "warning: no program reads the pipe pipe: nothing is written" in done.err
+    assert stat.S_ISFIFO((place / "pipe").stat().st_mode)
+
+
+def test_standard_output_is_a_place_for_a_table(place: Path) -> None:
+    command = "from ucds.cli import main; main()"
+    arguments = ["predict", "target", "t.csv", "--out", "/dev/stdout"]
+    done = subprocess.run([sys.executable, "-c", command, *arguments], capture_output=True, text=True)
+    assert done.stdout.splitlines()[0] == '"sample","cluster","confidence"'
+    assert len(done.stdout.splitlines()) == 37
+
+
+def test_an_output_of_before_is_replaced(place: Path) -> None:
+    for command in (
+        f"{PREDICT} c.csv",
+        "report target t.csv --out r.html",
+        "label source t.csv --out l.json",
+    ):
+        for _ in range(2):
+            run_successfully(*command.split())
+
+
+def test_what_others_left_is_no_leftover_of_ours(place: Path) -> None:
+    mine = place / ".new.partial"
+    mine.mkdir()
+    (mine / "thesis.txt").touch()
+    from ucds.files import making
+
+    with making(place / "new") as partial:
+        (partial / "a").touch()
+    assert (mine / "thesis.txt").exists()
+    assert [path.name for path in (place / "new").iterdir()] == ["a"]
+
+
+def test_room_for_sorted_images_is_looked_for_before_the_work(
+    place: Path, pictures: Path, disk: Path, story: tuple[Path, object]
+) -> None:
+    images = place / "images"
+    images.mkdir()
+    for path in (pictures / "target").rglob("*.png"):
+        (images / path.name).write_bytes(path.read_bytes() + bytes(2**20))
+    started = time.monotonic()
+    done = run_command(
+        "predict", story[0] / "target", images, "--out", "c.csv", "--sort-into", disk / "sorted"
+    )
+    assert "free some space, or choose another --sort-into" in done.err
+    assert time.monotonic() - started < 1
+    assert not (place / "c.csv").exists()
