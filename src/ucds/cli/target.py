@@ -81,6 +81,13 @@ def query_command(
             "subtracts their mean from the features of all images of the key.",
         ),
     ] = False,
+    allow_outside: Annotated[
+        bool,
+        Option("--allow-outside", help="Send image files outside the folder, or the list's own folder, too."),
+    ] = False,
+    keep_metadata: Annotated[
+        bool, Option("--keep-metadata", help="Send image files byte for byte, with EXIF data and profiles.")
+    ] = False,
     seed: options.SeedOption = 0,
 ) -> None:
     """Ask a label service about your samples; if it stops on the way, run the same command again.
@@ -100,6 +107,8 @@ def query_command(
                 max_queries=max_queries,
                 encoder=encoder.encoder(),
                 seed=seed,
+                allow_outside=allow_outside,
+                keep_metadata=keep_metadata,
                 compute=work.compute(reporter),
             )
         except KeyboardInterrupt:

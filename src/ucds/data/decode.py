@@ -99,11 +99,41 @@ def decode_image(
     Raises:
         UnusableImageError: the file is not an image, damaged or truncated, or has too many pixels.
     """
-    with _explained(path, max_pixels), _opened(data, formats, max_pixels) as image:
-        _check_pixels(image.width * image.height, max_pixels)
+    with open_image(data, path, formats, max_pixels) as image:
         # A large JPEG is decoded at a half, quarter or eighth, never below twice the final size.
         image.draft(None, (2 * size, 2 * size))
         return to_square(image, size, path)
+
+
+@contextmanager
+def open_image(
+    data: bytes, path: str | Path, formats: tuple[str, ...] = FORMATS, max_pixels: int = MAX_PIXELS
+) -> Iterator[Image.Image]:
+    """Open an image file in memory; errors inside the block, too, are those of :func:`decode_image`."""
+    with _explained(path, max_pixels), _opened(data, formats, max_pixels) as image:
+        _check_pixels(image.width * image.height, max_pixels)
+        yield image
+
+
+def orientation_of(image: Image.Image) -> int:
+    """Return how a loaded image has to be turned: 2 to 8 of EXIF, or 1 where it is upright."""
+    found = image.getexif().get(_ORIENTATION, 1)
+    return int(found) if found in range(2, 9) else 1
+
+
+def orientation_as_exif(image: Image.Image) -> bytes:
+    """Write the orientation of a loaded image, and nothing else, as EXIF data; none where it is upright."""
+    exif = Image.Exif()
+    exif[_ORIENTATION] = orientation = orientation_of(image)
+    return exif.tobytes() if orientation > 1 else b""
+
+
+def encode_as_png(image: Image.Image) -> bytes:
+    """Encode the 8-bit RGB of an opened image, which is neither scaled nor turned, and nothing else of it."""
+    image.load()
+    file = io.BytesIO()
+    Image.fromarray(np.asarray(_as_rgb(image))).save(file, "PNG", exif=orientation_as_exif(image))
+    return file.getvalue()
 
 
 def to_square(image: Image.Image, size: int, path: str | Path) -> ByteArray:
@@ -113,11 +143,11 @@ def to_square(image: Image.Image, size: int, path: str | Path) -> ByteArray:
         if 0 in image.size:
             raise UnusableImageError(path, "no pixels")
         image.load()
-        orientation = image.getexif().get(_ORIENTATION, 1)
+        orientation = orientation_of(image)
         pixels = _as_rgb(image)
         if pixels.size != (size, size):
             pixels = pixels.resize((size, size), Image.Resampling.BILINEAR)
-        if orientation in range(2, 9):
+        if orientation > 1:
             pixels.getexif()[_ORIENTATION] = orientation
             pixels = ImageOps.exif_transpose(pixels)
         return np.ascontiguousarray(np.asarray(pixels).transpose(2, 0, 1))
