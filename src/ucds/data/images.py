@@ -24,7 +24,7 @@ from PIL import Image
 from torch import Tensor
 
 from ucds.data.columns import Pictures
-from ucds.data.content import KEY_TYPE, Column, content_key, first_of_each
+from ucds.data.content import KEY_TYPE, Column, content_key, first_of_each, texts_of
 from ucds.data.decode import DECODER_VERSION, ByteArray, UnusableImageError, decode_image, to_square
 from ucds.data.folders import Scan
 from ucds.data.image_files import Stamp, map_ahead, processors, read_image_bytes, stamp
@@ -102,6 +102,7 @@ class ImageSamples(Samples):
         files, form = scan.take(good), f"images {size} {DECODER_VERSION}"
         super().__init__(files.ids, files.domain, files.domain_names, form)
         self.files, self.keys, self.skipped = files, Column(keys[good]), len(problems)
+        self.listed, self.kept = texts_of(scan.ids), good
         self._rows = self._store.rows_of(self.keys)
         _warn_of_skipped(list(problems.values()), len(scan))
         _warn_of_copies(self)

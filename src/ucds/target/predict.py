@@ -35,7 +35,8 @@ def predict(
 
     Args:
         run: folder of a finished target run.
-        images: samples, see :func:`ucds.data.sources.find_samples`.
+        images: samples, see :func:`ucds.data.sources.find_samples`. Files that cannot be used are left out of
+            what is returned and written: it goes by ids.
         out: table to write, in .csv; none if ``None``.
         sort_into: folder to make, with the images in one folder a cluster; none if ``None``.
         sort_how: ``"copy"`` or ``"link"``: the images in that folder are copies or symbolic links.
