@@ -1,4 +1,4 @@
-"""Tests that an answer has one entry for each input, in its order, whatever kind of input holds a damaged one."""
+"""Tests that an answer has one entry for each input, in its order, whatever kind of input is damaged."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ SOURCES: dict[str, Callable[[Path], Any]] = {
 
 
 def _opened(path: Path) -> Any:
-    """An image whose file is damaged later on, as opening it lazily finds; bytes where it cannot be opened."""
+    """An image that turns out to be damaged when it is loaded; bytes where it cannot even be opened."""
     try:
         return Image.open(io.BytesIO(path.read_bytes()))
     except OSError:
@@ -122,17 +122,21 @@ def test_an_estimator_gives_each_file_of_a_folder_a_label(folder: Path, kind: An
     domains.mkdir()
     (domains / "some").symlink_to(folder / "some")
     (domains / "good").symlink_to(folder / "good")
-    X = domains if kind is ucds.SourceClustering else folder / "some"
+    source = domains if kind is ucds.SourceClustering else folder / "some"
     n = N + 30 if kind is ucds.SourceClustering else N
-    estimator = kind(3, backbone=ENCODER, random_state=0, accelerator="cpu").fit(X)
-    probabilities = estimator.predict_proba(X)
+    estimator = kind(3, backbone=ENCODER, random_state=0, accelerator="cpu").fit(source)
+    probabilities = estimator.predict_proba(source)
     assert (
-        len(estimator.labels_) == len(estimator.ids_) == len(estimator.predict(X)) == len(probabilities) == n
+        len(estimator.labels_)
+        == len(estimator.ids_)
+        == len(estimator.predict(source))
+        == len(probabilities)
+        == n
     )
     bad = [i for i, name in enumerate(estimator.ids_) if name.endswith(tuple(f"some/{b}.png" for b in BAD))]
     bad = bad or list(BAD)
     assert set(np.flatnonzero(estimator.labels_ == -1)) == set(bad)
-    assert set(np.flatnonzero(estimator.predict(X) == -1)) == set(bad)
+    assert set(np.flatnonzero(estimator.predict(source) == -1)) == set(bad)
     assert set(np.flatnonzero(np.isnan(probabilities).any(1))) == set(bad)
 
 
