@@ -57,6 +57,7 @@ def _run() -> NoReturn:
     try:
         try:
             status = _command_line(sys.argv[1:] or ["--help"], prog_name="ucds", standalone_mode=False)
+            sys.stdout.flush()
         finally:
             end_bar()
     except _UsageError as error:
@@ -69,6 +70,8 @@ def _run() -> NoReturn:
         sys.exit(_INTERRUPTED)
     except UserError as error:
         _fail(str(error))
+    except BrokenPipeError:  # nobody reads the result any longer
+        sys.exit(1)
     except OSError as error:
         _fail(f"{error.strerror or error}" + (f": {error.filename}" if error.filename else ""))
     except ModuleNotFoundError as error:

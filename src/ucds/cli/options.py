@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from functools import wraps
@@ -19,10 +18,9 @@ import typer.core
 from typer import Argument, Option
 
 from ucds.choices import Accelerator, Method, Precision, Role, Tune
-from ucds.errors import printable
 from ucds.training.options import Compute, EncoderOptions, RunOptions
 from ucds.training.processes import is_first_on_machine, is_first_process
-from ucds.training.progress import STARTING, Quiet, Reporter, end_bar, terminal_reporter
+from ucds.training.progress import STARTING, Quiet, Reporter, end_bar, print_line, terminal_reporter
 
 if TYPE_CHECKING:
     from ucds.config import MethodSettings
@@ -283,4 +281,4 @@ def say(message: str, *, on_each_machine: bool = False) -> None:
         on_each_machine: whether the first process of each machine prints it, not only the first of the run.
     """
     if is_first_on_machine() if on_each_machine else is_first_process():
-        print(printable(message), file=sys.stderr, flush=True)
+        print_line(message)
