@@ -219,7 +219,7 @@ def report_command(
 
     done = report(run, images, out, names=names, pictures=pictures, compute=work.compute(reporter))
     lines = [f"report written to {done.path}", *(f"note: {line}" for line in done.warnings)]
-    output.present("\n".join(lines), done)
+    output.present(lines, done)
 
 
 @options.command("review", options.CLIENT)
