@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
 import signal
@@ -342,7 +343,7 @@ def _start(clinic: Clinic, images: Path) -> subprocess.Popen[bytes]:
     clinic.service.info["max_batch"] = BATCH
     command = [sys.executable, "-c", LISTENING, "query", str(images)]
     command += ["--url", clinic.service.url, "--out", str(clinic.out)]
-    return subprocess.Popen(command, env={"UCDS_KEY": KEY}, stderr=subprocess.PIPE)
+    return subprocess.Popen(command, env=os.environ | {"UCDS_KEY": KEY}, stderr=subprocess.PIPE)
 
 
 def _received(journal: Path) -> set[str]:
