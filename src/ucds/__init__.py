@@ -7,9 +7,15 @@ its own module when it is first used. The public names are those that ``__init__
 from __future__ import annotations
 
 import ast
+import os
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+
+# Libraries that would send statistics of their use look here, some of them when they are imported.
+for _name in ("ORT_DISABLE_TELEMETRY", "HF_HUB_DISABLE_TELEMETRY", "DO_NOT_TRACK"):
+    os.environ.setdefault(_name, "1")
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
 _MODULES = {
     alias.name: str(statement.module)

@@ -16,6 +16,9 @@ def run() -> None:
     looks more rarely whether there is any, and the process ends once all that was to be done at its end is
     done: memory that it held is not taken apart first.
     """
+    _open_missing_streams()
+    if os.path.expanduser("~") == "~" and "UCDS_CACHE" in os.environ:  # noqa: PTH111  (which raises)
+        os.environ["HOME"] = os.environ["UCDS_CACHE"]  # or libraries make a folder of the name "~"
     gc.set_threshold(100_000, 50, 100)
     status: list[int] = []
     atexit.register(_end, status)  # the first to be registered runs last
@@ -26,9 +29,18 @@ def run() -> None:
         raise
 
 
+def _open_missing_streams() -> None:
+    """Open what was closed before the start, or a file of ours would get its number, and messages with it."""
+    for name in ("stdin", "stdout", "stderr"):  # the lowest free number comes first
+        if getattr(sys, name) is None:
+            opened = os.open(os.devnull, os.O_RDWR)
+            os.set_inheritable(opened, True)  # for the processes that this one starts
+            setattr(sys, name, os.fdopen(opened, "r" if name == "stdin" else "w"))
+
+
 def _end(status: list[int]) -> None:
     """End this process with the status of its command; one that failed otherwise ends in the usual way."""
-    for stream in filter(None, (sys.stdout, sys.stderr)):  # None: it was closed before the start
+    for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):  # it is closed, or nobody reads it any longer
             stream.flush()
     if status:

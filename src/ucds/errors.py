@@ -63,7 +63,7 @@ def shown(text: str, limit: int = 500) -> str:
 
 
 def printable(text: str) -> str:
-    """Return text with control characters as escapes, so that it cannot steer a terminal."""
+    """Return text as one line, with control characters as escapes, so that it cannot steer a terminal."""
     if text.isprintable():
         return text
-    return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)

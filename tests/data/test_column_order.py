@@ -46,7 +46,7 @@ def trained_on(source: Any) -> Backbone:
 
 def rows_for(backbone: Backbone, source: Any) -> Any:
     samples = open_for_prediction(source, backbone, "target", Compute()).samples
-    return samples.read(np.arange(len(samples))).numpy()
+    return samples.read(np.arange(len(samples)))
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -86,7 +86,7 @@ def test_ids_and_domains_go_with_the_rows() -> None:
     frame = MIXED.assign(id=list("pqrs"), domain=list("nsns"))
     found = in_order(find_samples(frame, by_domain=True), ("a", "b", "c"))
     assert (found.ids, found.domain.tolist()) == (tuple("pqrs"), [0, 1, 0, 1])
-    np.testing.assert_array_equal(found.read(np.arange(4)).numpy(), ROWS)
+    np.testing.assert_array_equal(found.read(np.arange(4)), ROWS)
 
 
 def test_many_names_are_counted_in_the_message() -> None:

@@ -138,5 +138,5 @@ def test_pictures_in_rows_keep_their_ids_and_domains() -> None:
         assert isinstance(found, Pictures)
         assert (tuple(found.ids), found.domain_names) == (tuple("pqrs"), ("n", "s"))
         np.testing.assert_array_equal(
-            MemoryImages(found, 16).read(np.arange(4)).numpy(), PIXELS.transpose(0, 3, 1, 2)
+            MemoryImages(found, 16).read(np.arange(4)), PIXELS.transpose(0, 3, 1, 2)
         )

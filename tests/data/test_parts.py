@@ -185,13 +185,13 @@ def test_killed_at_any_moment(tmp_path, call, half):
 def test_what_killed_processes_left_long_ago_is_removed(tmp_path):
     store = open_store(tmp_path)
     put(store, [1])
-    for name, age in (("old.npy", 2e5), ("new.npy", 0), (".x.npy.1.ucds-tmp", 2e5)):
+    for name, age in (("old.npy", 2e5), ("new.npy", 0), (".x.npy.0123456789abcdef.ucds-tmp", 2e5)):
         (store.path / name).write_bytes(b"torn")
         os.utime(store.path / name, (time.time() - age,) * 2)
     put(open_store(tmp_path), [2])
     names = {path.name for path in store.path.iterdir()}
     assert "new.npy" in names
-    assert not {"old.npy", ".x.npy.1.ucds-tmp"} & names
+    assert not {"old.npy", ".x.npy.0123456789abcdef.ucds-tmp"} & names
     assert len(open_store(tmp_path)) == 2
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import random
 import shutil
 import signal
@@ -19,6 +20,7 @@ import numpy as np
 import pytest
 from cli_kit import SHORT_TARGET, run_command, run_successfully
 from fake_service import KEY, FakeService, label_of
+from PIL import Image
 from serving_kit import wait_until
 
 import ucds
@@ -155,19 +157,23 @@ def test_the_wrong_kind_of_samples_is_refused(service: FakeService, clinic: Clin
 def test_unusable_images_are_left_out_and_told_and_one_must_be_usable(clinic: Clinic) -> None:
     images = clinic.images(20)
     (images / "empty.png").touch()
-    (images / "huge.png").write_bytes(b"x" * 200_000)
-    for name in ("broken.png", "copy of broken.png"):
-        (images / name).write_bytes(b"no image")
-    clinic.service.unusable = {b"no image"}
+    noise = np.random.default_rng(0).integers(0, 256, (200, 200, 3), dtype=np.uint8)
+    Image.fromarray(noise).save(images / "huge.png")
+    (images / "no image.png").write_bytes(b"no image")
+    clinic.write_images(images, ("refused.png",), 50)
+    shutil.copy(images / "refused.png", images / "copy of refused.png")
+    clinic.service.unusable = {(images / "refused.png").read_bytes()}
+    size = (images / "huge.png").stat().st_size
     with pytest.warns(UcdsWarning) as caught:
         labels = clinic.query(images)
     messages = sorted(str(warning.message) for warning in caught if warning.category is UcdsWarning)
     assert messages == [
-        "4 of 24 samples have no label because they are unusable or refused",
-        "broken.png: not an image; skipped",
-        "copy of broken.png: not an image; skipped",
+        "5 of 25 samples have no label because they are unusable or refused",
+        "copy of refused.png: not an image; skipped",
         "empty.png: empty file; skipped",
-        "huge.png: too large for the service (200,000 bytes; it takes 100,000); skipped",
+        f"huge.png: too large for the service ({size:,} bytes; it takes 100,000); skipped",
+        "no image.png: not an image of a known format; skipped",
+        "refused.png: not an image; skipped",
     ]
     assert len(labels.ids) == 20
     for path in (*images.glob("?/*.png"), clinic.out):
@@ -340,7 +346,7 @@ def _start(clinic: Clinic, images: Path) -> subprocess.Popen[bytes]:
     clinic.service.info["max_batch"] = BATCH
     command = [sys.executable, "-c", LISTENING, "query", str(images)]
     command += ["--url", clinic.service.url, "--out", str(clinic.out)]
-    return subprocess.Popen(command, env={"UCDS_KEY": KEY}, stderr=subprocess.PIPE)
+    return subprocess.Popen(command, env=os.environ | {"UCDS_KEY": KEY}, stderr=subprocess.PIPE)
 
 
 def _received(journal: Path) -> set[str]:

@@ -14,7 +14,7 @@ from ucds.data.dataset import Dataset
 from ucds.data.samples import subset
 from ucds.data.vectors import VectorSamples
 from ucds.errors import InputError
-from ucds.labels.questions import questions_about
+from ucds.labels.questions import open_questions
 from ucds.target.ask import choose_spread, select_spread
 from ucds.training.options import Compute
 from ucds.training.runtime import Runtime
@@ -29,7 +29,7 @@ def data(blobs: Any) -> Dataset:
 def _choose(data: Dataset, count: int, known: list[int], seed: int = 0) -> list[int]:
     backbone = identity_backbone(data.samples.read(np.array([0])).shape[1])
     choose = choose_spread(data, backbone, Runtime(Compute("cpu", cache=None), seed=seed), count)
-    return list(choose({data.samples.keys[i]: 0 for i in known}))
+    return list(choose(set(known)))
 
 
 def test_copies_come_along_after_all_that_is_asked_about(data: Dataset) -> None:
@@ -54,9 +54,9 @@ def test_labels_from_elsewhere_count(data: Dataset) -> None:
 
 
 def test_only_samples_that_can_be_sent_are(data: Dataset) -> None:
-    assert questions_about(data.samples).ids == data.samples.ids
+    assert open_questions(data.samples).ids == data.samples.ids
     with pytest.raises(InputError, match="only image files and embeddings"):
-        questions_about(subset(data.samples, [0, 1]))
+        open_questions(subset(data.samples, [0, 1]))
 
 
 def test_asking_about_all_samples_begins_without_torch() -> None:

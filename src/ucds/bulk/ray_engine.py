@@ -62,7 +62,6 @@ def run_on_ray(
 
 def _connect(workers: int) -> Any:
     """Connect to a cluster, or start Ray on this machine, once for all work of this process."""
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # what matters of its remarks becomes an error
     try:
         import ray

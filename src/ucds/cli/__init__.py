@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import sys
 import tempfile
 import time
 import traceback
 import warnings
 from importlib.metadata import version
+from itertools import pairwise
 from typing import Any, NoReturn
 
 import typer
@@ -57,6 +59,7 @@ def _run() -> NoReturn:
     try:
         try:
             status = _command_line(sys.argv[1:] or ["--help"], prog_name="ucds", standalone_mode=False)
+            sys.stdout.flush()
         finally:
             end_bar()
     except _UsageError as error:
@@ -69,6 +72,8 @@ def _run() -> NoReturn:
         sys.exit(_INTERRUPTED)
     except UserError as error:
         _fail(str(error))
+    except BrokenPipeError:  # nobody reads the result any longer
+        sys.exit(1)
     except OSError as error:
         _fail(f"{error.strerror or error}" + (f": {error.filename}" if error.filename else ""))
     except ModuleNotFoundError as error:
@@ -99,13 +104,23 @@ def _fail_unforeseen(error: Exception) -> NoReturn:
     handle, path = tempfile.mkstemp(prefix="ucds-fault-", suffix=".log")
     with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
         versions = ", ".join(f"{name} {version(name)}" for name in ("ucds", "torch"))
-        file.write(f"{' '.join(sys.argv)}\n{versions}, Python {platform.python_version()}\n\n")
-        traceback.print_exception(error, file=file)
+        file.write(f"{_public(' '.join(sys.argv))}\n{versions}, Python {platform.python_version()}\n\n")
+        file.write(_public("".join(traceback.format_exception(error))))
     what = f"{type(error).__name__}: {one_line(error)}"
-    say(f"error: a fault of ucds, please report it with the file {path} ({what})", on_each_machine=True)
+    told = f"error: a fault of ucds, please report it with the file {path} ({_public(what)})"
+    say(told, on_each_machine=True)
     sys.exit(1)
 
 
 def _fail(message: str) -> NoReturn:
-    say(f"error: {' '.join(message.split())}", on_each_machine=True)
+    say(f"error: {_public(' '.join(message.split()))}", on_each_machine=True)
     sys.exit(2)
+
+
+def _public(text: str) -> str:
+    """Leave the keys of the command line, and names and passwords in addresses, out of a text."""
+    keys = [after for option, after in pairwise(sys.argv) if option == "--key"]
+    keys += [word.removeprefix("--key=") for word in sys.argv if word.startswith("--key=")]
+    for secret in filter(None, (*keys, os.environ.get("UCDS_KEY"))):
+        text = text.replace(secret, "***")
+    return re.sub(r"(?<=://)[^\s'\"]*@", "***@", text)

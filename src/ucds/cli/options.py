@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from functools import wraps
@@ -22,7 +21,7 @@ from ucds.choices import Accelerator, Method, Precision, Role, Tune
 from ucds.errors import printable
 from ucds.training.options import Compute, EncoderOptions, RunOptions
 from ucds.training.processes import is_first_on_machine, is_first_process
-from ucds.training.progress import STARTING, Quiet, Reporter, end_bar, terminal_reporter
+from ucds.training.progress import STARTING, Quiet, Reporter, end_bar, print_line, terminal_reporter
 
 if TYPE_CHECKING:
     from ucds.config import MethodSettings
@@ -194,14 +193,15 @@ class Output:
         if not self.quiet or sentence.startswith("warning:"):
             say(sentence)
 
-    def present(self, sentence: str, result: Any) -> None:
-        """Print a mapping or a dataclass as JSON on standard output, or a sentence on standard error."""
+    def present(self, told: str | list[str], result: Any) -> None:
+        """Print a mapping or a dataclass as JSON on standard output, or a line or lines on standard error."""
         end_bar()
         if self.as_json and is_first_process():
             values = result if isinstance(result, dict) else asdict(result)
             print(json.dumps(values, indent=2, default=str))
         else:
-            self.tell(sentence)
+            for line in [told] if isinstance(told, str) else told:
+                self.tell(line)
 
     def present_run(self, run: TrainedRun, page: Path | None = None) -> None:
         """Print the result of a training command, and where its report is, if it has one."""
@@ -270,9 +270,9 @@ def start() -> Reporter:
 
 
 def show(text: str) -> None:
-    """Print a result on standard output, at once."""
+    """Print a result on standard output, at once, without control characters in its lines."""
     end_bar()
-    print(text, flush=True)
+    print(*map(printable, text.split("\n")), sep="\n", flush=True)
 
 
 def say(message: str, *, on_each_machine: bool = False) -> None:
@@ -283,4 +283,4 @@ def say(message: str, *, on_each_machine: bool = False) -> None:
         on_each_machine: whether the first process of each machine prints it, not only the first of the run.
     """
     if is_first_on_machine() if on_each_machine else is_first_process():
-        print(printable(message), file=sys.stderr, flush=True)
+        print_line(message)

@@ -126,4 +126,4 @@ def audit_command(
         seed=seed,
         compute=work.compute(reporter),
     )
-    output.present("\n".join([*found.summary(), f"report written to {out}"]), found.to_dict())
+    output.present([*found.summary(), f"report written to {out}"], found.to_dict())

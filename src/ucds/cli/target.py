@@ -81,6 +81,13 @@ def query_command(
             "subtracts their mean from the features of all images of the key.",
         ),
     ] = False,
+    allow_outside: Annotated[
+        bool,
+        Option("--allow-outside", help="Send image files outside the folder, or the list's own folder, too."),
+    ] = False,
+    keep_metadata: Annotated[
+        bool, Option("--keep-metadata", help="Send image files byte for byte, with EXIF data and profiles.")
+    ] = False,
     seed: options.SeedOption = 0,
 ) -> None:
     """Ask a label service about your samples; if it stops on the way, run the same command again.
@@ -100,6 +107,8 @@ def query_command(
                 max_queries=max_queries,
                 encoder=encoder.encoder(),
                 seed=seed,
+                allow_outside=allow_outside,
+                keep_metadata=keep_metadata,
                 compute=work.compute(reporter),
             )
         except KeyboardInterrupt:
@@ -210,7 +219,7 @@ def report_command(
 
     done = report(run, images, out, names=names, pictures=pictures, compute=work.compute(reporter))
     lines = [f"report written to {done.path}", *(f"note: {line}" for line in done.warnings)]
-    output.present("\n".join(lines), done)
+    output.present(lines, done)
 
 
 @options.command("review", options.CLIENT)

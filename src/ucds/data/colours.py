@@ -18,17 +18,19 @@ _PHOTOMETRIC, _BITS, _SAMPLE_FORMAT = 262, 258, 339  # tags of TIFF
 _STEPS = {"L;2": 85, "L;4": 17}  # between the 8-bit values of PNG files of 2 and 4 bits
 
 
-def square_of(image: Image.Image, size: int, depth: str) -> Image.Image:
-    """Bring a decoded image to a square of 8-bit RGB, some rows at a time, so that no copy of it is needed.
+def rgb_of(image: Image.Image, depth: str) -> Image.Image:
+    """Bring a decoded image to 8-bit RGB; ``depth`` is Pillow's name of the pixels in the file, as "L;4"."""
+    plain = image.mode == "RGB" and not image.has_transparency_data
+    return image if plain else _way_to_rgb(image, depth)(image.copy())
 
-    ``depth`` is Pillow's name of the pixels in the file, such as "L;4".
-    """
+
+def square_of(image: Image.Image, size: int, depth: str) -> Image.Image:
+    """Bring a decoded image to a square of 8-bit RGB; a large one some rows at a time, without a copy."""
     narrow = image
-    if image.mode != "RGB" or image.has_transparency_data:
-        in_colour = _way_to_rgb(image, depth)
-        if image.width * image.height <= _STRIP_PIXELS:
-            return in_colour(image.copy()).resize((size, size), Image.Resampling.BILINEAR)
-        narrow = Image.new("RGB", (size, image.height))
+    if image.width * image.height <= _STRIP_PIXELS:
+        narrow = rgb_of(image, depth)
+    elif image.mode != "RGB" or image.has_transparency_data:
+        in_colour, narrow = _way_to_rgb(image, depth), Image.new("RGB", (size, image.height))
         for top, strip in _strips(image):
             part = in_colour(strip).resize((size, strip.height), Image.Resampling.BILINEAR)
             narrow.paste(part, (0, top))

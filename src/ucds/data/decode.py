@@ -6,10 +6,10 @@ what is done with each kind of file.
 
 from __future__ import annotations
 
-import struct
+import io
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,7 +22,8 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from ucds.data.bounds import Bounds as Bounds
 from ucds.data.bounds import TimedFile, halvings_of, require_memory
 from ucds.data.bounds import UnusableImageError as UnusableImageError
-from ucds.data.colours import square_of, with_exact_alpha
+from ucds.data.colours import rgb_of, square_of, with_exact_alpha
+from ucds.data.metadata import bare_file
 from ucds.errors import one_line
 
 ByteArray = npt.NDArray[np.uint8]
@@ -54,10 +55,7 @@ _REMEDIES = {
 }
 _DICOM_MARK = slice(128, 132)
 _ORIENTATION = 0x0112
-_PNG, _JPEG = b"\x89PNG\r\n\x1a\n", b"\xff\xd8"
-_PNG_KEPT = frozenset((b"IHDR", b"PLTE", b"tRNS", b"eXIf", b"IDAT", b"IEND"))
-_START_OF_SCAN, _EXIF, _ADOBE = 0xDA, 0xE1, 0xEE  # markers of JPEG
-_JPEG_METADATA = frozenset((*range(0xE0, 0xF0), 0xFE)) - {_EXIF, _ADOBE}
+_COMPARED = 64  # side in pixels at which images with and without metadata are compared
 _LARGE, _TURN = (
     128 * 2**20,
     Lock(),
@@ -107,25 +105,61 @@ def decode_image(
         except UnusableImageError:
             raise
         except Exception:
-            if (plain := _without_metadata(data)) is None:
+            if (plain := bare_file(data)) is None:
                 raise
         return _decode(plain, size, path, formats, bounds)
 
 
 def _decode(data: bytes, size: int, path: str | Path, formats: tuple[str, ...], bounds: Bounds) -> ByteArray:
-    """Open a file, check what its header tells, and decode it; large ones one after the other."""
     with _opened(data, formats, bounds) as image:
-        bounds.require(pixels := image.width * image.height)
-        # A large JPEG is decoded at a half, quarter or eighth, never below twice the final size.
-        image.draft(None, (2 * size, 2 * size))
-        if image.format == "JPEG2000":
-            wanted = max(1, min(image.size) // (2 * size)).bit_length() - 1
-            image.reduce = min(wanted, halvings_of(data))  # type: ignore[method-assign, assignment]
-        needed = require_memory(image, pixels, data, size, bounds)
-        with _TURN if needed > _LARGE else nullcontext():
-            if image.format == "PNG" and _depth(image) == "RGB;16B" and "transparency" in image.info:
-                image = with_exact_alpha(image, data)
-            return to_square(image, size, path)
+        bounds.require(image.width * image.height)
+        with _ready(image, data, size, bounds) as ready:
+            return to_square(ready, size, path)
+
+
+@contextmanager
+def _ready(image: Image.Image, data: bytes, size: int, bounds: Bounds) -> Iterator[Image.Image]:
+    """Check what an image takes when it is decoded for a square, and wait for a turn if that is much."""
+    pixels = image.width * image.height
+    # A large JPEG is decoded at a half, quarter or eighth, never below twice the final size.
+    image.draft(None, (2 * size, 2 * size))
+    if image.format == "JPEG2000":
+        wanted = max(1, min(image.size) // (2 * size)).bit_length() - 1
+        image.reduce = min(wanted, halvings_of(data))  # type: ignore[method-assign, assignment]
+    needed = require_memory(image, pixels, data, size, bounds)
+    with _TURN if needed > _LARGE else nullcontext():
+        exact = image.format == "PNG" and _depth(image) == "RGB;16B" and "transparency" in image.info
+        yield with_exact_alpha(image, data) if exact else image
+
+
+def without_metadata(data: bytes, path: str | Path = "image") -> bytes:
+    """Return an image file that decodes to the same squares and holds pixels and orientation alone.
+
+    EXIF, comments, profiles, texts, previews, further frames, and whatever follows the image are left out. A
+    file that is neither JPEG nor PNG becomes a PNG file. The ``path`` names the file in messages.
+
+    Raises:
+        UnusableImageError: the file is not an image, is damaged, or exceeds a bound.
+    """
+    expected, exif = decode_image(data, _COMPARED, path), Image.Exif()
+    with suppress(Exception), _opened(data, FORMATS, Bounds()) as image:
+        if (turned := _orientation(image)) > 1 and image.format != "TIFF":
+            exif[_ORIENTATION] = turned
+    kept = exif.tobytes() if exif else b""
+    bare = bare_file(data, kept)
+    with suppress(UnusableImageError):
+        if bare is not None and np.array_equal(decode_image(bare, _COMPARED), expected):
+            return bare
+    file, bounds = io.BytesIO(), Bounds()
+    with (
+        _explained(path, bounds),
+        _opened(data, FORMATS, bounds) as image,
+        _ready(image, data, max(image.size), bounds) as ready,
+    ):
+        depth = _depth(ready)
+        ready.load()
+        Image.fromarray(np.asarray(rgb_of(ready, depth))).save(file, "PNG", exif=kept)
+    return file.getvalue()
 
 
 def to_square(image: Image.Image, size: int, path: str | Path) -> ByteArray:
@@ -139,7 +173,7 @@ def to_square(image: Image.Image, size: int, path: str | Path) -> ByteArray:
         if image.format == "TIFF":
             orientation = 1  # Pillow has turned it
         pixels = square_of(image, size, depth)
-        if orientation in range(2, 9):
+        if orientation > 1:
             pixels.info = {}  # damaged metadata would be written anew
             pixels.getexif()[_ORIENTATION] = orientation
             pixels = ImageOps.exif_transpose(pixels)
@@ -153,33 +187,12 @@ def _depth(image: Image.Image) -> str:
 
 
 def _orientation(image: Image.Image) -> int:
-    """Return how the camera was held; 1, upright, where the metadata are damaged."""
+    """Return how an image has to be turned: 2 to 8 of EXIF; 1, upright, where the metadata are damaged."""
     try:
-        return int(image.getexif().get(_ORIENTATION, 1))
+        found = int(image.getexif().get(_ORIENTATION, 1))
     except Exception:  # damaged metadata raise almost anything
         return 1
-
-
-def _without_metadata(data: bytes) -> bytes | None:
-    """Return a PNG or JPEG file without texts, profiles and damaged metadata; ``None`` for other files."""
-    is_png = data.startswith(_PNG)
-    if not is_png and not data.startswith(_JPEG):
-        return None
-    place = len(_PNG if is_png else _JPEG)
-    kept = [data[:place]]
-    while place + 8 <= len(data):
-        if is_png:
-            length, kind = struct.unpack_from(">I4s", data, place)
-            length, keep = length + 12, kind in _PNG_KEPT
-        else:
-            mark, kind, length = struct.unpack_from(">BBH", data, place)
-            if mark != 0xFF or kind == _START_OF_SCAN:
-                break
-            length += 2
-            keep = kind not in _JPEG_METADATA and (kind != _ADOBE or length >= 16)
-        kept += [data[place : place + length]] * keep
-        place += length
-    return b"".join([*kept, data[place:]])
+    return found if found in range(2, 9) else 1
 
 
 def _opened(data: bytes, formats: tuple[str, ...], bounds: Bounds) -> Image.Image:

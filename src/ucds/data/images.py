@@ -22,7 +22,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from ucds.data.columns import Pictures
-from ucds.data.content import KEY_TYPE, Column, content_key, first_of_each
+from ucds.data.content import KEY_TYPE, Column, content_key, first_of_each, texts_of
 from ucds.data.decode import DECODER_VERSION, ByteArray, UnusableImageError, decode_image, to_square
 from ucds.data.folders import Scan
 from ucds.data.image_files import Stamp, map_ahead, processors, read_image_bytes, stamp
@@ -100,7 +100,8 @@ class ImageSamples(Samples):
         _check_domains(scan, good, problems)
         files, form = scan.take(good), f"images {size} {DECODER_VERSION}"
         super().__init__(files.ids, files.domain, files.domain_names, form, files.readable_paths)
-        self.files, self.keys, self.kept, self.skipped = files, Column(keys[good]), good, len(problems)
+        self.files, self.keys, self.skipped = files, Column(keys[good]), len(problems)
+        self.listed, self.kept = texts_of(scan.ids), good
         self._rows = self._store.rows_of(self.keys)
         _warn_of_skipped(list(problems.values()), len(scan), "files")
         _warn_of_copies(self)
@@ -283,11 +284,12 @@ class MemoryImages(Samples):
                     squares.append(_square(image, size, f"image {found.ids[position]}"))
                 except UnusableImageError as error:
                     problems[position] = error
-        self.kept, self.skipped = np.setdiff1d(np.arange(len(found.domain)), list(problems)), len(problems)
-        _check_domains(found, self.kept, problems)
-        good = found.take(self.kept)
+        kept = np.setdiff1d(np.arange(len(found.domain)), list(problems))
+        _check_domains(found, kept, problems)
+        good = found.take(kept)
         super().__init__(good.ids, good.domain, good.domain_names, f"memory {size}")
-        self._array = np.stack(squares)
+        self._array, self.skipped = np.stack(squares), len(problems)
+        self.listed, self.kept = texts_of(found.ids), kept
         _warn_of_skipped(list(problems.values()), len(found.domain), "images")
 
     def read(self, index: IntArray) -> ByteArray:

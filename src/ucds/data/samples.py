@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
 from itertools import chain
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,7 @@ from ucds.data.folders import Scan
 from ucds.errors import InputError
 from ucds.math.arrays import IntArray
 
+Value = TypeVar("Value", bound=np.generic)
 Kind = Literal["images", "embeddings", "features"]
 """What samples are: pixels, vectors of the user's own, or the features of images under a known encoder."""
 
@@ -40,10 +41,13 @@ class Samples(ABC):
     Attributes:
         kind: pixels, embeddings or features.
         columns: names of the columns of a table of numbers; ``None`` for all other samples.
+        listed: ids of all samples that were given, with those that cannot be used.
+        kept: ``(n,)`` positions of the samples among those that were given; ``None`` if all can be used.
     """
 
     kind: Kind
     columns: tuple[str, ...] | None = None
+    kept: IntArray | None = None
 
     def __init__(
         self,
@@ -55,7 +59,7 @@ class Samples(ABC):
     ) -> None:
         self.ids, self.domain, self.domain_names = texts_of(ids), domain, tuple(domain_names)
         self.readable_paths = self.ids if paths is None else texts_of(paths)
-        self._form = form
+        self.listed, self._form = self.ids, form
 
     @cached_property
     def keys(self) -> Sequence[bytes]:
@@ -84,6 +88,14 @@ class Samples(ABC):
 
     def __len__(self) -> int:
         return len(self.domain)
+
+    def as_listed(self, values: npt.NDArray[Value], missing: float) -> npt.NDArray[Value]:
+        """Return the ``(n, ..)`` values of the samples with an entry, ``missing``, where one was left out."""
+        if self.kept is None:
+            return values
+        whole = np.full((len(self.listed), *values.shape[1:]), missing, values.dtype)
+        whole[self.kept] = values
+        return whole
 
     @abstractmethod
     def read(self, index: IntArray) -> npt.NDArray[Any]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict
+from html import escape
 from importlib.resources import files
 from pathlib import Path
 
-from ucds.errors import InputError
+from ucds.errors import InputError, shown
 from ucds.exports.graph import describe
 from ucds.files import read_object, write_text_atomically, writing
 from ucds.training.model_file import StoredModel, save_model
@@ -67,12 +69,18 @@ def write_card(stored: StoredModel, run: Path | None) -> str:
             metadata,
             template_str=_TEMPLATE.read_text("utf-8"),
             card=card,
+            cell=_as_text,
             images=images,
             described=(run and read_object(run / RUN_FILE)) or {},
             fingerprint=stored.fingerprint,
             proportions=stored.proportions.T.tolist(),
         )
     )
+
+
+def _as_text(value: object) -> str:
+    """Write a text so that Markdown and HTML show it as it is, on one line."""
+    return re.sub(r"([\\`*\[\]|#~!])", r"\\\1", escape(shown(str(value)), quote=False))
 
 
 def _hub_name(origin: str) -> str | None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import fcntl
 import os
+import secrets
 import warnings
 from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Literal, TypeVar
+
+from pydantic import Field
 
 from ucds.errors import DamagedFileError, InputError, RefusedError, UcdsWarning
 from ucds.files import digest_of, writing
@@ -41,6 +44,7 @@ class _Header(Message):
     n_clusters: Clusters
     signer: PublicKey
     calibration: ModelDigest | None = None
+    order: HexBytes = Field(default_factory=lambda: secrets.token_hex(16))
 
 
 def journal_path(out: Path) -> Path:
@@ -53,10 +57,13 @@ class Journal:
 
     A line is the start of the SHA-256 of what follows, a blank, and JSON. The first line names the service,
     the model that the labels come from, and the key that signs the receipts. Each further line holds one
-    receipt and its labels, under the content keys of the samples. File names are not in it: a renamed sample
-    keeps its label, a changed one is asked about again. A line that a crash cut short is dropped, and so is a
-    damaged one: its samples are asked about again, which costs nothing. The file stays when the query is
-    complete: its receipts are the client's evidence.
+    receipt and its labels, under the content keys of what was sent. File names are not in it: a renamed
+    sample keeps its label, a changed one is asked about again. A line that a crash cut short is dropped, and
+    so is a damaged one: its samples are asked about again, which costs nothing. The file stays when the query
+    is complete: its receipts are the client's evidence.
+
+    Attributes:
+        order: secret from which the order of the questions follows, so that a query goes on in the same one.
     """
 
     def __init__(self, path: Path, *, url: str, info: ServiceInfo) -> None:
@@ -116,9 +123,10 @@ class Journal:
                 f"{self.path} does not begin as a journal: delete it to ask again; labels that were paid for "
                 "cost nothing then"
             )
+        self.order = bytes.fromhex(header.order)
         if len(lines) < 2:  # no label yet: nothing that could not be mixed
             self._file.truncate(0)
-            return self._append(self._header)
+            return self._append(self._header.model_copy(update={"order": header.order}))
         self._refuse_other(header)
         entries = [_parse(KeptReceipt, line) for line in lines[1:]]
         for entry in entries:

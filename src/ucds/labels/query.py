@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import warnings
 from collections import deque
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
@@ -23,13 +24,12 @@ from ucds.labels.questions import MOST_OVERHEAD, Questions, check_size
 from ucds.labels.wire import Calibration, LabelAnswer, ServiceInfo, digest_of_contents, find_fault
 
 Progress = Callable[[int, int], None]
-Selector = Callable[[Mapping[bytes, int]], Sequence[int]]
-"""Returns the positions to ask about, in order, given the labels known so far by content key."""
+Selector = Callable[[Container[int]], Sequence[int]]
+"""Returns the positions to ask about, given those whose labels are known from an earlier call."""
 
 _BATCH_SIZE = 64  # samples in a request: a full batch for a model, and little to lose in a crash
 _PARALLEL = 4  # requests under way at a time
 _WARNINGS_SHOWN = 20
-_SEED = 0  # of the samples of a calibration: the same again when a query is repeated
 
 
 def query_labels(
@@ -44,9 +44,9 @@ def query_labels(
     """Ask for the label of every sample, or of those to ``choose``, and write them to the label file ``out``.
 
     Every answer is written, with its receipt, to a journal beside ``out`` as it arrives, so that the same
-    call after a crash continues the query. Equal contents are asked about once. Samples that cannot be used
-    get no label. Numbers of samples are told to ``progress``, and the budget and the calibration of the key
-    to ``say``.
+    call after a crash continues the query. The order is random, so that it tells nothing of names and
+    folders. Equal contents are asked about once. Samples that cannot be used get no label. Numbers of samples
+    are told to ``progress``, and the budget and the calibration of the key to ``say``.
 
     Raises:
         InputError: ``out`` exists, the service takes other samples, or it can use none of these.
@@ -68,7 +68,12 @@ def query_labels(
     say(f"{budget.remaining:,} of {budget.limit:,} labels are left of the budget of this key")
     info = _settle_calibration(client, questions, info, say)
     with Journal(journal_path(out), url=client.url, info=info) as journal:
-        positions = range(len(questions.ids)) if choose is None else choose(journal.labels)
+        positions: Sequence[int] = range(len(questions.ids))
+        if choose is not None:
+            asked = _sent_keys(questions, positions if journal.labels else ())
+            positions = choose({position for position, key in asked if key in journal.labels})
+        # A keyed hash, so that nobody without the key can tell the place of a sample from its turn.
+        positions = sorted(positions, key=lambda place: content_key(journal.order + place.to_bytes(8)))
         if not client.overdraw:
             _refuse_overdraft(budget.remaining, questions, positions, journal.labels)
         under_way = _Query(client, info, questions, journal, positions, progress)
@@ -113,11 +118,12 @@ def _calibrate(client: LabelClient, questions: Questions, info: ServiceInfo, few
 
 
 def _draw_contents(questions: Questions, info: ServiceInfo) -> Iterator[bytes]:
-    """Read different samples in a random order, until a request is full."""
+    """Read different samples in an order that nobody else can know, until a request is full."""
     room, seen = info.max_request_bytes - MOST_OVERHEAD, set[bytes]()
-    for position in np.random.default_rng(_SEED).permutation(len(questions.ids)).tolist():
+    count = len(questions.ids)
+    for position in secrets.SystemRandom().sample(range(count), count):
         try:
-            content = questions.read(position)
+            content = questions.read(position).content
             check_size(content, questions.ids[position], info)
         except UnusableImageError:
             continue
@@ -136,17 +142,20 @@ def _refuse_overdraft(
     """Make sure that what is left of a budget covers a query; contents of ``known`` are free."""
     if len(positions) <= remaining:
         return
-    wanted = set()
-    for position in positions:
-        with suppress(UnusableImageError):
-            wanted.add(content_key(questions.read(position)))
-    missing = sum(key not in known for key in wanted)
+    missing = len({key for _, key in _sent_keys(questions, positions) if key not in known})
     if missing > remaining:
         fewer = f"ask about fewer by --max-queries {remaining}, or " if remaining else ""
         raise RefusedError(
             f"{remaining:,} labels are left of the budget of this key, and {missing:,} samples have no label "
             f"yet (those that this key asked about before are free): {fewer}use up what is left by --overdraw"
         )
+
+
+def _sent_keys(questions: Questions, positions: Sequence[int]) -> Iterator[tuple[int, bytes]]:
+    """Read samples, and yield position and key of what would be sent of each one that can be used."""
+    for position in positions:
+        with suppress(UnusableImageError):
+            yield position, content_key(questions.read(position).content)
 
 
 class _Item(NamedTuple):
@@ -168,7 +177,8 @@ class _Query:
     positions: Sequence[int]
     progress: Progress
     again: deque[_Batch] = field(default_factory=deque)
-    keys: dict[int, bytes] = field(default_factory=dict)
+    keys: dict[int, bytes] = field(default_factory=dict)  # of what was sent
+    own_keys: dict[int, bytes] = field(default_factory=dict)
     unusable: dict[int, str] = field(default_factory=dict)
     refused: dict[bytes, str] = field(default_factory=dict)
     exhausted: bool = False
@@ -209,7 +219,7 @@ class _Query:
             raise InputError("the service can use none of the samples")
         labels = np.array([known[self.keys[p]] for p in positions], dtype=np.int64)
         names = tuple(ids[p] for p in positions)
-        contents = marks_of([self.questions.own_key(p, self.keys[p]) for p in positions])
+        contents = marks_of([self.own_keys[p] for p in positions])
         return ClusterLabels(
             names, labels, self.info.n_clusters, self.info.model, contents, self.info.columns
         )
@@ -234,7 +244,7 @@ class _Query:
         for position in self.positions:
             name = self.questions.ids[position]
             try:
-                content = self.questions.read(position)
+                content, self.own_keys[position] = self.questions.read(position)
                 check_size(content, name, self.info)
             except UnusableImageError as error:
                 self.unusable[position] = error.reason

@@ -1,4 +1,4 @@
-"""What a client asks about: image files as they are, or rows of an array of embeddings.
+"""What a client asks about: image files without their metadata, or rows of an array of embeddings.
 
 Only the content of a sample is sent. File names are not: the parts of a request are numbered.
 """
@@ -6,15 +6,17 @@ Only the content of a sample is sent. File names are not: the parts of a request
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 import httpx
 import numpy as np
 
 from ucds.data.content import content_key
-from ucds.data.decode import UnusableImageError
+from ucds.data.decode import UnusableImageError, without_metadata
 from ucds.data.folders import Scan
 from ucds.data.image_files import read_image_bytes
 from ucds.data.sources import Source, find_samples
@@ -38,24 +40,31 @@ class Body:
     content_type: str
 
 
+class Question(NamedTuple):
+    """One sample: the content that is sent, and the content key of the sample as the client has it."""
+
+    content: bytes
+    own_key: bytes
+
+
 @dataclass(frozen=True)
 class ImageQuestions:
-    """Image files, not opened yet; they are sent byte for byte, for the provider charges by content."""
+    """Image files, not opened yet; the metadata of those that are sent are left out, unless they are kept."""
 
     files: Scan
+    keep_metadata: bool = False
 
     @property
     def ids(self) -> Sequence[str]:
         """Stable ids of the images, the same as ``ucds label`` gives them."""
         return self.files.ids
 
-    def read(self, position: int) -> bytes:
-        """Read the bytes of a file; :class:`UnusableImageError` where that cannot be done."""
-        return read_image_bytes(self.files.file(position))
-
-    def own_key(self, position: int, sent: bytes) -> bytes:
-        """Return the key of what was sent: an image is sent as it is."""
-        return sent
+    def read(self, position: int) -> Question:
+        """Read a file; :class:`UnusableImageError` where it cannot be read, or is not an image."""
+        path = self.files.file(position)
+        data = read_image_bytes(path)
+        bare = without_metadata(data, path)
+        return Question(data if self.keep_metadata else bare, content_key(data))
 
     def body(self, contents: Sequence[bytes]) -> Body:
         """Build a form with one file part for each image."""
@@ -82,19 +91,16 @@ class VectorQuestions:
         """Stable ids of the rows."""
         return self.samples.ids
 
-    def read(self, position: int) -> bytes:
-        """Return the bytes of the row.
+    def read(self, position: int) -> Question:
+        """Read a row.
 
         Minus zero is sent as zero. The service takes them for the same number, and signs what it took.
         """
-        return (self._row(position) + np.float32(0)).tobytes()
-
-    def own_key(self, position: int, sent: bytes) -> bytes:
-        """Compute the key of the row as it is."""
-        return content_key(self._row(position).tobytes())
+        row = self._row(position)
+        return Question((row + np.float32(0)).tobytes(), content_key(row.tobytes()))
 
     def _row(self, position: int) -> FloatArray:
-        return np.asarray(self.samples.read(np.array([position]))[0].numpy(), dtype="<f4")
+        return np.asarray(self.samples.read(np.array([position]))[0], dtype="<f4")
 
     def body(self, contents: Sequence[bytes]) -> Body:
         """Build an array in NumPy's format."""
@@ -133,32 +139,47 @@ def body_of_rows(rows: FloatArray) -> Body:
     return Body(file.getvalue(), NPY_TYPE)
 
 
-def open_questions(source: Source) -> Questions:
+def open_questions(
+    source: Source | Scan | Samples | Pictures, *, allow_outside: bool = False, keep_metadata: bool = False
+) -> Questions:
     """Open image files or embeddings to ask about; no image is decoded.
 
     Args:
-        source: samples of one domain, see :func:`ucds.data.sources.find_samples`.
+        source: samples of one domain, see :func:`ucds.data.sources.find_samples`, or images that are open.
+        allow_outside: whether image files may be sent that lie outside the folder that is named, or the
+            folder of the list or table that names them; of a link it counts where it leads.
+        keep_metadata: whether image files are sent byte for byte.
 
     Raises:
-        InputError: the samples cannot be used, or are pictures in memory.
+        InputError: the samples cannot be used, are pictures in memory, or lie outside.
     """
-    return questions_about(find_samples(source, by_domain=False))
-
-
-def questions_about(found: Scan | Samples | Pictures) -> Questions:
-    """Return what a service is sent of samples."""
+    found = find_samples(source, by_domain=False)
     if isinstance(found, Scan):
-        return ImageQuestions(found)
+        if not allow_outside:
+            _refuse_outside(found)
+        return ImageQuestions(found, keep_metadata)
     # These bring torch, which asking about images does not need.
     from ucds.data.features import FeatureFolder
     from ucds.data.images import ImageSamples
     from ucds.data.vectors import VectorSamples
 
     if isinstance(found, ImageSamples):
-        return ImageQuestions(found.files)
+        return open_questions(found.files, allow_outside=allow_outside, keep_metadata=keep_metadata)
     if isinstance(found, VectorSamples | FeatureFolder):
         return VectorQuestions(found)
     raise InputError("only image files and embeddings can be sent to a service")
+
+
+def _refuse_outside(files: Scan) -> None:
+    """Make sure that a list, or a link in a folder, names no file elsewhere, such as a private one."""
+    root = Path(os.path.realpath(files.root))
+    places = map(files.file, range(len(files)))
+    outside = [path for path in places if not Path(os.path.realpath(path)).is_relative_to(root)]
+    if outside:
+        raise InputError(
+            f"{len(outside):,} of {len(files):,} files lie outside {root}, such as {outside[0]}: leave them "
+            "out, or send them too by --allow-outside"
+        )
 
 
 def check_size(content: bytes, name: str, info: ServiceInfo) -> None:

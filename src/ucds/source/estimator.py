@@ -32,8 +32,8 @@ class SourceClustering(ClusteringEstimator):
         verbose: whether to show progress.
 
     Attributes:
-        labels_: ``(n,)`` cluster of each training sample.
-        ids_: ids of the training samples.
+        labels_: ``(n,)`` cluster of each training sample, -1 for an image that cannot be used.
+        ids_: ids of the training samples, in the same order.
         n_clusters_: number of clusters of the model.
         prototypes_: ``(n_clusters_, width)`` prototypes, shared by all domains.
         proportions_: ``(n_domains, n_clusters_)`` sizes of the clusters in each domain.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ from ucds.files import require_writable
 from ucds.labels.client import LabelClient
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.labels.query import Selector, query_labels
-from ucds.labels.questions import open_questions, questions_about
+from ucds.labels.questions import open_questions
 from ucds.math.arrays import FloatArray, IntArray
 from ucds.training.options import Compute, EncoderOptions
 from ucds.training.run_folder import files_read
@@ -46,11 +46,10 @@ def choose_spread(data: Dataset, backbone: Backbone, runtime: Runtime, count: in
     """
     from ucds.training.features import frozen_features
 
-    def choose(known: Mapping[bytes, int]) -> Sequence[int]:
-        keys = data.samples.keys
-        first = first_of_each(keys)
+    def choose(known: Container[int]) -> Sequence[int]:
+        first = first_of_each(data.samples.keys)
         distinct = np.flatnonzero(first == np.arange(len(first)))
-        given = [i for i in distinct.tolist() if keys[i] in known]
+        given = [i for i in distinct.tolist() if i in known]
         chosen = given
         if len(given) < count:
             features = frozen_features(backbone, data, runtime, batch_size=256)
@@ -97,6 +96,8 @@ def query(
     max_queries: int | None = None,
     encoder: EncoderOptions | None = None,
     seed: int = 0,
+    allow_outside: bool = False,
+    keep_metadata: bool = False,
     compute: Compute | None = None,
 ) -> ClusterLabels:
     """Ask a label service about samples and write a label file; ``ucds query`` does the same.
@@ -111,6 +112,8 @@ def query(
             ``None``.
         encoder: encoder whose features are compared; used with ``max_queries`` only.
         seed: seed of the choice of samples.
+        allow_outside: whether image files outside the folder, or the folder of the list or table, are sent.
+        keep_metadata: whether image files are sent byte for byte, with EXIF data, comments and profiles.
         compute: device, precision, cache and reporter; the defaults if ``None``.
 
     Raises:
@@ -124,22 +127,21 @@ def query(
     """
     compute, choose = compute or Compute(), None
     require_writable(Path(out), ".json", inputs=files_read(None, images))
-    if max_queries is None:
-        if encoder is not None and encoder.backbone is not None:
-            warnings.warn("--backbone is ignored without --max-queries", UcdsWarning, stacklevel=2)
-        questions = open_questions(images)
-    else:
+    if max_queries is None and encoder is not None and encoder.backbone is not None:
+        warnings.warn("--backbone is ignored without --max-queries", UcdsWarning, stacklevel=2)
+    how = {"allow_outside": allow_outside, "keep_metadata": keep_metadata}
+    found = find_samples(images, by_domain=False)
+    questions = open_questions(found, **how)
+    if max_queries is not None:
         from ucds.data.samples import Samples
         from ucds.data.vectors import in_order
         from ucds.training.inputs import open_for_training
         from ucds.training.runtime import Runtime
 
-        runtime = Runtime(compute, seed=seed)
-        found = find_samples(images, by_domain=False)
         if isinstance(found, Samples) and found.columns is not None:  # the journal has the service's order
             found = in_order(found, client.info().columns)
         inputs = open_for_training(found, encoder or EncoderOptions(), compute)
-        questions = questions_about(inputs.data.samples)
-        choose = choose_spread(inputs.data, inputs.backbone, runtime, max_queries)
+        questions = open_questions(inputs.data.samples, **how)
+        choose = choose_spread(inputs.data, inputs.backbone, Runtime(compute, seed=seed), max_queries)
     show, say = partial(compute.reporter.show, "ask for labels"), compute.reporter.say
     return query_labels(client, questions, Path(out), choose=choose, progress=show, say=say)

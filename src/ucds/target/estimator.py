@@ -68,14 +68,15 @@ class TargetClustering(ClusteringEstimator):
     def _read_labels(
         self, source_labels: ArrayLike | ClusterLabels | None, samples: Samples
     ) -> ClusterLabels | None:
-        ids = samples.ids
+        ids, n = samples.ids, len(samples.listed)
         if source_labels is None:
             return None
         if isinstance(source_labels, ClusterLabels):
             return source_labels.align_with(samples)
         given = np.asarray(source_labels)
-        if given.shape != (len(ids),) or given.dtype.kind not in "iu":
-            raise InputError(f"source_labels must be {len(ids)} integers, not {given.dtype} of {given.shape}")
+        if given.shape != (n,) or given.dtype.kind not in "iu":
+            raise InputError(f"source_labels must be {n} integers, not {given.dtype} of {given.shape}")
+        given = given if samples.kept is None else given[samples.kept]
         rows = np.flatnonzero(given != -1)
         asked = read_clusters(self.n_clusters)
         clusters = asked if isinstance(asked, int) else int(given.max(initial=0)) + 1

@@ -15,10 +15,11 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
+from weakref import WeakSet
 
 import numpy as np
 import torch
@@ -256,12 +257,40 @@ def _silent_stdout() -> Iterator[None]:
 def open_onnx(content: bytes) -> Callable[[FloatArray], tuple[FloatArray, ...]]:
     """Return a function from a batch of inputs to the outputs of an ONNX graph, which has one input.
 
-    It computes on the processor, with as many threads as PyTorch has now.
+    It computes on the processor, with as many threads as PyTorch has at the first batch.
     """
-    import onnxruntime
+    return _Graph(content).run
 
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = torch.get_num_threads()
-    session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-    (entry,) = session.get_inputs()
-    return lambda batch: tuple(session.run(None, {entry.name: batch}))
+
+class _Graph:
+    """An ONNX graph. Threads do not live on after a fork, so it is closed before one, and opened anew."""
+
+    _all: ClassVar[WeakSet[_Graph]] = WeakSet()
+
+    def __init__(self, content: bytes) -> None:
+        self._content, self._session = content, None
+        self._all.add(self)
+
+    def run(self, batch: FloatArray) -> tuple[FloatArray, ...]:
+        """Compute the outputs."""
+        session: Any = self._session or self._open()
+        return tuple(session.run(None, {session.get_inputs()[0].name: batch}))
+
+    def _open(self) -> Any:
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = torch.get_num_threads()
+        providers = ["CPUExecutionProvider"]
+        self._session = onnxruntime.InferenceSession(self._content, options, providers=providers)
+        return self._session
+
+    @classmethod
+    def close_all(cls) -> None:
+        """Close all graphs, to be opened anew when they are used."""
+        for graph in cls._all:
+            graph._session = None
+
+
+# Nor do the threads with which PyTorch computes: the child would wait for them for ever.
+os.register_at_fork(before=_Graph.close_all, after_in_child=partial(torch.set_num_threads, 1))

@@ -78,13 +78,15 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             X: ``(n, d)`` vectors, or a folder of images (with one folder a domain for the source side).
 
         Returns:
-            ``(n,)`` int64 in ``[0, n_clusters_)``.
+            ``(n,)`` int64 in ``[0, n_clusters_)``, or -1 for an image that cannot be used.
         """
-        return self._fitted.decide(self._open_fitted(X, self._role))[0]
+        data = self._open_fitted(X, self._role)
+        return data.samples.as_listed(self._fitted.decide(data)[0], -1)
 
     def predict_proba(self, X: FolderOrArray) -> NDArray[np.float32]:  # noqa: N803
-        """Compute the probability of each cluster for each sample, ``(n, n_clusters_)``."""
-        return self._fitted.outputs(self._open_fitted(X, self._role)).probabilities
+        """Compute the probability of each cluster for each sample, ``(n, n_clusters_)``; NaN as -1 above."""
+        data = self._open_fitted(X, self._role)
+        return data.samples.as_listed(self._fitted.outputs(data).probabilities, np.nan)
 
     def save(self, folder: str | Path) -> None:
         """Write the model into a run folder, which :meth:`load` reads."""
@@ -125,8 +127,8 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         found = train(session, backbone, data)
         self._take(describe_trained(found, self._role, type(self).__name__))
         self.stages_ = list(found.stages)
-        self.ids_ = data.samples.ids
-        self.labels_ = self._fitted.decide(data)[0]
+        self.ids_ = data.samples.listed
+        self.labels_ = data.samples.as_listed(self._fitted.decide(data)[0], -1)
         return self
 
     def _take(self, stored: StoredModel) -> None:

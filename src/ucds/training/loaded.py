@@ -48,6 +48,9 @@ class Outputs(NamedTuple):
 class Model:
     """A trained model; :func:`ucds.load` opens one.
 
+    Answers about a source have an entry for every sample that it lists, in that order. Where an image cannot
+    be used, that entry is -1 for a cluster, and NaN for numbers.
+
     A model of images takes folders, lists and tables of images, PIL images and arrays of pixels
     ``(n, h, w, 3)``; a model of embeddings takes arrays ``(n, d)``, and files and tables of them. Both take
     data frames, torch data sets and those of Hugging Face. :func:`ucds.data.sources.find_samples` lists all;
@@ -73,19 +76,23 @@ class Model:
 
     def predict(self, source: Source) -> npt.NDArray[np.int64]:
         """Find the most probable cluster of each sample, ``(n,)`` in ``[0, K)``."""
-        return self.decide(self.open(source))[0]
+        data = self.open(source)
+        return data.samples.as_listed(self.decide(data)[0], -1)
 
     def predict_proba(self, source: Source) -> npt.NDArray[np.float32]:
         """Compute the probability of each cluster for each sample, ``(n, K)``; rows sum to 1."""
-        return self.outputs(self.open(source)).probabilities
+        data = self.open(source)
+        return data.samples.as_listed(self.outputs(data).probabilities, np.nan)
 
     def confidence(self, source: Source) -> npt.NDArray[np.float32]:
         """Compute how sure the model is about each sample's most probable cluster, ``(n,)``."""
-        return self.decide(self.open(source))[1]
+        data = self.open(source)
+        return data.samples.as_listed(self.decide(data)[1], np.nan)
 
     def transform(self, source: Source) -> npt.NDArray[np.float32]:
         """Compute the bottleneck features of each sample, ``(n, d_f)``."""
-        return self.outputs(self.open(source)).features
+        data = self.open(source)
+        return data.samples.as_listed(self.outputs(data).features, np.nan)
 
     def save(self, folder: str | Path) -> None:
         """Write the model into a run folder, which is made if it does not exist."""

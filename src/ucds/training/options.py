@@ -18,8 +18,15 @@ if TYPE_CHECKING:
 
 
 def default_cache_dir() -> Path:
-    """Return the folder that UCDS_CACHE names, or the user's cache folder of this package."""
-    return Path(os.environ.get("UCDS_CACHE") or platformdirs.user_cache_dir("ucds"))
+    """Return the folder that UCDS_CACHE names, or the user's cache folder of this package.
+
+    Raises:
+        InputError: there is neither, as the user has no home folder.
+    """
+    try:
+        return Path(os.environ.get("UCDS_CACHE") or platformdirs.user_cache_dir("ucds"))
+    except RuntimeError:
+        raise InputError("you have no home folder: set UCDS_CACHE to a folder for the cache") from None
 
 
 def default_images_bytes() -> int | None:

@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import ClassVar, Protocol
 
 from rich.console import Console
@@ -20,6 +21,7 @@ from rich.progress import (
 )
 from rich.table import Column
 
+from ucds.errors import printable
 from ucds.training.processes import is_first_process
 
 STARTING, WORKING = "starting", "working"
@@ -77,7 +79,7 @@ class Lines(Quiet):
 
     def say(self, message: str) -> None:
         """See :class:`Reporter`."""
-        print(message, file=sys.stderr, flush=True)
+        print_line(message)
 
 
 class Bar:
@@ -110,12 +112,15 @@ class Bar:
 
     def _begin(self, title: str, done: int, total: int) -> None:
         end_bar()
-        columns: tuple[ProgressColumn, ...] = (TextColumn("{task.description}"), BarColumn(bar_width=20))
+        columns: tuple[ProgressColumn, ...] = (
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=20),
+        )
         if total:
             count = TextColumn("{task.completed:,.0f}/{task.total:,.0f}")
             # The figures take the room that is left, and are cut to fit.
             room = Column(no_wrap=True, overflow="ellipsis", ratio=1)
-            figures = TextColumn("{task.fields[figures]}", table_column=room)
+            figures = TextColumn("{task.fields[figures]}", markup=False, table_column=room)
             columns += (count, TimeRemainingColumn(compact=True), TextColumn("left"), figures)
         else:
             columns += (TimeElapsedColumn(),)
@@ -129,13 +134,20 @@ class Bar:
 
     def say(self, message: str) -> None:
         """See :class:`Reporter`."""
-        self._console.print(message, highlight=False, markup=False, emoji=False, soft_wrap=True)
+        self._console.print(printable(message), highlight=False, markup=False, emoji=False, soft_wrap=True)
 
     def clear(self) -> None:
         """Leave the terminal."""
         if self._progress is not None:
             self._progress.stop()
             self._progress, self._title, Bar._shown = None, None, None
+
+
+def print_line(message: str) -> None:
+    """Print a message as one line on standard error; the work goes on where it cannot be written there."""
+    if sys.stderr is not None:
+        with suppress(OSError, ValueError):
+            print(printable(message), file=sys.stderr, flush=True)
 
 
 def end_bar() -> None:
@@ -152,7 +164,7 @@ def terminal_reporter(*, command: bool = False) -> Reporter:
     """
     if not is_first_process():
         return Quiet()
-    able = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+    able = sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
     return Bar(command=command) if able else Lines()
 
 

@@ -1,0 +1,121 @@
+"""Tests that commands ask for nobody, and write nothing but their outputs and the cache."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+APART = ["unshare", "--map-root-user", "--net", "--mount"]
+UCDS = [sys.executable, "-m", "ucds"]
+ENCODER = ["--backbone", "ucds/oriented_edges"]
+EXAMPLE = Path(__file__).parents[2] / "examples" / "onnx_model.py"
+
+
+def _commands() -> dict[str, list[str]]:
+    """All commands that compute something, in an order in which each one finds what it needs."""
+    return {
+        "train-source": [*UCDS, "train-source", "x.npz", "--clusters", "3", "--out", "provider"],
+        "label": [*UCDS, "label", "provider", "x.npy", "--out", "labels.json"],
+        "train-target": [*UCDS, "train-target", "x.npy", "--labels", "labels.json", "--out", "own"],
+        "train-target of images": [
+            *UCDS,
+            "train-target",
+            "images",
+            "--clusters",
+            "3",
+            "--out",
+            "run",
+            *ENCODER,
+        ],
+        "predict": [*UCDS, "predict", "run", "images", "--out", "clusters.csv"],
+        "report": [*UCDS, "report", "run", "images"],
+        "export": [*UCDS, "export", "run", "--out", "model.onnx"],
+        "export for a hub": [*UCDS, "export", "run", "--format", "hub"],
+        "evaluate": [*UCDS, "evaluate", "run", "images"],
+        "features by Ray": [*UCDS, "features", "images", "--out", "features2", "--engine", "ray", *ENCODER],
+        "features": [*UCDS, "features", "images", "--out", "features", *ENCODER],
+        "audit": [
+            *UCDS,
+            "audit",
+            "provider",
+            "--members",
+            "x.npy",
+            "--others",
+            "y.npy",
+            "--out",
+            "a.html",
+            "--quick",
+        ],
+        "example": [sys.executable, str(EXAMPLE), "model.onnx", "images"],
+        "every public name": [
+            sys.executable,
+            "-c",
+            "import ucds; [getattr(ucds, name) for name in ucds.__all__]",
+        ],
+        "onnxruntime": [sys.executable, "-c", "import ucds, onnxruntime"],
+    }
+
+
+def _run_apart(commands: list[list[str]], folder: Path, **more: str) -> Any:
+    (folder / "home").mkdir()
+    env = {
+        name: value for name, value in os.environ.items() if name in ("PATH", "PYTHONPATH", "OMP_NUM_THREADS")
+    }
+    env |= {"HOME": str(folder / "home"), "UCDS_CACHE": str(folder / "cache")} | more
+    runner = str(Path(__file__).parent / "run_apart.py")
+    line = [*APART, sys.executable, runner, json.dumps(commands)]
+    done = subprocess.run(line, cwd=folder, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.fixture(autouse=True)
+def _namespaces() -> None:
+    if (
+        sys.platform != "linux"
+        or shutil.which("unshare") is None
+        or subprocess.run([*APART, "true"]).returncode
+    ):
+        pytest.skip("this user may not make namespaces")
+
+
+def _found(commands: dict[str, list[str]], folder: Path) -> None:
+    """Make sure that commands succeed, look up no name, and leave the home folder empty."""
+    found = dict(zip(commands, _run_apart(list(commands.values()), folder), strict=True))
+    assert {name: told for name, (status, _, told) in found.items() if status} == {}
+    assert {name: asked for name, (_, asked, _) in found.items() if asked} == {}
+    assert [str(path) for path in (folder / "home").rglob("*")] == []
+
+
+def test_importing_all_there_is_asks_for_nobody(tmp_path: Path) -> None:
+    commands = _commands()
+    _found({name: commands[name] for name in ("every public name", "onnxruntime")}, tmp_path)
+
+
+@pytest.mark.slow
+def test_no_command_asks_for_anybody_or_writes_elsewhere(
+    tmp_path: Path, write_images: Callable[..., list[Path]], blobs: Callable[..., dict[str, np.ndarray]]
+) -> None:
+    write_images(tmp_path / "images", [f"{c}/{i}.png" for c in "abc" for i in range(12)])
+    domains = blobs({"a": 60, "b": 60, "c": 60})
+    np.savez(tmp_path / "x.npz", **domains)
+    np.save(tmp_path / "x.npy", domains["a"])
+    np.save(tmp_path / "y.npy", domains["c"])
+    _found(_commands(), tmp_path)
+
+
+def test_the_resolver_would_tell(tmp_path: Path) -> None:
+    """Of a library that sends statistics, the tests above would know."""
+    asking = "import socket\ntry: socket.getaddrinfo('statistics.example', 443)\nexcept OSError: pass"
+    ((status, asked, _),) = _run_apart([[sys.executable, "-c", asking]], tmp_path)
+    assert status == 0
+    assert "statistics.example" in asked

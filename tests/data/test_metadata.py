@@ -1,0 +1,219 @@
+"""Tests of image files without their metadata: the same pixels, in the same direction, and nothing else."""
+
+from __future__ import annotations
+
+import io
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image, ImageCms
+from PIL.PngImagePlugin import PngInfo
+
+from ucds.data.decode import UnusableImageError, decode_image, without_metadata
+
+NAME = "Mrs Miller"
+SIDES = (224, 256, 31)
+MODES = {
+    "JPEG": ("RGB", "L", "CMYK"),
+    "PNG": ("RGB", "RGBA", "L", "LA", "P", "1", "I;16"),
+    "WEBP": ("RGB", "RGBA"),
+    "TIFF": ("RGB", "L", "I;16", "F", "CMYK"),
+    "GIF": ("P",),
+    "BMP": ("RGB",),
+    "AVIF": ("RGB",),
+    "JPEG2000": ("RGB",),
+    "HEIF": ("RGB",),
+    "PPM": ("RGB",),
+}
+CASES = [(form, mode, turn) for form, modes in MODES.items() for mode in modes for turn in (1, 6, 7)]
+
+
+def _picture(mode: str, size: tuple[int, int] = (400, 300)) -> Image.Image:
+    noise = np.random.default_rng(0).integers(0, 256, (6, 8, 4), dtype=np.uint8)
+    colours = Image.fromarray(noise, "RGBA").resize(size, Image.Resampling.BICUBIC)
+    if mode == "I;16":
+        return Image.fromarray(np.asarray(colours.convert("L")).astype(np.uint16) * 257)
+    return colours.convert(mode)
+
+
+def _exif(orientation: int) -> Image.Exif:
+    exif = Image.Exif()
+    exif[0x0112], exif[0x010E], exif[0x013B] = orientation, NAME, NAME
+    exif.get_ifd(0x8825)[1] = "N"
+    return exif
+
+
+def _written(form: str, mode: str = "RGB", orientation: int = 1, **more: Any) -> bytes:
+    """An image with all the metadata that its format takes, and words behind its end."""
+    if form == "HEIF":
+        pytest.importorskip("pillow_heif").register_heif_opener()
+    told: dict[str, Any] = {}
+    if form in ("JPEG", "PNG", "WEBP", "TIFF", "AVIF", "HEIF"):
+        told["exif"] = _exif(orientation)
+        told["icc_profile"] = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+        told["xmp"] = f"<x:xmpmeta>{NAME}</x:xmpmeta>".encode()
+    if form in ("JPEG", "GIF"):
+        told["comment"] = NAME.encode()
+    if form == "PNG":
+        told["pnginfo"] = PngInfo()
+        told["pnginfo"].add_text("Author", NAME)
+        told["pnginfo"].add_text("Comment", NAME, zip=True)
+    file = io.BytesIO()
+    _picture(mode).save(file, form, **told | more)
+    return file.getvalue() + NAME.encode() * (form not in ("HEIF", "AVIF", "PPM"))
+
+
+def _same_pixels(one: bytes, other: bytes, apart: int = 0) -> bool:
+    squares = [[decode_image(data, side).astype(int) for data in (one, other)] for side in SIDES]
+    return all(np.abs(first - second).max() <= apart for first, second in squares)
+
+
+def _told(data: bytes) -> set[str]:
+    """What an image file tells besides its pixels."""
+    with Image.open(io.BytesIO(data)) as image:
+        image.load()
+        harmless = {"jfif", "jfif_version", "jfif_unit", "jfif_density", "adobe", "adobe_transform"}
+        harmless |= {"progressive", "progression", "transparency", "interlace"}
+        found = set(image.info) - harmless
+        if dict(image.getexif()).keys() <= {0x0112} and not image.getexif().get_ifd(0x8825):
+            found -= {"exif"}
+        if image.info.get("dpi") == (72, 72):  # what Pillow assumes
+            found -= {"dpi"}
+        return found
+
+
+@pytest.mark.parametrize(("form", "mode", "orientation"), CASES)
+def test_every_format_keeps_pixels_and_direction_and_nothing_else(
+    form: str, mode: str, orientation: int
+) -> None:
+    data = _written(form, mode, orientation)
+    bare = without_metadata(data)
+    # A large JPEG 2000 is decoded at a reduced size, and the PNG file that is sent holds all of its pixels.
+    assert _same_pixels(bare, data, apart=16 if form == "JPEG2000" else 0)
+    assert _told(bare) == set()
+    assert NAME.encode() not in bare
+    assert without_metadata(bare) == bare  # it is charged once, whoever has removed the metadata
+
+
+@pytest.mark.parametrize("more", [{"progressive": True}, {"subsampling": 0}, {"restart_marker_rows": 2}])
+def test_a_jpeg_of_any_structure_keeps_its_compressed_pixels(more: dict[str, Any]) -> None:
+    data = _written("JPEG", orientation=3, **more)
+    bare = without_metadata(data)
+    assert _same_pixels(bare, data)
+    assert Image.open(io.BytesIO(bare)).format == "JPEG"
+    tables = data.index(b"\xff\xdb"), bare.index(b"\xff\xdb")
+    assert bare[tables[1] :] == data[tables[0] : -len(NAME)].replace(_comment(NAME), b"")
+
+
+def _comment(text: str) -> bytes:
+    return b"\xff\xfe" + (len(text) + 2).to_bytes(2) + text.encode()
+
+
+@pytest.mark.parametrize("change", ["second picture", "thumbnail", "no JFIF", "between the scans"])
+def test_a_jpeg_tells_nothing_by_its_rarer_parts(change: str) -> None:
+    file, more = io.BytesIO(), {"progressive": True}
+    if change == "second picture":
+        _picture("RGB").save(file, "MPO", save_all=True, append_images=[_picture("RGB").rotate(90)])
+    else:
+        _picture("RGB").save(file, "JPEG", **more)
+    data = file.getvalue()
+    if change == "thumbnail":
+        data = (
+            data[:2]
+            + b"\xff\xe0"
+            + (2 + 6 + len(NAME)).to_bytes(2)
+            + b"JFXX\0\x10"
+            + NAME.encode()
+            + data[2:]
+        )
+    elif change == "no JFIF":
+        data = data[:2] + data[20:]
+    elif change == "between the scans":
+        second = data.index(b"\xff\xda", data.index(b"\xff\xda") + 2)
+        data = data[:second] + _comment(NAME) + data[second:]
+    bare = without_metadata(data)
+    assert _same_pixels(bare, data)
+    assert NAME.encode() not in bare
+    assert bare.count(b"\xff\xd9") == 1
+
+
+def test_a_direction_that_only_xmp_names_is_kept() -> None:
+    words = b'http://ns.adobe.com/xap/1.0/\0<x tiff:Orientation="6"/>' + NAME.encode()
+    plain = _plain("JPEG")
+    data = plain[:2] + b"\xff\xe1" + (len(words) + 2).to_bytes(2) + words + plain[2:]
+    assert not np.array_equal(decode_image(data, 64), decode_image(plain, 64))
+    bare = without_metadata(data)
+    assert _same_pixels(bare, data)
+    assert NAME.encode() not in bare
+
+
+@pytest.mark.parametrize("form", ["JPEG", "PNG"])
+def test_a_file_without_metadata_stays_as_it_is(form: str) -> None:
+    assert without_metadata(_plain(form)) == _plain(form)
+
+
+def _plain(form: str) -> bytes:
+    file = io.BytesIO()
+    _picture("RGB").save(file, form)
+    return file.getvalue()
+
+
+def test_further_frames_are_left_out(tmp_path: Path) -> None:
+    for form in ("PNG", "GIF", "WEBP", "TIFF"):
+        file = io.BytesIO()
+        _picture("RGB").save(file, form, save_all=True, append_images=[_picture("RGB").rotate(90)])
+        bare = without_metadata(file.getvalue())
+        assert getattr(Image.open(io.BytesIO(bare)), "n_frames", 1) == 1
+        assert _same_pixels(bare, file.getvalue())
+
+
+def test_a_dicom_file_gives_its_pixels_and_no_name() -> None:
+    pydicom = pytest.importorskip("pydicom")
+    from pydicom.dataset import FileMetaDataset
+    from pydicom.uid import ExplicitVRLittleEndian, generate_uid
+
+    scan = pydicom.Dataset()
+    scan.file_meta = FileMetaDataset()
+    scan.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
+    scan.SOPClassUID, scan.SOPInstanceUID = "1.2.840.10008.5.1.4.1.1.7", generate_uid()
+    scan.PatientName, scan.Rows, scan.Columns = NAME, 60, 80
+    scan.SamplesPerPixel, scan.PhotometricInterpretation = 1, "MONOCHROME2"
+    scan.BitsAllocated, scan.BitsStored, scan.HighBit, scan.PixelRepresentation = 16, 12, 11, 0
+    scan.PixelData = np.random.default_rng(0).integers(0, 4096, (60, 80), dtype=np.uint16).tobytes()
+    file = io.BytesIO()
+    scan.save_as(file, enforce_file_format=True)
+    bare = without_metadata(file.getvalue())
+    assert bare.startswith(b"\x89PNG")
+    assert NAME.encode() not in bare
+    assert _same_pixels(bare, file.getvalue())
+
+
+SECRET = b"-----BEGIN OPENSSH PRIVATE KEY-----\n"
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda data: SECRET,
+        lambda data: SECRET + data,
+        lambda data: data[: len(data) // 2],
+        lambda data: b"\xff\xd8" + SECRET,
+        lambda data: b"\x89PNG\r\n\x1a\n" + SECRET,
+        lambda data: b"",
+    ],
+)
+@pytest.mark.parametrize("form", ["JPEG", "PNG"])
+def test_what_is_not_an_image_is_refused(form: str, spoil: Callable[[bytes], bytes]) -> None:
+    with pytest.raises(UnusableImageError):
+        without_metadata(spoil(_plain(form)))
+
+
+def test_a_large_chunk_of_text_costs_nothing() -> None:
+    chunk = b"zTXt" + b"Comment\0\0" + zlib.compress(bytes(900_000))
+    whole = (len(chunk) - 4).to_bytes(4) + chunk + zlib.crc32(chunk).to_bytes(4)
+    data = _plain("PNG")
+    assert without_metadata(data[:33] + whole + data[33:]) == data
