@@ -16,7 +16,16 @@ from safetensors.torch import load
 from torch import nn
 
 from ucds.backbones import oriented_edges, timm_models, torchvision_models
-from ucds.backbones.spec import IDENTITY, MODULE, Backbone, BackboneSpec, StateDict, identity_backbone
+from ucds.backbones.spec import (
+    IDENTITY,
+    LENGTHS,
+    MODULE,
+    Backbone,
+    BackboneSpec,
+    StateDict,
+    Viewpoint,
+    identity_backbone,
+)
 from ucds.backbones.weight_files import load_file, require_file
 from ucds.errors import DamagedFileError, InputError, NoSpaceError, UserError, one_line
 from ucds.files import digest_of, make_private, read_sealed, write_sealed
@@ -64,6 +73,8 @@ def rebuild_backbone(spec: BackboneSpec) -> Backbone:
     """
     if spec.name == IDENTITY:
         return identity_backbone(spec.width)
+    if spec.name == LENGTHS:
+        return Backbone(Viewpoint(spec.width), spec, "")
     if spec.name == MODULE:
         raise InputError(
             "the backbone was a module of your own, which no name can rebuild; "

@@ -15,6 +15,7 @@ from ucds.errors import InputError, one_line
 
 IDENTITY = "identity"
 MODULE = "module"
+LENGTHS = "lengths"  # of vectors whose lengths count, see :class:`Viewpoint`
 
 ChannelTriple = tuple[float, float, float]
 StateDict = dict[str, Tensor]
@@ -43,8 +44,13 @@ class BackboneSpec:
     mean: ChannelTriple | None = None
     std: ChannelTriple | None = None
 
+    @property
+    def takes(self) -> int:
+        """Number of entries of the vectors that a backbone of vectors takes."""
+        return self.width - (self.name == LENGTHS)
+
     def __post_init__(self) -> None:
-        if self.width < 1:
+        if self.takes < 1:
             raise InputError(f"a backbone returns at least 1 feature, not {self.width}")
         if self.input_size is not None and self.input_size < 1:
             raise InputError(f"a backbone's input size is a number of pixels, not {self.input_size}")
@@ -94,6 +100,24 @@ def tensors_digest(tensors: Mapping[str, Tensor]) -> str:
 def identity_backbone(width: int) -> Backbone:
     """Make a backbone for inputs that are features already: ``(n, width)`` in, the same out."""
     return Backbone(nn.Identity(), BackboneSpec(IDENTITY, width), "none (identity)")
+
+
+class Viewpoint(nn.Module):
+    """Sees ``(n, d)`` vectors from a point outside their plane: as ``(n, d + 1)`` unit vectors.
+
+    From there, vectors of equal direction and different length lie in different directions. Far ones, of
+    which a table may have a few, come close to each other. The point is subtracted in double precision: far
+    from zero, single precision loses the differences of vectors.
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.register_buffer("point", torch.zeros(width, dtype=torch.float64))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return the directions of vectors from the point, in single precision."""
+        apart = nn.functional.pad(inputs.double(), (0, 1)) - self.point
+        return nn.functional.normalize(apart, dim=1, eps=1e-150).float()
 
 
 def image_backbone(

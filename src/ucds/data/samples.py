@@ -15,7 +15,8 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from ucds.data.content import KEY_TYPE, Column, content_key, keys_of, present_domains, texts_of
 from ucds.data.folders import Scan
@@ -82,7 +83,7 @@ class Samples(ABC):
         """Read the samples at positions ``index``, in that order.
 
         Returns:
-            ``(b, 3, S, S)`` uint8 images or ``(b, d)`` float32 vectors, in memory of their own.
+            ``(b, 3, S, S)`` uint8 images or ``(b, d)`` vectors, in memory of their own.
         """
 
 
@@ -112,6 +113,23 @@ class SubsetSamples(Samples):
     def read(self, index: IntArray) -> Tensor:
         """Read the samples at positions ``index`` of this subset."""
         return self.parent.read(self.index[np.asarray(index, np.int64)])
+
+
+class SeenSamples(Samples):
+    """Vectors as a module sees them, computed when they are read."""
+
+    def __init__(self, samples: Samples, module: nn.Module) -> None:
+        super().__init__(samples.ids, samples.domain, samples.domain_names, samples.form())
+        self.kind, self._samples, self._module = samples.kind, samples, module
+
+    @cached_property
+    def keys(self) -> Sequence[bytes]:
+        """Content keys of the vectors as they were given."""
+        return self._samples.keys
+
+    def read(self, index: IntArray) -> Tensor:
+        """Read the vectors at positions ``index`` as they are seen."""
+        return torch.as_tensor(self._module(self._samples.read(index)))
 
 
 def subset(samples: Samples, index: npt.ArrayLike, keep_domains: bool = False) -> SubsetSamples:

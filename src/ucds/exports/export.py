@@ -107,7 +107,7 @@ def _random_inputs(spec: BackboneSpec) -> Tensor:
     """Draw pictures of random colours, or normal vectors, and return them as inputs of the model."""
     generator = torch.Generator().manual_seed(0)
     if spec.input_size is None:
-        return torch.randn(_COMPARED, spec.width, generator=generator)
+        return torch.randn(_COMPARED, spec.takes, generator=generator)
     side = stored_size(spec)
     coarse = torch.rand(_COMPARED, 3, 8, 8, generator=generator)
     smooth = torch.nn.functional.interpolate(coarse, size=(side, side), mode="bilinear")

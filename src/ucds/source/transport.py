@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from ucds.backbones import Backbone
+from ucds.backbones.spec import LENGTHS
 from ucds.config import ConsensusSettings
 from ucds.data.dataset import Dataset
 from ucds.data.samples import Samples
@@ -49,7 +50,8 @@ def fit_source_by_transport(
     everything = len(data.samples)
     data, drawn = draw_dataset(session, data)
     features = features_to_cluster(session, backbone, data, n_clusters)
-    found = remember(session, STAGE, lambda: _cluster(session, features, n_clusters))
+    lengths = backbone.spec.name == LENGTHS
+    found = remember(session, STAGE, lambda: _cluster(session, features, n_clusters, lengths))
     training = build_model(session, STAGE, backbone, features, found, n_clusters)
     if len(drawn) < everything:
         encoded = encode(training.trained, training.data, session.runtime).cpu().numpy()
@@ -66,7 +68,9 @@ def _refuse_small_domains(samples: Samples, n_clusters: int) -> None:
             )
 
 
-def _cluster(session: Session[ConsensusSettings], features: Dataset, n_clusters: int) -> FeatureClusters:
+def _cluster(
+    session: Session[ConsensusSettings], features: Dataset, n_clusters: int, lengths: bool
+) -> FeatureClusters:
     settings, domain, vectors = session.settings, features.samples.domain, read_all(features)
     clusters = cluster_domains(
         [vectors[domain == d] for d in range(len(features.samples.domain_names))],
@@ -75,6 +79,7 @@ def _cluster(session: Session[ConsensusSettings], features: Dataset, n_clusters:
         width=min(WIDTH, settings.bottleneck_width),  # the axes become the bottleneck
         whitening=settings.whitening,
         starts=settings.starts,
+        lengths=lengths,
         watch=session.runtime.watch,
     )
     # Plans come domain by domain, samples in any order.

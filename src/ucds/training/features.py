@@ -15,18 +15,47 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ucds.backbones import Backbone
-from ucds.backbones.spec import IDENTITY, MODULE
+from ucds.backbones import Backbone, BackboneSpec
+from ucds.backbones.spec import IDENTITY, LENGTHS, MODULE, Viewpoint
 from ucds.data.content import first_positions
 from ucds.data.dataset import Dataset
 from ucds.data.decode import DECODER_VERSION
 from ucds.data.features import FeatureSamples
 from ucds.data.parts import PartStore
+from ucds.data.samples import Samples, SeenSamples
 from ucds.data.vectors import VectorSamples
 from ucds.files import make_private
 from ucds.math.arrays import FloatArray, IntArray
 from ucds.training.encoding import FrozenEncoder, choose_encoder, describe_encoder
 from ucds.training.runtime import Runtime
+
+
+_DIMENSIONS = 10  # effective ones, below which the lengths of vectors tell much of them
+_FAR = 10  # mean lengths from zero, from where all vectors look alike
+_SEEN = 10**7  # numbers at most, of 1,000 vectors at most, by which this is decided
+
+
+def see_vectors(backbone: Backbone, samples: Samples) -> Backbone:
+    """Choose a backbone that keeps the lengths of vectors where they tell something; keep any other backbone.
+
+    Embeddings are directions in many dimensions. In few dimensions, as most tables have them, directions
+    alone do not tell clumps on a line apart. The effective dimension is ``(sum of variances)^2 / sum of
+    squared variances`` along the principal axes.
+    """
+    width = backbone.spec.width
+    if backbone.spec.name != IDENTITY:
+        return backbone
+    rows = np.linspace(0, len(samples) - 1, min(len(samples), 1000, _SEEN // width + 1)).astype(np.int64)
+    vectors = samples.read(rows).double()
+    mean = vectors.mean(0)
+    vectors -= mean
+    squares = vectors.square().sum(1)
+    radius, many = squares.mean().sqrt(), squares.sum() ** 2 > _DIMENSIONS * (vectors @ vectors.T).square().sum()
+    if radius == 0 or (many and mean.norm() < _FAR * radius):
+        return backbone
+    seen = Viewpoint(width + 1)
+    seen.point = torch.cat((mean, -radius[None]))
+    return Backbone(seen, BackboneSpec(LENGTHS, width + 1), backbone.weights)
 
 
 def frozen_features(
@@ -52,6 +81,8 @@ def frozen_features(
         Interrupted: the run was asked to stop.
     """
     samples, cache = data.samples, runtime.compute.cache
+    if backbone.spec.name == LENGTHS:
+        return Dataset(SeenSamples(samples, backbone.module))
     takes_images = backbone.spec.input_size is not None
     if backbone.spec.name == IDENTITY or (takes_images and samples.kind != "images"):
         return data

@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from ucds.backbones import Backbone, BackboneSpec, StoredBackbone, identity_backbone
-from ucds.backbones.spec import IDENTITY, MODULE, tensors_digest
+from ucds.backbones.spec import IDENTITY, LENGTHS, MODULE, tensors_digest
 from ucds.choices import Role, Tune
 from ucds.data.columns import Pictures
 from ucds.data.dataset import IMAGENET_MEAN, IMAGENET_STD, Dataset, ImageView, View
@@ -88,14 +88,14 @@ def open_for_prediction(source: Source, backbone: Backbone, side: Role, compute:
     found, spec = find_samples(source, by_domain=side == "source"), backbone.spec
     if isinstance(found, Scan | Pictures):
         if spec.input_size is None:
-            raise InputError(f"this model takes embeddings of width {spec.width}, not the images in {what}")
+            raise InputError(f"this model takes embeddings of width {spec.takes}, not the images in {what}")
         return _open_images(found, spec, compute)
     if spec.input_size is not None and isinstance(found, FeatureFolder):
         _require_encoder(found, backbone)
     elif spec.input_size is not None:
         raise InputError(f"this model takes images, not the embeddings in {what}")
-    elif spec.name == IDENTITY and spec.width != (width := _width(found)):
-        raise InputError(f"{what} has vectors of width {width}; the model takes {spec.width}")
+    elif spec.name in (IDENTITY, LENGTHS) and spec.takes != (width := _width(found)):
+        raise InputError(f"{what} has vectors of width {width}; the model takes {spec.takes}")
     return Dataset(found)
 
 

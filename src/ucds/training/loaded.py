@@ -13,6 +13,7 @@ import torch
 from torch.nn.functional import normalize
 
 from ucds.backbones import Backbone
+from ucds.backbones.spec import LENGTHS
 from ucds.choices import Role
 from ucds.data.dataset import Dataset
 from ucds.data.images import MemoryImages
@@ -140,7 +141,8 @@ class Model:
         card, runtime = self.stored.card, Runtime(self.compute)
         recentred = recentred and card.recentres and len(data.samples) >= FEWEST_TO_CENTRE
         apart = data.samples.kind != "images" or recentred or self.compute.cache is not None
-        if card.tune == "head" and card.backbone.input_size is not None and apart:
+        below = card.backbone.input_size is not None or card.backbone.name == LENGTHS
+        if card.tune == "head" and below and apart:
             keep = not isinstance(data.samples, MemoryImages)
             data = frozen_features(self.stored.backbone, data, runtime, keep=keep)
             model = self.stored.head.to(runtime.device)
