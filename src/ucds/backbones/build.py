@@ -16,16 +16,7 @@ from safetensors.torch import load
 from torch import nn
 
 from ucds.backbones import oriented_edges, timm_models, torchvision_models
-from ucds.backbones.spec import (
-    IDENTITY,
-    LENGTHS,
-    MODULE,
-    Backbone,
-    BackboneSpec,
-    StateDict,
-    Viewpoint,
-    identity_backbone,
-)
+from ucds.backbones.spec import IDENTITY, MODULE, VECTORS, Backbone, BackboneSpec, StateDict
 from ucds.backbones.weight_files import load_file, require_file
 from ucds.errors import DamagedFileError, InputError, NoSpaceError, UserError, one_line
 from ucds.files import digest_of, make_private, read_sealed, write_sealed
@@ -71,10 +62,8 @@ def rebuild_backbone(spec: BackboneSpec) -> Backbone:
         InputError: the architecture was a module of the user's own, is unknown here, or comes out
             with another width than described.
     """
-    if spec.name == IDENTITY:
-        return identity_backbone(spec.width)
-    if spec.name == LENGTHS:
-        return Backbone(Viewpoint(spec.width), spec, "")
+    if spec.name in VECTORS:
+        return Backbone(VECTORS[spec.name](spec.width), spec, "none (identity)")
     if spec.name == MODULE:
         raise InputError(
             "the backbone was a module of your own, which no name can rebuild; "

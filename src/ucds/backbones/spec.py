@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -110,6 +110,8 @@ class Viewpoint(nn.Module):
     from zero, single precision loses the differences of vectors.
     """
 
+    point: Tensor
+
     def __init__(self, width: int) -> None:
         super().__init__()
         self.register_buffer("point", torch.zeros(width, dtype=torch.float64))
@@ -118,6 +120,10 @@ class Viewpoint(nn.Module):
         """Return the directions of vectors from the point, in single precision."""
         apart = nn.functional.pad(inputs.double(), (0, 1)) - self.point
         return nn.functional.normalize(apart, dim=1, eps=1e-150).float()
+
+
+VECTORS: Mapping[str, Callable[[int], nn.Module]] = {IDENTITY: nn.Identity, LENGTHS: Viewpoint}
+"""Modules for vectors of the user's own, by the name of the backbone; they are made from its width."""
 
 
 def image_backbone(

@@ -23,8 +23,9 @@ from ucds.data.folders import Scan
 from ucds.errors import InputError
 from ucds.math.arrays import IntArray
 
-Kind = Literal["images", "embeddings", "features"]
-"""What samples are: pixels, vectors of the user's own, or the features of images under a known encoder."""
+Kind = Literal["images", "embeddings", "features", "lengths"]
+"""What samples are: pixels, vectors of the user's own, the features of images under a known encoder, or the
+vectors of :class:`SeenSamples`."""
 
 _KEYS_AT_A_TIME = 256
 
@@ -116,11 +117,13 @@ class SubsetSamples(Samples):
 
 
 class SeenSamples(Samples):
-    """Vectors as a module sees them, computed when they are read."""
+    """Vectors as a module sees them that keeps their lengths, computed when they are read."""
+
+    kind = "lengths"
 
     def __init__(self, samples: Samples, module: nn.Module) -> None:
         super().__init__(samples.ids, samples.domain, samples.domain_names, samples.form())
-        self.kind, self._samples, self._module = samples.kind, samples, module
+        self._samples, self._module = samples, module
 
     @cached_property
     def keys(self) -> Sequence[bytes]:

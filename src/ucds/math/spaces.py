@@ -80,6 +80,7 @@ def project(
 
     A ``whitening`` of 0 keeps the variances, 1 makes them equal, and one half takes their roots.
     """
+    scales = scales / scales[0] if lengths else scales  # the longest axis stays as it is
     weighted = np.asarray(axes / np.maximum(scales, 1e-12) ** whitening, dtype=np.float32)
     with threadpool_limits(1, "blas"):
         return vectors @ weighted if lengths else unit_rows(vectors @ weighted)

@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 
 from ucds.backbones import Backbone
-from ucds.backbones.spec import LENGTHS
 from ucds.config import ConsensusSettings
 from ucds.data.dataset import Dataset
 from ucds.data.samples import Samples
@@ -50,8 +49,7 @@ def fit_source_by_transport(
     everything = len(data.samples)
     data, drawn = draw_dataset(session, data)
     features = features_to_cluster(session, backbone, data, n_clusters)
-    lengths = backbone.spec.name == LENGTHS
-    found = remember(session, STAGE, lambda: _cluster(session, features, n_clusters, lengths))
+    found = remember(session, STAGE, lambda: _cluster(session, features, n_clusters))
     training = build_model(session, STAGE, backbone, features, found, n_clusters)
     if len(drawn) < everything:
         encoded = encode(training.trained, training.data, session.runtime).cpu().numpy()
@@ -68,9 +66,7 @@ def _refuse_small_domains(samples: Samples, n_clusters: int) -> None:
             )
 
 
-def _cluster(
-    session: Session[ConsensusSettings], features: Dataset, n_clusters: int, lengths: bool
-) -> FeatureClusters:
+def _cluster(session: Session[ConsensusSettings], features: Dataset, n_clusters: int) -> FeatureClusters:
     settings, domain, vectors = session.settings, features.samples.domain, read_all(features)
     clusters = cluster_domains(
         [vectors[domain == d] for d in range(len(features.samples.domain_names))],
@@ -79,7 +75,7 @@ def _cluster(
         width=min(WIDTH, settings.bottleneck_width),  # the axes become the bottleneck
         whitening=settings.whitening,
         starts=settings.starts,
-        lengths=lengths,
+        lengths=features.samples.kind == "lengths",
         watch=session.runtime.watch,
     )
     # Plans come domain by domain, samples in any order.

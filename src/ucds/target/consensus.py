@@ -15,7 +15,6 @@ from scipy import sparse
 from sklearn.neighbors import NearestNeighbors
 
 from ucds.backbones import Backbone
-from ucds.backbones.spec import LENGTHS
 from ucds.config import ConsensusSettings
 from ucds.data.dataset import Dataset
 from ucds.files import write_text_atomically
@@ -104,9 +103,7 @@ def agree(
     """
     # Step 1: spaces in which the samples fall into clusters.
     chosen, whitening = settings.spaces, settings.whitening
-    spaces = make_spaces(
-        vectors, n_clusters, names=chosen, whitening=whitening, lengths=lengths, watch=watch
-    )
+    spaces = make_spaces(vectors, n_clusters, names=chosen, whitening=whitening, lengths=lengths, watch=watch)
     # Step 2: partitions in each space vote, and the consensus is the partition that agrees best with them.
     own = cluster_by_vote(spaces, n_clusters, rng, starts=settings.starts, watch=watch)
     partition, evidence, averaged = own.partition, None, None
@@ -178,7 +175,7 @@ def fit_target_by_consensus(
     def cluster() -> FeatureClusters:  # by the first process alone
         rng = numpy_generator(runtime.seed, STAGE)
         vectors = read_all(features)
-        lengths = backbone.spec.name == LENGTHS
+        lengths = features.samples.kind == "lengths"
         agreed = agree(vectors, n_clusters, session.settings, rng, known, runtime.watch, lengths)
         _say(runtime.reporter, agreed)
         if runtime.folder is not None:

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
 FolderOrArray = str | Path | ArrayLike
 
-_TYPES = (np.float64, np.float32)  # whole numbers become the first
-
 
 class ClusteringEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     """Parameters and prediction of both estimators; see :class:`ucds.SourceClustering`."""
@@ -132,7 +130,7 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def _take(self, stored: StoredModel) -> None:
-        from ucds.backbones.spec import IDENTITY, LENGTHS
+        from ucds.backbones.spec import VECTORS
 
         self.stored_ = stored
         self.model_ = stored.model
@@ -140,7 +138,7 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         self.domain_names_ = stored.card.domains
         self.prototypes_ = stored.head.prototypes.detach().cpu().numpy().T
         self.proportions_ = stored.proportions.numpy()
-        if stored.card.backbone.name in (IDENTITY, LENGTHS):
+        if stored.card.backbone.name in VECTORS:
             self.n_features_in_ = getattr(self, "n_features_in_", stored.card.backbone.takes)
 
     @property
@@ -178,7 +176,7 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             found = find_samples(X, by_domain=self._role == "source")
             encoder = EncoderOptions(name, self.weights)
         else:
-            vectors = validate_data(self, X, dtype=_TYPES, ensure_min_samples=2)
+            vectors = validate_data(self, X, dtype=[np.float64, np.float32], ensure_min_samples=2)
             found = _with_domains(vectors, sample_domain)
             if name is not None:
                 raise InputError("a named backbone is for folders of images: arrays are used as they are")
@@ -191,7 +189,7 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         if not isinstance(X, str | Path):
             if self.stored_.card.backbone.input_size is not None:
                 raise InputError("this estimator was fitted on images: give a folder of them, not an array")
-            source = validate_data(self, X, dtype=_TYPES, reset=False)
+            source = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
         return model.open(source, side)
 
     def _compute(self) -> Compute:

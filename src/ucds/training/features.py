@@ -29,10 +29,9 @@ from ucds.math.arrays import FloatArray, IntArray
 from ucds.training.encoding import FrozenEncoder, choose_encoder, describe_encoder
 from ucds.training.runtime import Runtime
 
-
-_DIMENSIONS = 10  # effective ones, below which the lengths of vectors tell much of them
-_FAR = 10  # mean lengths from zero, from where all vectors look alike
-_SEEN = 10**7  # numbers at most, of 1,000 vectors at most, by which this is decided
+_DIMENSIONS = 10  # effective ones, up to which the lengths of vectors tell much of them
+_FAR = 10  # radii from zero, beyond which the directions of all vectors are alike
+_SEEN = 10**7  # numbers in the vectors, 1,000 at most, that decide
 
 
 def see_vectors(backbone: Backbone, samples: Samples) -> Backbone:
@@ -50,7 +49,8 @@ def see_vectors(backbone: Backbone, samples: Samples) -> Backbone:
     mean = vectors.mean(0)
     vectors -= mean
     squares = vectors.square().sum(1)
-    radius, many = squares.mean().sqrt(), squares.sum() ** 2 > _DIMENSIONS * (vectors @ vectors.T).square().sum()
+    radius = squares.mean().sqrt()
+    many = squares.sum() ** 2 > _DIMENSIONS * (vectors @ vectors.T).square().sum()
     if radius == 0 or (many and mean.norm() < _FAR * radius):
         return backbone
     seen = Viewpoint(width + 1)

@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from ucds.backbones import Backbone, BackboneSpec, StoredBackbone, identity_backbone
-from ucds.backbones.spec import IDENTITY, LENGTHS, MODULE, tensors_digest
+from ucds.backbones.spec import MODULE, VECTORS, tensors_digest
 from ucds.choices import Role, Tune
 from ucds.data.columns import Pictures
 from ucds.data.dataset import IMAGENET_MEAN, IMAGENET_STD, Dataset, ImageView, View
@@ -94,7 +94,7 @@ def open_for_prediction(source: Source, backbone: Backbone, side: Role, compute:
         _require_encoder(found, backbone)
     elif spec.input_size is not None:
         raise InputError(f"this model takes images, not the embeddings in {what}")
-    elif spec.name in (IDENTITY, LENGTHS) and spec.takes != (width := _width(found)):
+    elif spec.name in VECTORS and spec.takes != (width := _width(found)):
         raise InputError(f"{what} has vectors of width {width}; the model takes {spec.takes}")
     return Dataset(found)
 
