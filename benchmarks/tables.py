@@ -29,11 +29,11 @@ FAR = 4.5e6
 INTRODUCTION = """# Tables of numbers
 
 Made by `python benchmarks/tables.py` from `tables.jsonl`; not edited by hand. Adjusted Rand index in percent,
-mean +- standard deviation over seeds, with the right number of clusters. *k-means*: ten starts of scikit-learn.
-*Directions*: rows brought to unit length, as features of images are. *Lengths*: what `ucds` does with vectors
-of your own ([when, and why](../docs/consensus.md#vectors-of-your-own)). *Labels*: the same for half of the
-rows, with labels of a provider that has the others, in two domains, one of which is moved. A star marks
-columns that were standardised. Rows of the synthetic tables are drawn anew for each seed.
+mean +- standard deviation over seeds, with the right number of clusters. *k-means*: ten starts of
+scikit-learn's. *Directions*: rows brought to unit length, as features of images are. *Lengths*: what `ucds`
+does with vectors of your own ([when, and why](../docs/consensus.md#vectors-of-your-own)). *Labels*: the same
+for half of the rows, with labels of a provider that has the others, in two domains, one of which is moved. A
+star marks columns that were standardised. Rows of the synthetic tables are drawn anew for each seed.
 
 The radius, and the number of dimensions from which on directions count, were chosen on one other draw of each
 synthetic table, on the tables of scikit-learn and on webcam and dslr, so that only new draws confirm them.

@@ -144,7 +144,8 @@ def _array_of(vectors: Any, problem: str) -> np.ndarray[Any, Any]:
     if isinstance(rows, np.ndarray) and rows.dtype.kind in "fiuc":
         return rows  # which are converted when they are read
     try:
-        return np.asarray(rows, dtype=np.float32)
+        single = getattr(rows[0], "dtype", None) == np.float32
+        return np.asarray(rows, dtype=np.float32 if single else np.float64)
     except (TypeError, ValueError):
         raise InputError(problem) from None
 
@@ -164,7 +165,7 @@ def _joined(columns: Columns) -> np.ndarray[Any, Any]:
         raise InputError(f"the column {words[0]!r} holds no numbers: {remedy}")
     if not chosen:
         raise InputError("no column holds samples")
-    return np.column_stack([column.astype(np.float32) for column in chosen.values()])
+    return np.column_stack([column.astype(np.float64) for column in chosen.values()])
 
 
 def _ids(columns: Columns, n: int) -> Sequence[str]:

@@ -63,7 +63,7 @@ def _read_parquet(path: Path) -> dict[str, Column]:
 
 
 def _column(column: Any) -> Column:
-    """Return ``(n,)`` numbers, ``(n, d)`` rows in single precision, or a list of anything else."""
+    """Return ``(n,)`` numbers, ``(n, d)`` rows, or a list of anything else."""
     kind, types = column.type, pyarrow.types
     if _are_numbers(kind):
         return np.asarray(column.to_numpy())
@@ -74,7 +74,7 @@ def _column(column: Any) -> Column:
     whole = len(lengths) == 1 and not column.null_count and not flat.null_count
     if not whole or not _are_numbers(kind.value_type):
         return list(column.to_pylist())
-    return np.asarray(flat.to_numpy(), np.float32).reshape(len(column), -1)
+    return np.asarray(flat.to_numpy()).reshape(len(column), -1)
 
 
 def _are_numbers(kind: Any) -> bool:

@@ -87,7 +87,7 @@ class VectorQuestions:
 
     def own_key(self, position: int, sent: bytes) -> bytes:
         """Compute the key of the row as it is."""
-        return content_key(self._row(position).tobytes())
+        return content_key(self.rows.take(np.array([position])).tobytes())
 
     def _row(self, position: int) -> FloatArray:
         return np.asarray(self.rows.take(np.array([position]))[0], dtype="<f4")
@@ -103,6 +103,11 @@ class VectorQuestions:
         if info.width != self.rows.shape[1]:
             raise InputError(
                 f"model {info.model!r} takes embeddings of width {info.width}, not {self.rows.shape[1]}"
+            )
+        if self.rows.take(np.zeros(1, np.int64)).dtype != np.float32:
+            raise InputError(
+                "a service takes single precision, in which these rows are too far from zero to be told apart: "
+                "ask the provider to label them with ucds label"
             )
 
 
