@@ -1,4 +1,4 @@
-"""Tests of tables whose rows differ by their lengths, or lie far from zero: no cluster is lost without a word."""
+"""Tests of tables whose rows differ by their lengths, or lie far from zero: no cluster is lost."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ class VectorQuestions:
             )
         if self.rows.take(np.zeros(1, np.int64)).dtype != np.float32:
             raise InputError(
-                "a service takes single precision, in which these rows are too far from zero to be told apart: "
+                "a service takes single precision, which blurs these rows, for they lie too far from zero: "
                 "ask the provider to label them with ucds label"
             )
 

@@ -46,15 +46,16 @@ def see_vectors(backbone: Backbone, samples: Samples) -> Backbone:
         return backbone
     rows = np.linspace(0, len(samples) - 1, min(len(samples), 1000, _SEEN // width + 1)).astype(np.int64)
     vectors = samples.read(rows).double()
-    mean = vectors.mean(0)
-    vectors -= mean
+    apart = (vectors - vectors.median(0).values).square().sum(1)
+    middle = vectors[apart <= apart.quantile(0.95)].mean(0)  # whatever a few far rows are
+    vectors -= middle
     squares = vectors.square().sum(1)
-    radius = squares.mean().sqrt()
+    radius = squares.clamp(max=squares.quantile(0.95)).mean().sqrt()
     many = squares.sum() ** 2 > _DIMENSIONS * (vectors @ vectors.T).square().sum()
-    if radius == 0 or (many and mean.norm() < _FAR * radius):
+    if radius == 0 or (many and middle.norm() < _FAR * radius):
         return backbone
     seen = Viewpoint(width + 1)
-    seen.point = torch.cat((mean, -radius[None]))
+    seen.point = torch.cat((middle, -radius[None]))
     return Backbone(seen, BackboneSpec(LENGTHS, width + 1), backbone.weights)
 
 
