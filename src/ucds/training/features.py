@@ -38,8 +38,7 @@ def see_vectors(backbone: Backbone, samples: Samples) -> Backbone:
     """Choose a backbone that keeps the lengths of vectors where they tell something; keep any other backbone.
 
     Embeddings are directions in many dimensions. In few dimensions, as most tables have them, directions
-    alone do not tell clumps on a line apart. The effective dimension is ``(sum of variances)^2 / sum of
-    squared variances`` along the principal axes.
+    alone do not tell clumps on a line apart; see ``docs/consensus.md``.
     """
     width = backbone.spec.width
     if backbone.spec.name != IDENTITY:
