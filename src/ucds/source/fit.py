@@ -14,7 +14,6 @@ from ucds.source.pcd import fit_source_by_pcd
 from ucds.source.private import fit_source_privately
 from ucds.source.transport import fit_source_by_transport
 from ucds.training.cluster_choice import settle_clusters
-from ucds.training.features import see_vectors
 from ucds.training.prepare import Training
 from ucds.training.session import Session
 
@@ -49,8 +48,7 @@ def fit_source(
     if epsilon is not None and not isinstance(read_clusters(n_clusters), int):
         raise InputError("with --dp-epsilon give --clusters as a number: choosing it is not private")
     if epsilon is None:  # the mean of the samples would not be private
-        backbone = see_vectors(backbone, data.samples)
-    number = settle_clusters(session, backbone, data, n_clusters)
+        number = settle_clusters(session, backbone, data, n_clusters)
     if isinstance(settings, ConsensusSettings):
         ours = cast("Session[ConsensusSettings]", session)
         if epsilon is not None:

@@ -14,7 +14,6 @@ from ucds.labels.cluster_labels import ClusterLabels
 from ucds.target.consensus import fit_target_by_consensus
 from ucds.target.pcd import fit_target_by_pcd
 from ucds.training.cluster_choice import settle_clusters
-from ucds.training.features import see_vectors
 from ucds.training.prepare import Training
 from ucds.training.session import Session
 
@@ -52,7 +51,6 @@ def fit_target(
         raise InputError(
             "with --method pcd the provider's labels fix the number of clusters: leave out --clusters"
         )
-    backbone = see_vectors(backbone, data.samples)
     number = settle_clusters(session, backbone, data, n_clusters)
     if ours:
         consensus = cast("Session[ConsensusSettings]", session)

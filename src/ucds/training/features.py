@@ -15,47 +15,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ucds.backbones import Backbone, BackboneSpec
-from ucds.backbones.spec import IDENTITY, LENGTHS, MODULE, Viewpoint
+from ucds.backbones import Backbone
+from ucds.backbones.spec import IDENTITY, LENGTHS, MODULE
 from ucds.data.content import first_positions
 from ucds.data.dataset import Dataset
 from ucds.data.decode import DECODER_VERSION
 from ucds.data.features import FeatureSamples
 from ucds.data.parts import PartStore
-from ucds.data.samples import Samples, SeenSamples
+from ucds.data.samples import SeenSamples
 from ucds.data.vectors import VectorSamples
 from ucds.files import make_private
 from ucds.math.arrays import FloatArray, IntArray
 from ucds.training.encoding import FrozenEncoder, choose_encoder, describe_encoder
 from ucds.training.runtime import Runtime
-
-_DIMENSIONS = 10  # effective ones, up to which the lengths of vectors tell much of them
-_FAR = 10  # radii from zero, beyond which the directions of all vectors are alike
-_SEEN = 10**7  # numbers in the vectors, 1,000 at most, that decide
-
-
-def see_vectors(backbone: Backbone, samples: Samples) -> Backbone:
-    """Choose a backbone that keeps the lengths of vectors where they tell something; keep any other backbone.
-
-    Embeddings are directions in many dimensions. In few dimensions, as most tables have them, directions
-    alone do not tell clumps on a line apart; see ``docs/consensus.md``.
-    """
-    width = backbone.spec.width
-    if backbone.spec.name != IDENTITY:
-        return backbone
-    rows = np.linspace(0, len(samples) - 1, min(len(samples), 1000, _SEEN // width + 1)).astype(np.int64)
-    vectors = samples.read(rows).double()
-    apart = (vectors - vectors.median(0).values).square().sum(1)
-    middle = vectors[apart <= apart.quantile(0.95)].mean(0)  # whatever a few far rows are
-    vectors -= middle
-    squares = vectors.square().sum(1)
-    radius = squares.clamp(max=squares.quantile(0.95)).mean().sqrt()
-    many = squares.sum() ** 2 > _DIMENSIONS * (vectors @ vectors.T).square().sum()
-    if radius == 0 or (many and middle.norm() < _FAR * radius):
-        return backbone
-    seen = Viewpoint(width + 1)
-    seen.point = torch.cat((middle, -radius[None]))
-    return Backbone(seen, BackboneSpec(LENGTHS, width + 1), backbone.weights)
 
 
 def frozen_features(

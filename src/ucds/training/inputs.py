@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from pydantic import TypeAdapter, ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from ucds.backbones import Backbone, BackboneSpec, StoredBackbone, identity_backbone
-from ucds.backbones.spec import MODULE, VECTORS, tensors_digest
+from ucds.backbones.spec import LENGTHS, MODULE, VECTORS, Viewpoint, tensors_digest
 from ucds.choices import Role, Tune
 from ucds.data.columns import Pictures
 from ucds.data.dataset import IMAGENET_MEAN, IMAGENET_STD, Dataset, ImageView, View
@@ -28,6 +29,9 @@ from ucds.files import make_private
 from ucds.training.options import Compute, EncoderOptions, default_cache_dir
 
 _SPEC = TypeAdapter(BackboneSpec)
+_DIMENSIONS = 10  # effective ones, up to which the lengths of vectors tell much of them
+_FAR = 10  # radii from zero, beyond which the directions of all vectors are alike
+_SEEN = 10**7  # numbers in the vectors, 1,000 at most, that decide
 
 
 @dataclass(frozen=True)
@@ -72,8 +76,7 @@ def open_for_training(
             where = f"{found.folder} holds features"
             raise InputError(f"--tune full trains the encoder, and {where}: give the images")
         return Inputs(Dataset(found), _load_encoder(found.folder, found.manifest))
-    width = _width(found)
-    return Inputs(Dataset(found), identity_backbone(width))
+    return Inputs(Dataset(found), see_vectors(found))
 
 
 def open_for_prediction(source: Source, backbone: Backbone, side: Role, compute: Compute) -> Dataset:
@@ -97,6 +100,28 @@ def open_for_prediction(source: Source, backbone: Backbone, side: Role, compute:
     elif spec.name in VECTORS and spec.takes != (width := _width(found)):
         raise InputError(f"{what} has vectors of width {width}; the model takes {spec.takes}")
     return Dataset(found)
+
+
+def see_vectors(samples: Samples) -> Backbone:
+    """Choose the backbone of vectors: one that keeps their lengths where they tell something, or the identity.
+
+    Embeddings are directions in many dimensions. In few dimensions, as most tables have them, directions
+    alone do not tell clumps on a line apart; see ``docs/consensus.md``.
+    """
+    width = _width(samples)
+    rows = np.linspace(0, len(samples) - 1, min(len(samples), 1000, _SEEN // width + 1)).astype(np.int64)
+    vectors = samples.read(rows).double()
+    apart = (vectors - vectors.median(0).values).square().sum(1)
+    middle = vectors[apart <= apart.quantile(0.95)].mean(0)  # whatever a few far rows are
+    vectors -= middle
+    squares = vectors.square().sum(1)
+    radius = squares.clamp(max=squares.quantile(0.95)).mean().sqrt()
+    many = squares.sum() ** 2 > _DIMENSIONS * (vectors @ vectors.T).square().sum()
+    if radius == 0 or (many and middle.norm() < _FAR * radius):
+        return identity_backbone(width)
+    seen = Viewpoint(width + 1)
+    seen.point = torch.cat((middle, -radius[None]))
+    return Backbone(seen, BackboneSpec(LENGTHS, width + 1), "none (identity)")
 
 
 def _width(vectors: Samples) -> int:
