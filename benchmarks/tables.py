@@ -107,7 +107,9 @@ def page(runs: Sequence[Row]) -> str:
     rows = []
     for name, own in pd.DataFrame(runs).groupby("table", sort=False):
         rows.append({"table": name, "rows": f"{own['samples'].max():,}", "seeds": own["seed"].nunique()})
-        rows[-1] |= {way: spread(100 * each["ari"]) for way, each in own.groupby("way", sort=False)}
+        for way, each in own.groupby("way", sort=False):
+            found = 100 * each["ari"]
+            rows[-1][str(way)] = spread(found) if len(found) > 1 else f"{found.iloc[0]:.1f}"
     return f"{INTRODUCTION}\n{table(rows, 'lrrrrrrr')}\n"
 
 

@@ -103,7 +103,7 @@ def open_for_prediction(source: Source, backbone: Backbone, side: Role, compute:
 
 
 def see_vectors(samples: Samples) -> Backbone:
-    """Choose the backbone of vectors: one that keeps their lengths where they tell something, or the identity.
+    """Choose the backbone of vectors: one that keeps lengths where they tell something, or the identity.
 
     Embeddings are directions in many dimensions. In few dimensions, as most tables have them, directions
     alone do not tell clumps on a line apart; see ``docs/consensus.md``.
