@@ -47,8 +47,9 @@ def fit_source(
         raise InputError("groups are for a model with differential privacy: give --dp-epsilon as well")
     if epsilon is not None and not isinstance(read_clusters(n_clusters), int):
         raise InputError("with --dp-epsilon give --clusters as a number: choosing it is not private")
-    if epsilon is None:  # the mean of the samples would not be private
-        number = settle_clusters(session, backbone, data, n_clusters)
+    if epsilon is not None and backbone.spec.name == LENGTHS:
+        backbone = identity_backbone(backbone.spec.takes)  # where the samples lie is not private
+    number = settle_clusters(session, backbone, data, n_clusters)
     if isinstance(settings, ConsensusSettings):
         ours = cast("Session[ConsensusSettings]", session)
         if epsilon is not None:
