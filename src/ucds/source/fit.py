@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import cast
 
-from ucds.backbones import Backbone
+from ucds.backbones import Backbone, identity_backbone
+from ucds.backbones.spec import LENGTHS
 from ucds.choices import read_clusters
 from ucds.config import ConsensusSettings, MethodSettings, PCDSettings
 from ucds.data.dataset import Dataset
