@@ -12,6 +12,7 @@ from torch import nn
 
 from ucds.backbones import BackboneSpec, identity_backbone, module_backbone, rebuild_backbone
 from ucds.backbones.oriented_edges import OrientedEdges
+from ucds.backbones.spec import LENGTHS, Viewpoint
 from ucds.errors import InputError, UserError
 
 SPEC = BackboneSpec("resnet18", 512, 224, (0.1, 0.2, 0.3), (0.4, 0.5, 0.6))
@@ -118,3 +119,23 @@ def test_an_edge_answers_in_its_own_direction() -> None:
 
 def test_a_blank_picture_has_finite_features() -> None:
     assert torch.isfinite(OrientedEdges()(torch.zeros(2, 3, 32, 32))).all()
+
+
+def test_vectors_are_seen_as_unit_vectors_from_a_point_beside_their_plane() -> None:
+    module = Viewpoint(3)
+    module.point = torch.tensor([1.0, 2.0, -5.0], dtype=torch.float64)
+    seen = module(torch.tensor([[1.0, 2.0], [13.0, 2.0], [1.0, 2.0 + 5.0]]))
+    half = 0.5**0.5
+    expected = torch.tensor([[0, 0, 1], [12 / 13, 0, 5 / 13], [0, half, half]])
+    torch.testing.assert_close(seen, expected)
+    far = torch.tensor([[1.0, 2.5]], dtype=torch.float64)
+    module.point[:2] += 4.5e9
+    torch.testing.assert_close(module(far + 4.5e9), torch.tensor([[0, 0.5, 5.0]]) / 25.25**0.5)
+
+
+def test_such_a_backbone_is_built_again_from_its_description() -> None:
+    spec = BackboneSpec(LENGTHS, 4)
+    assert (spec.takes, identity_backbone(4).spec.takes) == (3, 4)
+    assert isinstance(rebuild_backbone(spec).module, Viewpoint)
+    with pytest.raises(InputError, match="at least 1"):
+        BackboneSpec(LENGTHS, 1)

@@ -234,7 +234,7 @@ def test_kmeans_has_as_many_starts_as_its_name_says() -> None:
     data = Dataset(samples)
     identity = partial(identity_backbone, 5)
     task = Task(data, data, data, identity, identity, 12, 12)
-    vectors = normalize(samples.read(np.arange(200)).numpy())
+    vectors = normalize(samples.read(np.arange(200)))
     for outcome in run_methods(task, TaskOptions((), 0), ["kmeans", "kmeans-100"]):
         starts = {"kmeans": 5, "kmeans-100": 100}[outcome.method]
         expected = KMeans(12, n_init=starts, random_state=0).fit_predict(vectors)

@@ -106,7 +106,7 @@ def test_source_and_target_may_have_encoders_of_their_own(task: Task) -> None:
 
 
 def test_queries_are_what_the_source_model_is_asked_about(task: Task) -> None:
-    turned = VectorSamples(-task.target.samples.read(np.arange(50)).numpy())
+    turned = VectorSamples(-task.target.samples.read(np.arange(50)))
     asked = replace(task, queries=Dataset(turned))
     direct, other = (next(run_methods(t, OPTIONS, ["so"])) for t in (task, asked))
     assert not np.array_equal(direct.labels, other.labels)

@@ -14,7 +14,9 @@ import torch
 
 import ucds
 from ucds.backbones import build_backbone, identity_backbone
+from ucds.choices import ExportFormat
 from ucds.exports.export import as_scikit
+from ucds.training.encoding import open_onnx
 from ucds.training.loaded import Model
 
 MakeModel = Callable[..., Model]
@@ -40,6 +42,22 @@ def test_the_pipeline_computes_what_the_model_computes(
     np.testing.assert_allclose(pipeline.predict_proba(vectors), model.predict_proba(vectors), atol=1e-5)
     np.testing.assert_array_equal(pipeline.predict(vectors), model.predict(vectors))
     assert len(set(pipeline.predict(vectors).tolist())) == n_clusters  # not one cluster for all
+
+
+@pytest.mark.parametrize("form", ["onnx", "sklearn"])
+def test_a_model_of_a_table_is_exported_with_the_place_that_rows_are_seen_from(
+    tmp_path: Path, form: ExportFormat
+) -> None:
+    rows = 5.0 * (np.arange(90) % 3)[:, None] + np.random.default_rng(0).normal(size=(90, 2)) + 4.5e6
+    fitted = ucds.TargetClustering(3, settings={"starts": 1}, random_state=0, accelerator="cpu").fit(rows)
+    fitted.save(tmp_path)
+    path = ucds.export(tmp_path, form=form).path
+    if form == "sklearn":
+        found = skops.io.load(path).predict_proba(rows)
+    else:
+        (found, _) = open_onnx(path.read_bytes())(rows.astype(np.float32))
+    np.testing.assert_allclose(found, fitted.predict_proba(rows.astype(np.float32)), atol=0.2)
+    np.testing.assert_array_equal(found.argmax(1), fitted.labels_)
 
 
 def test_it_takes_the_embeddings_of_the_exported_encoder(make_model: MakeModel) -> None:

@@ -8,6 +8,7 @@ from threadpoolctl import threadpool_limits
 
 from ucds.choices import SPACES
 from ucds.math.arrays import FloatArray
+from ucds.math.kmeans import squared_distances
 from ucds.math.spaces import (
     centre,
     diffuse,
@@ -122,6 +123,15 @@ def test_spaces_are_what_their_names_say() -> None:
     np.testing.assert_array_equal(found.vectors["features"], reduce_features(vectors))
     chosen = make_spaces(vectors, 9, names=("diffused-features", "principal"))
     assert list(chosen.vectors) == ["diffused-features", "principal"]
+
+
+def test_where_lengths_count_the_space_of_features_keeps_all_distances() -> None:
+    vectors, middle = normal(40, 3), np.full((1, 3), 7, np.float32)
+    spaces = make_spaces(np.concatenate([vectors, 2 * vectors]) + middle, 5, lengths=True).vectors
+    apart = squared_distances(np.concatenate([vectors, 2 * vectors]))
+    np.testing.assert_allclose(squared_distances(spaces["features"]), apart, rtol=1e-3, atol=1e-3)
+    for name in ("principal", "diffused-features", "diffused-principal"):
+        assert np.ptp(np.linalg.norm(spaces[name], axis=1)) > 0.5, name  # type: ignore[index]
 
 
 @pytest.mark.parametrize(("n", "width"), [(498, 640), (1500, 300)])

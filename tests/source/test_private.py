@@ -64,6 +64,7 @@ def test_a_private_model_finds_the_groups_and_carries_its_claim(
     # Nothing in the file but what was paid for: the variances of the samples are not.
     norm = stored.model.encoder.bottleneck.norm  # type: ignore[union-attr]
     torch.testing.assert_close(norm.running_var, torch.ones(256))
+    assert not stored.backbone.state()  # nor from where the samples would be seen
 
 
 @needs_opendp

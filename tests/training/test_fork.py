@@ -28,7 +28,7 @@ def _by_graph(stored_model: Callable[..., Model]) -> Callable[[], np.ndarray]:
     )
     pixels = torch.from_numpy(PICTURES).permute(0, 3, 1, 2).float()
     graph = open_onnx(write_onnx(network.eval(), pixels[:2]))
-    return lambda: graph(pixels)[0]
+    return lambda: graph(pixels.numpy())[0]
 
 
 @pytest.mark.parametrize("make", [_by_torch, _by_graph])

@@ -16,7 +16,7 @@ from safetensors.torch import load
 from torch import nn
 
 from ucds.backbones import oriented_edges, timm_models, torchvision_models
-from ucds.backbones.spec import IDENTITY, MODULE, Backbone, BackboneSpec, StateDict, identity_backbone
+from ucds.backbones.spec import IDENTITY, MODULE, VECTORS, Backbone, BackboneSpec, StateDict
 from ucds.backbones.weight_files import load_file
 from ucds.choices import DEFAULT_WEIGHTS, NO_WEIGHTS, require_weights
 from ucds.errors import DamagedFileError, InputError, NoSpaceError, UserError, one_line
@@ -60,8 +60,8 @@ def rebuild_backbone(spec: BackboneSpec) -> Backbone:
         InputError: the architecture was a module of the user's own, is unknown here, or comes out
             with another width than described.
     """
-    if spec.name == IDENTITY:
-        return identity_backbone(spec.width, spec.columns)
+    if spec.name in VECTORS:
+        return Backbone(VECTORS[spec.name](spec.width), spec, "none (identity)")
     if spec.name == MODULE:
         raise InputError(
             "the backbone was a module of your own, which no name can rebuild; "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -18,6 +18,7 @@ LARGEST_INPUT = 1024
 
 IDENTITY = "identity"
 MODULE = "module"
+LENGTHS = "lengths"  # of vectors whose lengths count, see :class:`Viewpoint`
 
 ChannelTriple = tuple[float, float, float]
 StateDict = dict[str, Tensor]
@@ -50,10 +51,15 @@ class BackboneSpec:
     std: ChannelTriple | None = None
     columns: tuple[str, ...] | None = None
 
+    @property
+    def takes(self) -> int:
+        """Number of entries of the vectors that a backbone of vectors takes."""
+        return self.width - (self.name == LENGTHS)
+
     def __post_init__(self) -> None:
-        if self.columns is not None and self.name == IDENTITY and len(self.columns) != self.width:
-            raise InputError(f"{len(self.columns)} columns do not make {self.width} features")
-        if self.width < 1:
+        if self.columns is not None and self.name in VECTORS and len(self.columns) != self.takes:
+            raise InputError(f"{len(self.columns)} columns do not make {self.takes} features")
+        if self.takes < 1:
             raise InputError(f"a backbone returns at least 1 feature, not {self.width}")
         if self.input_size is not None and not 1 <= self.input_size <= LARGEST_INPUT:
             raise InputError(f"a backbone's input size is 1 to {LARGEST_INPUT} pixels, not {self.input_size}")
@@ -103,6 +109,30 @@ def tensors_digest(tensors: Mapping[str, Tensor]) -> str:
 def identity_backbone(width: int, columns: tuple[str, ...] | None = None) -> Backbone:
     """Make a backbone for inputs that are features already: ``(n, width)`` in, the same out."""
     return Backbone(nn.Identity(), BackboneSpec(IDENTITY, width, columns=columns), "none (identity)")
+
+
+class Viewpoint(nn.Module):
+    """Sees ``(n, d)`` vectors from a point outside their plane: as ``(n, d + 1)`` unit vectors.
+
+    From there, vectors of equal direction and different length lie in different directions. Far ones, of
+    which a table may have a few, come close to each other. The point is subtracted in double precision: far
+    from zero, single precision loses the differences of vectors.
+    """
+
+    point: Tensor
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.register_buffer("point", torch.zeros(width, dtype=torch.float64))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return the directions of vectors from the point, in single precision."""
+        apart = nn.functional.pad(inputs.double(), (0, 1)) - self.point
+        return nn.functional.normalize(apart, dim=1, eps=1e-150).float()
+
+
+VECTORS: Mapping[str, Callable[[int], nn.Module]] = {IDENTITY: nn.Identity, LENGTHS: Viewpoint}
+"""Modules for vectors of the user's own, by the name of the backbone; they are made from its width."""
 
 
 def image_backbone(

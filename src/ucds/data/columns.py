@@ -157,8 +157,9 @@ def _array_of(vectors: Any, problem: str) -> np.ndarray[Any, Any]:
     if isinstance(rows, np.ndarray) and rows.dtype.kind in "fiucmM":
         return rows  # which are checked and converted when they are read
     try:
+        single = getattr(rows[0], "dtype", None) == np.float32
         with warnings.catch_warnings(action="error", category=np.exceptions.ComplexWarning):
-            return np.asarray(rows, dtype=np.float32)
+            return np.asarray(rows, dtype=np.float32 if single else np.float64)
     except (TypeError, ValueError, np.exceptions.ComplexWarning):
         raise InputError(problem) from None
 
@@ -184,7 +185,7 @@ def _joined(columns: Columns) -> tuple[np.ndarray[Any, Any], tuple[str, ...] | N
     positions = [str(number) for number in range(len(chosen))]
     numbered = chosen.keys() == set(positions)
     names = positions if numbered else list(chosen)
-    array = np.column_stack([chosen[name].astype(np.float32) for name in names])
+    array = np.column_stack([chosen[name].astype(np.float64) for name in names])
     return array, None if numbered else tuple(names)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from itertools import chain
 from typing import Any, Literal, TypeVar
@@ -19,11 +19,12 @@ import numpy.typing as npt
 from ucds.data.content import KEY_TYPE, Column, content_key, keys_of, present_domains, texts_of
 from ucds.data.folders import Scan
 from ucds.errors import InputError
-from ucds.math.arrays import IntArray
+from ucds.math.arrays import FloatArray, IntArray
 
 Value = TypeVar("Value", bound=np.generic)
-Kind = Literal["images", "embeddings", "features"]
-"""What samples are: pixels, vectors of the user's own, or the features of images under a known encoder."""
+Kind = Literal["images", "embeddings", "features", "lengths"]
+"""What samples are: pixels, vectors of the user's own, the features of images under a known encoder, or the
+vectors of :class:`SeenSamples`."""
 
 _KEYS_AT_A_TIME = 256
 
@@ -102,7 +103,7 @@ class Samples(ABC):
         """Read the samples at positions ``index``, in that order.
 
         Returns:
-            ``(b, 3, S, S)`` uint8 images or ``(b, d)`` float32 vectors, in memory of their own.
+            ``(b, 3, S, S)`` uint8 images or ``(b, d)`` vectors, in memory of their own.
         """
 
 
@@ -133,6 +134,25 @@ class SubsetSamples(Samples):
     def read(self, index: IntArray) -> npt.NDArray[Any]:
         """Read the samples at positions ``index`` of this subset."""
         return self.parent.read(self.index[np.asarray(index, np.int64)])
+
+
+class SeenSamples(Samples):
+    """Vectors as a function sees them that keeps their lengths, computed when they are read."""
+
+    kind = "lengths"
+
+    def __init__(self, samples: Samples, see: Callable[[npt.NDArray[Any]], FloatArray]) -> None:
+        super().__init__(samples.ids, samples.domain, samples.domain_names, samples.form())
+        self._samples, self._see = samples, see
+
+    @cached_property
+    def keys(self) -> Sequence[bytes]:
+        """Content keys of the vectors as they were given."""
+        return self._samples.keys
+
+    def read(self, index: IntArray) -> FloatArray:
+        """Read the vectors at positions ``index`` as they are seen."""
+        return self._see(self._samples.read(index))
 
 
 def subset(samples: Samples, index: npt.ArrayLike, keep_domains: bool = False) -> SubsetSamples:

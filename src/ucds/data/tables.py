@@ -101,7 +101,7 @@ def _count_values(about: Any) -> int:
 
 
 def plain_array(column: Any) -> Column:
-    """Convert an array of pyarrow to numbers, to ``(n, d)`` rows in single precision, or to a list."""
+    """Convert an array of pyarrow to numbers, to ``(n, d)`` rows, or to a list."""
     kind, types = column.type, pyarrow.types
     if _are_numbers(kind):
         return np.asarray(column.to_numpy())
@@ -112,7 +112,7 @@ def plain_array(column: Any) -> Column:
     whole = len(lengths) == 1 and not column.null_count and not flat.null_count
     if not whole or not _are_numbers(kind.value_type):
         return list(column.to_pylist())
-    return np.asarray(flat.to_numpy(), np.float32).reshape(len(column), -1)
+    return np.asarray(flat.to_numpy()).reshape(len(column), -1)
 
 
 def _are_numbers(kind: Any) -> bool:

@@ -1,6 +1,6 @@
 """Vectors as samples: arrays in memory, or embeddings in NumPy's files.
 
-Arrays are never copied as a whole: rows are converted to float32, and rows of several domains are brought
+Arrays are never copied as a whole: rows are converted to one type, and rows of several domains are brought
 together, when they are read.
 """
 
@@ -23,6 +23,7 @@ from ucds.errors import DamagedFileError, InputError, UserError, one_line, shown
 from ucds.math.arrays import FloatArray, IntArray
 from ucds.received import open_received
 
+_BLUR = 1e-5  # of the range of a column, by which rounding may move a number
 _BLOCK_BYTES = 4 * 2**20
 _LARGEST = 1e15
 """The squares of larger numbers, summed over a row, do not fit single precision."""
@@ -56,7 +57,7 @@ class VectorSamples(Samples):
         columns: Sequence[str] | None = None,
     ) -> None:
         checked = array if isinstance(array, Rows) else _checked(array)
-        self.rows = checked if isinstance(checked, Rows) else Rows([checked], np.float32)
+        self.rows = checked if isinstance(checked, Rows) else Rows([checked], _type_for([checked]))
         n = len(self.rows)
         super().__init__(
             number_rows(n) if ids is None else ids,
@@ -81,7 +82,7 @@ class VectorSamples(Samples):
             found = ", ".join(f"{n}: {p.shape[1]}" for n, p in zip(names, parts, strict=True))
             raise InputError(f"The vectors of all domains must have the same length; found {found}.")
         domain = np.repeat(np.arange(len(names)), [len(part) for part in parts])
-        return cls(Rows(parts, np.float32), domain, names)
+        return cls(Rows(parts, _type_for(parts)), domain, names)
 
     def read(self, index: IntArray) -> FloatArray:
         """Return a copy of the vectors at positions ``index``: ``(b, d)`` float32."""
@@ -177,6 +178,15 @@ def read_arrays(
         raise DamagedFileError(
             f"{path} is not a readable .npy or .npz file of numbers ({one_line(error, 160)})"
         ) from None
+
+
+def _type_for(arrays: Sequence[npt.NDArray[Any]]) -> npt.DTypeLike:
+    """Return single precision, or double where single precision would blur the differences of rows."""
+    for array in arrays:
+        seen = array[:: len(array) // 1000 + 1].astype(np.float64)
+        if (np.abs(seen - seen.astype(np.float32)) > _BLUR * np.ptp(seen, axis=0)).any():
+            return np.float64
+    return np.float32
 
 
 def _checked(values: npt.ArrayLike, what: str = "The array") -> npt.NDArray[Any]:

@@ -188,8 +188,8 @@ class Pipeline:
             own = replace(self.options, checkpoints=self._sources.checkpoints)
             session, queries = own.session(settings, key), task.queries
             found = fit_source(session, task.source_backbone(), task.source, n_clusters)
-            if settings.tune == "head":
-                queries = frozen_features(task.source_backbone(), queries, self.options.runtime())
+            if found.tune == "head":
+                queries = frozen_features(found.backbone, queries, self.options.runtime())
             trained = recentre(found.trained, queries) if found.recentres else found.trained
             labels = self._predict(replace(found, trained=trained, data=queries))
             self._sources.learned[key] = self.extended(None, found, session, labels)

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import Pipeline
-from sklearn.preprocessing import Normalizer
+from sklearn.preprocessing import Normalizer, PolynomialFeatures, StandardScaler
 from torch import Tensor
 
-from ucds.backbones.spec import BackboneSpec
+from ucds.backbones.spec import BackboneSpec, Viewpoint
 from ucds.choices import ExportFormat, require_choice
 from ucds.errors import InputError, UcdsWarning
 from ucds.exports.graph import describe, write_graph
@@ -107,7 +107,7 @@ def _random_inputs(spec: BackboneSpec) -> Tensor:
     """Draw pictures of random colours, or normal vectors, and return them as inputs of the model."""
     generator = torch.Generator().manual_seed(0)
     if spec.input_size is None:
-        return torch.randn(_COMPARED, spec.width, generator=generator)
+        return torch.randn(_COMPARED, spec.takes, generator=generator)
     side = stored_size(spec)
     coarse = torch.rand(_COMPARED, 3, 8, 8, generator=generator)
     smooth = torch.nn.functional.interpolate(coarse, size=(side, side), mode="bilinear")
@@ -135,6 +135,12 @@ def as_scikit(model: ClusteringModel) -> Pipeline:
     unit_length = Normalizer()
     unit_length.n_features_in_ = weights.shape[1]
     steps = [("unit_length", unit_length)] if model.encoder.unit_features else []
+    if isinstance(view := model.encoder.backbone, Viewpoint):
+        mean, radius = view.point[:-1].numpy(), -float(view.point[-1])
+        radii, constant = StandardScaler().fit(mean[None]), PolynomialFeatures(1).fit(mean[None])
+        radii.scale_ = np.full(len(mean), radius)
+        steps = [("radii", radii), ("constant", constant), ("unit_length", unit_length)]
+        weights = np.roll(weights, 1, axis=1)  # the constant comes first there
     return Pipeline([*steps, ("clusters", _regression(weights, biases))])
 
 

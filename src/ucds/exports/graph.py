@@ -37,7 +37,7 @@ def describe(stored: StoredModel) -> dict[str, Any]:
     card, spec = stored.card, stored.card.backbone
     view, transform = view_for(spec), None
     outputs = {"probabilities": ["n", card.n_clusters], "features": ["n", card.bottleneck_width]}
-    taken: dict[str, list[str | int]] = {"embeddings": ["n", spec.width]}
+    taken: dict[str, list[str | int]] = {"embeddings": ["n", spec.takes]}
     if isinstance(view, ImageView):
         taken = {"images": ["n", *view.input_shape]}
         outputs["embeddings"] = ["n", spec.width]

@@ -96,11 +96,9 @@ class VectorQuestions:
 
         Minus zero is sent as zero. The service takes them for the same number, and signs what it took.
         """
-        row = self._row(position)
-        return Question((row + np.float32(0)).tobytes(), content_key(row.tobytes()))
-
-    def _row(self, position: int) -> FloatArray:
-        return np.asarray(self.samples.read(np.array([position]))[0], dtype="<f4")
+        row = self.samples.read(np.array([position]))[0]
+        sent = np.asarray(row, dtype="<f4") + np.float32(0)
+        return Question(sent.tobytes(), content_key(row.tobytes()))
 
     def body(self, contents: Sequence[bytes]) -> Body:
         """Build an array in NumPy's format."""
@@ -113,8 +111,14 @@ class VectorQuestions:
         if info.accepts != "embeddings":
             raise InputError(f"model {info.model!r} answers about images, not about embeddings")
         samples = in_order(self.samples, info.columns, f"model {info.model!r}")
-        if info.width != (width := len(self._row(0))):
-            raise InputError(f"model {info.model!r} takes embeddings of width {info.width}, not {width}")
+        row = samples.read(np.zeros(1, np.int64))[0]
+        if info.width != len(row):
+            raise InputError(f"model {info.model!r} takes embeddings of width {info.width}, not {len(row)}")
+        if row.dtype != np.float32:
+            raise InputError(
+                "a service takes single precision, which blurs these rows, for they lie too far from zero: "
+                "ask the provider to label them with ucds label"
+            )
         return VectorQuestions(samples)
 
 

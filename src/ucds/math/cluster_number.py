@@ -23,6 +23,7 @@ from sklearn.metrics import adjusted_rand_score, silhouette_score
 
 from ucds.math.arrays import DoubleArray, FloatArray, IntArray, Watch, counted
 from ucds.math.consensus import FINENESS, Partition, average_linkage, memberships, refine
+from ucds.math.kmeans import squared_distances
 from ucds.math.spaces import make_spaces, reduce_features
 
 FEWEST_SAMPLES = 30
@@ -91,6 +92,7 @@ def choose_cluster_number(
     high: int,
     rng: np.random.Generator,
     watch: Watch | None = None,
+    lengths: bool = False,
 ) -> ClusterNumber:
     """Choose a number of clusters for the samples of one or several domains, which share it.
 
@@ -102,6 +104,7 @@ def choose_cluster_number(
         high: largest number to try, at most :func:`most_clusters` of the smallest domain.
         rng: generator of the parts.
         watch: told after each candidate of the first round.
+        lengths: whether distances from the mean count, see :func:`ucds.math.spaces.make_spaces`.
 
     Source:
         T. Lange, V. Roth, M. Braun and J. Buhmann, Stability-based validation of clustering solutions, 2004.
@@ -109,7 +112,7 @@ def choose_cluster_number(
         1987.
     """
     count = max(-(-_PARTS // len(domains)), _FEWEST_PARTS)
-    parts = [_draw_parts(vectors, high, count, rng) for vectors in domains]
+    parts = [_draw_parts(vectors, high, count, rng, lengths) for vectors in domains]
     found: dict[int, tuple[DoubleArray, DoubleArray]] = {}
 
     def judge(k: int) -> None:
@@ -139,23 +142,26 @@ class _Part(NamedTuple):
     """Some samples of a domain."""
 
     rows: IntArray  # positions among the representatives, ascending
-    distances: FloatArray  # (m, m) cosine distances in the diffused spaces
+    distances: FloatArray  # (m, m) in the diffused spaces, cosine ones or squared ones
     trees: list[DoubleArray]  # hierarchical clustering of the samples in each space
 
 
-def _draw_parts(vectors: FloatArray, high: int, count: int, rng: np.random.Generator) -> list[_Part]:
+def _draw_parts(
+    vectors: FloatArray, high: int, count: int, rng: np.random.Generator, lengths: bool
+) -> list[_Part]:
     """Draw representatives of a domain, and parts of these."""
     wanted = int(np.clip(_SAMPLES_EACH * high, _REPRESENTATIVES, _MOST_REPRESENTATIVES))
     if len(vectors) > wanted:
         vectors = vectors[rng.choice(len(vectors), wanted, replace=False)]
     # Once and for all, because principal axes of a thousand dimensions take a second.
-    reduced = reduce_features(vectors)
+    reduced = reduce_features(vectors, lengths)
     parts = []
     for _ in range(count):
         rows = np.sort(rng.choice(len(reduced), round(_SHARE * len(reduced)), replace=False))
-        spaces = make_spaces(reduced[rows], _LARGE).vectors
+        spaces = make_spaces(reduced[rows], _LARGE, lengths=lengths).vectors
         diffused = [space for name, space in spaces.items() if name.startswith("diffused-")]
-        distances = np.maximum(np.mean([1 - space @ space.T for space in diffused], axis=0), 0)
+        apart = [squared_distances(space) if lengths else 1 - space @ space.T for space in diffused]
+        distances = np.maximum(np.mean(apart, axis=0), 0)
         np.fill_diagonal(distances, 0)
         parts.append(_Part(rows, distances, [ward(space) for space in spaces.values()]))
     return parts

@@ -65,6 +65,7 @@ def cluster_domains(
     width: int = WIDTH,
     whitening: float = 0.5,
     starts: int | None = None,
+    lengths: bool = False,
     watch: Watch | None = None,
 ) -> DomainClusters:
     """Find prototypes for samples of several domains, all of which have the same weight.
@@ -77,12 +78,15 @@ def cluster_domains(
         whitening: 0 keeps the variances along the axes, 1 makes them equal.
         starts: number of partitions of a domain for each space and number of clusters; ``None`` chooses it by
             the number of samples.
+        lengths: whether distances from the mean count, see :func:`ucds.math.spaces.make_spaces`.
         watch: told after each clustering of a domain, and after each plan.
     """
     # Step 1: each domain by itself.
     partitions = []
     for vectors in domains:
-        spaces = make_spaces(vectors, n_clusters, width=width, whitening=whitening, watch=watch)
+        spaces = make_spaces(
+            vectors, n_clusters, width=width, whitening=whitening, lengths=lengths, watch=watch
+        )
         partitions.append(cluster_by_vote(spaces, n_clusters, rng, starts=starts, watch=watch).partition)
     return join_domains(domains, partitions, n_clusters, width=width, whitening=whitening, watch=watch)
 

@@ -71,14 +71,19 @@ def principal_axes(vectors: FloatArray, width: int) -> tuple[FloatArray, FloatAr
     return np.asarray(axes * signs, dtype=np.float32), np.asarray(scales, dtype=np.float32)
 
 
-def project(vectors: FloatArray, axes: FloatArray, scales: FloatArray, whitening: float) -> FloatArray:
+def project(
+    vectors: FloatArray, axes: FloatArray, scales: FloatArray, whitening: float, lengths: bool = False
+) -> FloatArray:
     """Project vectors onto principal axes, each divided by a power of its scale, and return unit vectors.
+
+    Where ``lengths`` count, the vectors are not brought to unit length.
 
     A ``whitening`` of 0 keeps the variances, 1 makes them equal, and one half takes their roots.
     """
+    scales = scales / scales[0] if lengths else scales  # the longest axis stays as it is
     weighted = np.asarray(axes / np.maximum(scales, 1e-12) ** whitening, dtype=np.float32)
     with threadpool_limits(1, "blas"):
-        return unit_rows(vectors @ weighted)
+        return vectors @ weighted if lengths else unit_rows(vectors @ weighted)
 
 
 def mutual_neighbours(vectors: FloatArray, count: int, *, watch: Watch | None = None) -> sparse.csr_array:
@@ -101,21 +106,21 @@ def mutual_neighbours(vectors: FloatArray, count: int, *, watch: Watch | None = 
     return sparse.csr_array(sparse.diags_array(1 / mutual.sum(1)) @ mutual, dtype=np.float32)
 
 
-def diffuse(vectors: FloatArray, graph: sparse.csr_array, rounds: int) -> FloatArray:
+def diffuse(vectors: FloatArray, graph: sparse.csr_array, rounds: int, lengths: bool = False) -> FloatArray:
     """Average ``(n, d)`` unit vectors with their neighbours, as the rows of ``graph`` say, several times."""
     for _ in range(rounds):
-        vectors = unit_rows(graph @ vectors)
+        vectors = graph @ vectors if lengths else unit_rows(graph @ vectors)
     return vectors
 
 
-def reduce_features(vectors: FloatArray) -> FloatArray:
+def reduce_features(vectors: FloatArray, lengths: bool = False) -> FloatArray:
     """Compute the space "features" of the ``(n, d)`` features of one domain, see :func:`make_spaces`."""
-    return project(*_shift(vectors, _MOST_FEATURES), 0.0)
+    return project(*_shift(vectors, _MOST_FEATURES, lengths), 0.0, lengths)
 
 
-def _shift(vectors: FloatArray, width: int) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _shift(vectors: FloatArray, width: int, lengths: bool) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Centre vectors, and subtract the mean again; return them with their principal axes and scales."""
-    centred = centre(vectors)
+    centred = vectors if lengths else centre(vectors)
     shifted = centred - centred.mean(0)
     return shifted, *principal_axes(shifted, width)
 
@@ -125,8 +130,8 @@ class Spaces:
     """Several representations of the samples of one domain.
 
     Attributes:
-        vectors: ``(n, w)`` unit vectors by name of the space, see :func:`make_spaces`.
-        principal: ``(n, w)`` unit vectors in which neighbours are searched, whatever the names.
+        vectors: ``(n, w)`` vectors by name of the space, see :func:`make_spaces`.
+        principal: ``(n, w)`` vectors in which neighbours are searched, whatever the names.
         graph: ``(n, n)`` row-stochastic matrix that averages over mutual neighbours.
     """
 
@@ -142,6 +147,7 @@ def make_spaces(
     names: tuple[Space, ...] = SPACES,
     width: int = WIDTH,
     whitening: float = 0.5,
+    lengths: bool = False,
     watch: Watch | None = None,
 ) -> Spaces:
     """Build the spaces whose clusterings are to be compared.
@@ -154,17 +160,18 @@ def make_spaces(
             every sample averaged with its mutual nearest neighbours in "principal".
         width: number of principal axes.
         whitening: 0 keeps the variances along them, 1 makes them equal.
+        lengths: whether the distances of vectors from their mean count; no space is on the sphere then.
         watch: told while the neighbours are searched.
     """
-    shifted, axes, scales = _shift(vectors, max(width, _MOST_FEATURES))
+    shifted, axes, scales = _shift(vectors, max(width, _MOST_FEATURES), lengths)
     plain = {
-        "features": project(shifted, axes[:, :_MOST_FEATURES], scales[:_MOST_FEATURES], 0.0),
-        "principal": project(shifted, axes[:, :width], scales[:width], whitening),
+        "features": project(shifted, axes[:, :_MOST_FEATURES], scales[:_MOST_FEATURES], 0.0, lengths),
+        "principal": project(shifted, axes[:, :width], scales[:width], whitening, lengths),
     }
     count = int(np.clip(len(vectors) / n_clusters / 2, 1, _NEIGHBOURS))  # half an average cluster
     graph = mutual_neighbours(plain["principal"], count, watch=watch)
     spaces: dict[Space, FloatArray] = {}
     for name in names:
         base = plain[name.removeprefix("diffused-")]
-        spaces[name] = diffuse(base, graph, _ROUNDS) if name.startswith("diffused-") else base
+        spaces[name] = diffuse(base, graph, _ROUNDS, lengths) if name.startswith("diffused-") else base
     return Spaces(spaces, plain["principal"], graph)

@@ -50,7 +50,7 @@ class ModelLabeller:
         self._device = device or torch.device("cpu")
         self._view: View = view_for(spec)
         self._model = stored.model.to(self._device).eval()
-        self.row_shape: tuple[int, ...] = (spec.width,)
+        self.row_shape: tuple[int, ...] = (spec.takes,)
         self.dtype: npt.DTypeLike = np.float32
         if spec.input_size is not None:
             self.row_shape, self.dtype = (3, stored_size(spec), stored_size(spec)), np.uint8

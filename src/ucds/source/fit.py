@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import cast
 
-from ucds.backbones import Backbone
+from ucds.backbones import Backbone, identity_backbone
+from ucds.backbones.spec import LENGTHS
 from ucds.choices import read_clusters
 from ucds.config import ConsensusSettings, MethodSettings, PCDSettings
 from ucds.data.dataset import Dataset
@@ -47,6 +48,9 @@ def fit_source(
         raise InputError("groups are for a model with differential privacy: give --dp-epsilon as well")
     if epsilon is not None and not isinstance(read_clusters(n_clusters), int):
         raise InputError("with --dp-epsilon give --clusters as a number: choosing it is not private")
+    if epsilon is not None and backbone.spec.name == LENGTHS:
+        # Where the samples lie is not private.
+        backbone = identity_backbone(backbone.spec.takes, backbone.spec.columns)
     number = settle_clusters(session, backbone, data, n_clusters)
     if isinstance(settings, ConsensusSettings):
         ours = cast("Session[ConsensusSettings]", session)

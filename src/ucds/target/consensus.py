@@ -90,6 +90,7 @@ def agree(
     rng: np.random.Generator,
     labels: KnownLabels | None = None,
     watch: Watch | None = None,
+    lengths: bool = False,
 ) -> Agreed:
     """Cluster samples by a vote of k-means partitions in several spaces and, if the guard agrees, of labels.
 
@@ -100,11 +101,11 @@ def agree(
         rng: generator of the random draws of k-means and of the vote.
         labels: provider's labels of some samples; ``None`` clusters the samples alone.
         watch: told after each part of the work.
+        lengths: whether distances from the mean count, see :func:`ucds.math.spaces.make_spaces`.
     """
     # Step 1: spaces in which the samples fall into clusters.
-    spaces = make_spaces(
-        vectors, n_clusters, names=settings.spaces, whitening=settings.whitening, watch=watch
-    )
+    chosen, whitening = settings.spaces, settings.whitening
+    spaces = make_spaces(vectors, n_clusters, names=chosen, whitening=whitening, lengths=lengths, watch=watch)
     # Step 2: partitions in each space vote, and the consensus is the partition that agrees best with them.
     own = cluster_by_vote(spaces, n_clusters, rng, starts=settings.starts, watch=watch)
     partition, evidence, averaged = own.partition, None, None
@@ -189,7 +190,8 @@ def fit_target_by_consensus(
     def cluster() -> FeatureClusters:  # by the first process alone
         rng = numpy_generator(runtime.seed, STAGE)
         vectors = read_all(features)
-        agreed = agree(vectors, n_clusters, session.settings, rng, known, runtime.watch)
+        lengths = features.samples.kind == "lengths"
+        agreed = agree(vectors, n_clusters, session.settings, rng, known, runtime.watch, lengths)
         _say(runtime.reporter, agreed)
         if runtime.folder is not None:
             _write(runtime.folder.path, data.samples, agreed)

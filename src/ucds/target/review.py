@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ucds.backbones.spec import LENGTHS
 from ucds.config import ConsensusSettings
 from ucds.data.sources import Source
 from ucds.errors import InputError
@@ -404,6 +405,7 @@ def _vote_afterwards(run: Path, images: Source | None, compute: Compute | None) 
     session = Session(Runtime(model.compute), settings)
     data, known = draw_with_labels(session, data, labels)
     found, rng, watch = model.outputs(data), numpy_generator(0, "review"), session.runtime.watch
-    agreed = agree(found.features, model.n_clusters, settings, rng, known, watch)
+    lengths = model.stored.card.backbone.name == LENGTHS
+    agreed = agree(found.features, model.n_clusters, settings, rng, known, watch, lengths)
     write_features(run, found.features)
     remember_vote(run, data.samples, agreed, found.probabilities.argmax(1))

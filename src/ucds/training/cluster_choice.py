@@ -60,7 +60,8 @@ def settle_clusters(
     def choose() -> ClusterNumber:
         rng = numpy_generator(runtime.seed, "cluster-number")
         vectors = [features.read(own) for own in rows]
-        found = choose_cluster_number(vectors, asked.low, high, rng, runtime.watch)
+        lengths = features.kind == "lengths"
+        found = choose_cluster_number(vectors, asked.low, high, rng, runtime.watch, lengths)
         _report(session, found, n_clusters)
         return found
 

@@ -132,7 +132,7 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def _take(self, stored: StoredModel) -> None:
-        from ucds.backbones.spec import IDENTITY
+        from ucds.backbones.spec import VECTORS
 
         self.stored_ = stored
         self.model_ = stored.model
@@ -140,8 +140,8 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         self.domain_names_ = stored.card.domains
         self.prototypes_ = stored.head.prototypes.detach().cpu().numpy().T
         self.proportions_ = stored.proportions.numpy()
-        if stored.card.backbone.name == IDENTITY:
-            self.n_features_in_ = getattr(self, "n_features_in_", stored.card.backbone.width)
+        if stored.card.backbone.name in VECTORS:
+            self.n_features_in_ = getattr(self, "n_features_in_", stored.card.backbone.takes)
             if stored.card.backbone.columns is not None:
                 self.feature_names_in_ = np.array(stored.card.backbone.columns, dtype=object)
 
@@ -180,7 +180,7 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             found = find_samples(X, by_domain=self._role == "source")
             encoder = EncoderOptions(name, self.weights)
         else:
-            vectors = validate_data(self, X, dtype=np.float32, ensure_min_samples=2)
+            vectors = validate_data(self, X, dtype=[np.float64, np.float32], ensure_min_samples=2)
             found = _with_domains(vectors, sample_domain, getattr(self, "feature_names_in_", None))
             if name is not None:
                 raise InputError("a named backbone is for folders of images: arrays are used as they are")
@@ -193,7 +193,7 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         if not isinstance(X, str | Path):
             if self.stored_.card.backbone.input_size is not None:
                 raise InputError("this estimator was fitted on images: give a folder of them, not an array")
-            source = validate_data(self, X, dtype=np.float32, reset=False)
+            source = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
         return model.open(source, side)
 
     def _compute(self) -> Compute:

@@ -15,12 +15,13 @@ import numpy as np
 import torch
 
 from ucds.backbones import Backbone
-from ucds.backbones.spec import IDENTITY, MODULE
+from ucds.backbones.spec import IDENTITY, LENGTHS, MODULE
 from ucds.data.content import first_positions
 from ucds.data.dataset import Dataset
 from ucds.data.decode import DECODER_VERSION
 from ucds.data.features import FeatureSamples
 from ucds.data.parts import PartStore
+from ucds.data.samples import SeenSamples
 from ucds.data.vectors import VectorSamples
 from ucds.files import make_private
 from ucds.math.arrays import FloatArray, IntArray
@@ -51,6 +52,8 @@ def frozen_features(
         Interrupted: the run was asked to stop.
     """
     samples, cache = data.samples, runtime.compute.cache
+    if backbone.spec.name == LENGTHS:
+        return Dataset(SeenSamples(samples, lambda rows: backbone.module(torch.from_numpy(rows)).numpy()))
     takes_images = backbone.spec.input_size is not None
     if backbone.spec.name == IDENTITY or (takes_images and samples.kind != "images"):
         return data

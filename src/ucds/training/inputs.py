@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from pydantic import TypeAdapter, ValidationError
 from safetensors import SafetensorError
 
 from ucds.backbones import Backbone, BackboneSpec, StoredBackbone, identity_backbone
-from ucds.backbones.spec import IDENTITY, MODULE, tensors_digest
+from ucds.backbones.spec import LENGTHS, MODULE, VECTORS, Viewpoint, tensors_digest
 from ucds.backbones.weight_files import read_tensors
 from ucds.choices import Role, Tune
 from ucds.data.columns import Pictures
@@ -29,6 +30,9 @@ from ucds.files import make_private
 from ucds.training.options import Compute, EncoderOptions, default_cache_dir
 
 _SPEC = TypeAdapter(BackboneSpec)
+_DIMENSIONS = 10  # effective ones, up to which the lengths of vectors tell much of them
+_FAR = 10  # radii from zero, beyond which the directions of all vectors are alike
+_SEEN = 10**7  # numbers in the vectors, 1,000 at most, that decide
 
 
 @dataclass(frozen=True)
@@ -73,7 +77,7 @@ def open_for_training(
             where = f"{found.folder} holds features"
             raise InputError(f"--tune full trains the encoder, and {where}: give the images")
         return Inputs(Dataset(found), _load_encoder(found.folder, found.manifest))
-    return Inputs(Dataset(found), identity_backbone(_width(found), found.columns))
+    return Inputs(Dataset(found), see_vectors(found))
 
 
 def open_for_prediction(source: Source, backbone: Backbone, side: Role, compute: Compute) -> Dataset:
@@ -88,7 +92,7 @@ def open_for_prediction(source: Source, backbone: Backbone, side: Role, compute:
     found, spec = find_samples(source, by_domain=side == "source"), backbone.spec
     if isinstance(found, Scan | Pictures):
         if spec.input_size is None:
-            raise InputError(f"this model takes embeddings of width {spec.width}, not the images in {what}")
+            raise InputError(f"this model takes embeddings of width {spec.takes}, not the images in {what}")
         return _open_images(found, spec, compute)
     if spec.input_size is not None and isinstance(found, FeatureFolder):
         _require_encoder(found, backbone)
@@ -96,11 +100,33 @@ def open_for_prediction(source: Source, backbone: Backbone, side: Role, compute:
         raise InputError(f"this model takes images, not the embeddings in {what}")
     elif (
         (found.columns is None or spec.columns is None)
-        and spec.name == IDENTITY
-        and spec.width != (width := _width(found))
+        and spec.name in VECTORS
+        and spec.takes != (width := _width(found))
     ):
-        raise InputError(f"{what} has vectors of width {width}; the model takes {spec.width}")
+        raise InputError(f"{what} has vectors of width {width}; the model takes {spec.takes}")
     return Dataset(in_order(found, spec.columns))
+
+
+def see_vectors(samples: Samples) -> Backbone:
+    """Choose the backbone of vectors: one that keeps lengths where they tell something, or the identity.
+
+    Embeddings are directions in many dimensions. In few dimensions, as most tables have them, directions
+    alone do not tell clumps on a line apart; see ``docs/consensus.md``.
+    """
+    width = _width(samples)
+    rows = np.linspace(0, len(samples) - 1, min(len(samples), 1000, _SEEN // width + 1)).astype(np.int64)
+    vectors = samples.read(rows).astype(np.float64)
+    apart = np.square(vectors - np.median(vectors, axis=0)).sum(1)
+    middle = vectors[apart <= np.quantile(apart, 0.95)].mean(0)  # whatever a few far rows are
+    vectors -= middle
+    squares = np.square(vectors).sum(1)
+    radius = float(np.sqrt(np.minimum(squares, np.quantile(squares, 0.95)).mean()))
+    many = squares.sum() ** 2 > _DIMENSIONS * np.square(vectors @ vectors.T).sum()
+    if radius == 0 or (many and np.linalg.norm(middle) < _FAR * radius):
+        return identity_backbone(width, samples.columns)
+    seen = Viewpoint(width + 1)
+    seen.point = torch.from_numpy(np.append(middle, -radius))
+    return Backbone(seen, BackboneSpec(LENGTHS, width + 1, columns=samples.columns), "none (identity)")
 
 
 def _width(vectors: Samples) -> int:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import torch
 
 from ucds.backbones import Backbone
+from ucds.backbones.spec import LENGTHS
 from ucds.choices import Role
 from ucds.data.dataset import Dataset
 from ucds.data.images import MemoryImages
@@ -146,7 +147,8 @@ class Model:
         card, runtime = self.stored.card, Runtime(self.compute)
         recentred = recentred and card.recentres and len(data.samples) >= FEWEST_TO_CENTRE
         apart = data.samples.kind != "images" or recentred or self.compute.cache is not None
-        if card.tune == "head" and card.backbone.input_size is not None and apart:
+        below = card.backbone.input_size is not None or card.backbone.name == LENGTHS
+        if card.tune == "head" and below and apart:
             keep = not isinstance(data.samples, MemoryImages)
             data = frozen_features(self.stored.backbone, data, runtime, keep=keep)
             model = self.stored.head.to(runtime.device)

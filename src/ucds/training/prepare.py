@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from ucds.backbones import Backbone, identity_backbone
+from ucds.backbones.spec import LENGTHS
 from ucds.choices import Tune
 from ucds.config import MethodSettings, ModelSettings, Settings
 from ucds.data.dataset import Dataset
@@ -105,12 +106,13 @@ def prepare(
     """
     settings, runtime = session.settings, session.runtime
     refuse_copies(data.samples, n_clusters)
-    if settings.tune == "head":
+    tune = "head" if backbone.spec.name == LENGTHS else settings.tune  # nothing below can be trained
+    if tune == "head":
         data = frozen_features(backbone, data, runtime, batch_size=settings.prediction_batch_size)
-    body = backbone if settings.tune == "full" else identity_backbone(backbone.spec.width)
+    body = backbone if tune == "full" else identity_backbone(backbone.spec.width)
     width, generator = settings.bottleneck_width, torch_generator(runtime.seed, side)
     trained = ClusteringModel(body, n_clusters, bottleneck_width=width, generator=generator)
-    return Training(backbone, trained.to(runtime.device), data, settings.tune)
+    return Training(backbone, trained.to(runtime.device), data, tune)
 
 
 def conclude(session: Session[Settings], training: Training) -> Training:
