@@ -27,7 +27,6 @@ from ucds.serving.labeller import ModelLabeller
 from ucds.serving.ledger import Ledger
 from ucds.serving.limits import Limits
 from ucds.serving.ops import create_ops_app
-from ucds.serving.sandbox import landlock_version
 from ucds.serving.service import Service
 from ucds.serving.signing import SIGNING_KEY_FILE, Signer
 from ucds.training.model_file import load_model
@@ -96,13 +95,10 @@ def serve(
         book.set_signer(signer.public)
         snapshots = Snapshots(book, signer, None if checkpoints is None else Path(checkpoints))
         stack.callback(snapshots.close)
-        if not landlock_version():
-            notice(
-                "warning: this kernel has no Landlock, so a decoder that an image takes over can read what "
-                "this user can read: give the service a user of its own"
-            )
         service = Service(labeller, book, signer, limits or Limits())
         stack.callback(service.close)
+        if service.weakness:
+            notice(f"warning: {service.weakness}")
         words = "Failed tries to write a checkpoint"
         service.metrics.watch("ucds_checkpoint_failures", words, lambda: snapshots.failures)
         listen(

@@ -26,6 +26,7 @@ from ucds.serving.ledger import Answers, Ledger
 from ucds.serving.limits import Limits
 from ucds.serving.ops import Metrics, record
 from ucds.serving.problems import Refusal
+from ucds.serving.sandbox import weakness
 from ucds.serving.signing import Signer
 from ucds.serving.uploads import read_embeddings, read_images
 from ucds.training.loaded import FEWEST_TO_CENTRE
@@ -80,7 +81,9 @@ class Service:
         self._names: dict[int, str] = {}
         self._waste = Waste(limits.waste_seconds, lambda key: record("waste", key=self._names[key]), clock)
         self._decoder: ImageDecoder | None = None
+        self.weakness = ""  # of the confinement of its decoders, in words
         if self.accepts == "images":
+            self.weakness = weakness()
             self._decoder = ImageDecoder(labeller.row_shape[-1], limits, self._waste)
         self._readers = ThreadPoolExecutor(4, thread_name_prefix="ledger-read")
         # One writer: the other charges of this process wait here, and not for the database's lock.
@@ -99,14 +102,15 @@ class Service:
         """Whether a key can be calibrated: the model recentres, and one request can hold samples enough."""
         return self.labeller.mean_width is not None and self.limits.max_batch >= FEWEST_TO_CENTRE
 
-    def check_ready(self) -> None:
-        """Refuse where the model does not answer, or the ledger cannot be used."""
+    def check_ready(self) -> str:
+        """Say that the service is ready, and what it lacks; refuse where model or ledger cannot be used."""
         if not self.batcher.alive:
             raise Refusal("busy", "The model does not answer.", retry_after=5)
         try:
             self.ledger.check_ready(self.signer)
         except UserError as error:
             raise _ledger_away(error) from None
+        return f"ready; {self.weakness}" if self.weakness else "ready"
 
     async def info(self, request: Request, shown: Shown) -> wire.ServiceInfo:
         """Return what a client must know to ask, and the budget and the calibration of its key."""
