@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+import traceback
 import uuid
 from functools import partial
 from typing import Annotated, Any
@@ -23,6 +24,7 @@ VERSION = "1"
 REQUEST_ID = "X-Request-ID"
 _ALWAYS = (400, 415, 500)  # whatever is asked for
 _REFUSALS = (*_ALWAYS, 401, 403, 408, 411, 413, 422, 429, 503)
+_TRACE_SECONDS = 60.0
 _BEARER = HTTPBearer(scheme_name="key", auto_error=False)
 _Shown = Annotated[Shown, Depends(_BEARER)]
 logger = logging.getLogger("ucds.serving")
@@ -53,6 +55,7 @@ class FrontDoor:
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self._app, self._metrics = app, metrics
+        self._next_traces: dict[object, float] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or refuse it."""
@@ -74,11 +77,21 @@ class FrontDoor:
             refusal = stopping()
         except Exception as error:
             # The client does not see the trace: it could tell of the model or of another client.
-            logger.error("fault while answering request %s", number, exc_info=error)
+            trace = error if self._is_new(error) else None
+            logger.error("fault while answering request %s", number, exc_info=trace)
             refusal = Refusal("fault", "The service failed on this request; nothing was charged for it.")
         if refusal is not None and not status:
             await refusal.response()(scope, receive, add_headers)
         self._metrics.count(scope["path"], status, time.perf_counter() - begun)
+
+    def _is_new(self, error: Exception) -> bool:
+        """Return whether the trace of such an error, from such a place, was not logged for a minute."""
+        place, now = traceback.extract_tb(error.__traceback__)[-1], time.monotonic()
+        kind = type(error), place.filename, place.lineno
+        is_new = now >= self._next_traces.get(kind, 0.0)
+        if is_new:
+            self._next_traces[kind] = now + _TRACE_SECONDS
+        return is_new
 
 
 def render_answer(answer: wire.LabelAnswer) -> bytes:

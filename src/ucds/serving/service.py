@@ -36,8 +36,6 @@ Result = TypeVar("Result")
 Shown = HTTPAuthorizationCredentials | None
 
 MULTIPART = "multipart/form-data"
-_WASTED = ("malformed", "too-slow", "too-large", "over-budget", "over-share", "not-calibrated")
-"""Refusals of work that was begun."""
 
 
 @dataclass(frozen=True)
@@ -226,8 +224,8 @@ class Service:
             try:
                 sent = await self._receive(request)
                 yield _Upload(key, length, [content for content, _ in sent], dict(sent))
-            except Refusal as refusal:
-                if refusal.kind in _WASTED:
+            except Exception as error:  # whatever it is, the body came for nothing
+                if not (isinstance(error, Refusal) and error.kind == "over-waste"):  # that is charged already
                     self._waste.charge(key.number, cost_of_refusal(length))
                 raise
 
