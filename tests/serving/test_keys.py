@@ -188,13 +188,7 @@ BAD = {
         for option in ("--receipts", "--checkpoints", "--archive")
         for path in ("{junk}", "{folder}", "{folder}/absent")
     ],
-    "ledger accept-loss": [
-        [],
-        ["--checkpoints", "{junk}"],
-        ["--checkpoints", "{folder}/absent"],
-        ["--signing-key", "{junk}"],
-        ["--signing-key", "{folder}/no/key"],
-    ],
+    "ledger accept-loss": [["--checkpoints", "{junk}"], ["--checkpoints", "{folder}/absent"]],
     "ledger archive": [["--out", "{junk}"], ["--out", "{folder}"], ["--out", "{folder}/new"]],
 }
 PLACES = ("", "{junk}", "{folder}/no/ledger", "{folder}/none", "mysql://host/name", "postgresql://h:port/x")

@@ -151,7 +151,7 @@ def test_postgresql_keeps_the_same_ledger(postgres_url: str, tmp_path: Path) -> 
         Ledger(postgres_url)
     book = Ledger(postgres_url, create=True)
     signer = Signer.open(tmp_path / "key.pem")
-    book.set_signer(signer.public)
+    book.trust(signer.public)
     key = make_key(book, 3)
     assert charge(book, key, 1).budget.used == 1
     book.revoke_key("anna")

@@ -52,6 +52,10 @@ def serve_command(
             show_default="RUN/signing-key.pem",
         ),
     ] = None,
+    signer: Annotated[
+        list[str] | None,
+        Option(help="Earlier public key, whose snapshots count, too; may be repeated.", show_default="none"),
+    ] = None,
     checkpoints: Annotated[
         Path | None,
         Option(
@@ -87,6 +91,7 @@ def serve_command(
         behind_proxy=behind_proxy,
         ledger=ledger,
         signing_key=signing_key,
+        signers=signer or (),
         checkpoints=checkpoints,
         model_batch=model_batch,
         limits=Limits.parse(limit or ()),

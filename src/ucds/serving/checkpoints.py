@@ -48,34 +48,28 @@ def read_checkpoints(path: Path) -> list[Statement]:
     return found
 
 
-def accept_loss(ledger: Ledger, checkpoints: Path | None = None, signer: str | None = None) -> int:
-    """Record the decision to go on without entries that checkpoints name, or with another signing key.
-
-    Returns:
-        Number of checkpoints that name entries which are lost.
-    """
-    named = [] if checkpoints is None else read_checkpoints(checkpoints)
-    lost = [told for told in named if not ledger.holds(told)]
+def accept_loss(ledger: Ledger, checkpoints: Path) -> int:
+    """Record the decision to go on without entries that checkpoints name, and return how many do."""
+    lost = [told for told in read_checkpoints(checkpoints) if not ledger.holds(told)]
+    if not lost:
+        raise InputError("nothing is lost: the ledger holds all that the checkpoints name")
+    if ledger.signers and any(told.signer not in ledger.signers for told in lost):
+        raise InputError(f"the checkpoints {checkpoints} were not signed for this ledger")
+    last = max(lost, key=lambda told: told.number)
     with ledger.writing() as writing:
-        signer = None if signer == writing.state.signer else signer
-        if any(told.signer not in writing.state.signers for told in lost):
-            raise InputError(f"the checkpoints {checkpoints} were not signed for this ledger")
-        if not lost and signer is None:
-            raise InputError("nothing is lost: the ledger holds all that was named, and its signer stays")
-        last = max(lost, key=lambda told: told.number, default=None)
-        writing.append(LossAccepted(lost=last, signer=signer))
-        if last is not None and not writing.state.excuses(last.time, last.number):
+        writing.append(LossAccepted(lost=last))
+        if not writing.state.excuses(last.time, last.number):
             raise InputError("entries were added to the backup: restore it again, and accept the loss first")
     return len(lost)
 
 
 class Snapshots:
-    """Signs the state of a ledger after every so many entries, every hour, and at the end.
+    """Signs the state of a ledger at the start, after every so many entries, every hour, and at the end.
 
     At the start, every hour and at the end the answers are counted as well: a service is told by nothing else
-    that one was removed, and would charge for it again. All this works in a thread of its own, and no answer
-    waits for it. Each signed statement is a security event, and one line of a file, if there is one. A
-    failure is counted, named in the log of the service, and tried again.
+    that one was removed, and would charge for it again. After the start all this works in a thread of its
+    own, and no answer waits for it. Each signed statement is a security event, and one line of a file, if
+    there is one. A failure, whatever it is, is counted, named in the log of the service, and tried again.
     """
 
     def __init__(
@@ -91,9 +85,8 @@ class Snapshots:
         self._every, self._retry_seconds = every, retry_seconds
         if file is not None:
             self._check_file(file)
-        ledger.check_counts()
         self._last = ledger.state().statement
-        self._next_hour = time.monotonic() + _EVERY_SECONDS
+        self._write(1)
         self.failures = 0
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._work, name="snapshots", daemon=True)
@@ -124,10 +117,11 @@ class Snapshots:
             try:
                 self._write(1 if hourly else self._every)
                 pause = _LOOK_SECONDS
-            except (UserError, OSError) as error:
+            except Exception as error:  # or the thread would end, and nobody would see it
                 self.failures += 1
                 pause = self._retry_seconds
-                logger.error("a snapshot could not be written: %s", error)
+                trace = None if isinstance(error, UserError | OSError) else error
+                logger.error("a snapshot could not be written: %s", error, exc_info=trace)
 
     def _write(self, least: int) -> None:
         """Take a snapshot if it is due, and name the newest one, whichever replica took it, in the file."""

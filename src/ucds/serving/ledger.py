@@ -32,7 +32,6 @@ from ucds.serving.state import (
     KeyRenewed,
     KeyRevoked,
     KeySet,
-    SignerSet,
     State,
     parse_body,
 )
@@ -66,19 +65,6 @@ class Answers:
 
 class Ledger(Replay):
     """The ledger of one service or of several replicas; :class:`Replay` explains arguments and errors."""
-
-    def set_signer(self, public: str) -> None:
-        """Record the public key that signs receipts and snapshots; another one than before is refused."""
-        with self.writing() as writing:
-            present = writing.state.signer
-            if present is None:
-                writing.append(SignerSet(signer=public))
-            elif present != public:
-                raise InputError(
-                    f"the receipts of this ledger are signed with the key {present[:16]}.., not with "
-                    f"{public[:16]}..: give its file as --signing-key, or, if it is lost, record a new one "
-                    "with `ucds ledger accept-loss --signing-key`"
-                )
 
     def add_key(self, name: str, budget: int, **terms: Any) -> str:
         """Make a key and return its secret, this once; the ledger keeps its hash alone.

@@ -84,6 +84,8 @@ class Replay:
         self.shown = self._database.shown
         self._reading, self._queue = threading.Lock(), threading.Lock()
         self._state, self._tail = State(), None  # type: State, Entry | None
+        self.signers: tuple[str, ...] = ()
+        self._damage: str | None = None
         self._failure: UserError | None = None
         self._next_try = 0.0
         with ExitStack() as unless_opened:
@@ -98,10 +100,19 @@ class Replay:
         """Close the connections to the database."""
         self._database.close()
 
+    def trust(self, *signers: str) -> None:
+        """Accept snapshots that these public keys have signed and no others, and read the log anew.
+
+        A service trusts its own key, whatever the log says. Without a call, any key will do.
+        """
+        self.signers = tuple(signers)
+        self._state, self._tail = State(), None
+        self.state()
+
     @contextmanager
     def reading(self) -> Iterator[tuple[Connection, State]]:
         """Open a transaction, and read the log to its end; give the state of the ledger."""
-        with self._database.transaction() as connection:
+        with self._until_damaged(), self._database.transaction() as connection:
             yield connection, self._advance(connection)
 
     @contextmanager
@@ -111,7 +122,11 @@ class Replay:
         One entry may be appended. It is on disk when the context ends, or nothing is.
         """
         try:
-            with self._queue, self._database.transaction(writes=True) as connection:
+            with (
+                self._until_damaged(),
+                self._queue,
+                self._database.transaction(writes=True) as connection,
+            ):
                 present = self._advance(connection)
                 writing = self._writing(connection)
                 yield writing
@@ -135,7 +150,8 @@ class Replay:
         with self.reading() as (connection, present):
             entry = log.find_entries(connection, [told.number]).get(told.number)
         same = told.number < present.first if entry is None else entry.hash == told.hash
-        return told.signer in present.signers and (same or present.excuses(told.time, told.number))
+        known = not self.signers or told.signer in self.signers
+        return known and (same or present.excuses(told.time, told.number))
 
     def take_snapshot(self, signer: Signer, least: int = 1, blanks: int = 0) -> Statement | None:
         """Append the state, signed, if ``least`` entries came since the last one; else return ``None``."""
@@ -151,13 +167,12 @@ class Replay:
     def check_counts(self) -> None:
         """Make sure that each key has as many answers of each model as the log charged for."""
         with self.writing() as writing:  # so that no charge comes in between
-            counted = log.count_answers(writing.connection)
-        keys = [key for key in writing.state.keys.values() if not key.forgotten]
-        charged = {
-            (key.number, m): use.answers for key in keys for m, use in key.models.items() if use.answers
-        }
-        if counted != charged:
-            raise self._damaged("answers were added or removed")
+            keys = [key for key in writing.state.keys.values() if not key.forgotten]
+            charged = {
+                (key.number, m): use.answers for key in keys for m, use in key.models.items() if use.answers
+            }
+            if log.count_answers(writing.connection) != charged:
+                raise self._damaged("answers were added or removed")
 
     def check_ready(self, signer: Signer) -> None:
         """Make sure that the log can be read, and that a write that failed would succeed now."""
@@ -176,13 +191,15 @@ class Replay:
             present, tail = self._state, self._tail
             try:
                 if tail is None and (tail := log.read_snapshot(connection)):
-                    present = open_snapshot(tail)  # at the start, in place of the entries before it
+                    present = open_snapshot(
+                        tail, self.signers
+                    )  # at the start, in place of the entries before it
                 entries = log.read_entries(connection, max(1, present.number))
                 if tail is not None and next(entries, None) != tail:
                     present, tail = self._skip_archived(connection)
                     entries = log.read_entries(connection, present.number + 1)
                 for tail in entries:
-                    present = present.after(tail)
+                    present = present.after(tail, self.signers)
             except RuleBroken as error:
                 raise self._damaged(str(error)) from None
             if tail is None:
@@ -195,10 +212,19 @@ class Replay:
         first = next(log.read_entries(connection), None)
         with suppress(RuleBroken):
             if first is not None and first.number > self._state.number:
-                later = open_snapshot(first)
-                if later.signers[: len(self._state.signers)] == self._state.signers:
-                    return later, first
+                return open_snapshot(first, self.signers), first
         raise self._damaged(f"it does not hold entry {self._state.number} any more, which this process saw")
+
+    @contextmanager
+    def _until_damaged(self) -> Iterator[None]:
+        """Use the ledger no more, for good, once any check of it has failed."""
+        if self._damage is not None:
+            raise DamagedFileError(self._damage)
+        try:
+            yield
+        except DamagedFileError as error:
+            self._damage = str(error)
+            raise
 
     def _damaged(self, reason: str) -> DamagedFileError:
         return DamagedFileError(

@@ -7,7 +7,7 @@ import logging
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from ipaddress import ip_address, ip_network
@@ -45,6 +45,7 @@ def serve(
     behind_proxy: str | None = None,
     ledger: str | Path | None = None,
     signing_key: str | Path | None = None,
+    signers: Iterable[str] = (),
     checkpoints: str | Path | None = None,
     model_batch: int | None = None,
     limits: Limits | None = None,
@@ -69,6 +70,8 @@ def serve(
         ledger: SQLite file or PostgreSQL address; ``ledger.sqlite`` in the run folder if ``None``.
         signing_key: PEM file of the key that signs receipts; it is made if it does not exist.
             ``signing-key.pem`` in the run folder if ``None``.
+        signers: earlier public keys of the provider, in hexadecimal digits, whose snapshots of the ledger are
+            accepted beside the present one's.
         checkpoints: file for signed snapshots of the ledger's log; none are written outside the ledger if
             ``None``.
         model_batch: samples that the model takes at a time; 8 on a CPU and 64 on a GPU if ``None``.
@@ -92,7 +95,7 @@ def serve(
         book = _open_ledger(ledger or run, _is_loopback(host), notice)
         stack.callback(book.close)
         signer = Signer.open(Path(signing_key or Path(run) / SIGNING_KEY_FILE))
-        book.set_signer(signer.public)
+        book.trust(signer.public, *map(str.lower, signers))
         snapshots = Snapshots(book, signer, None if checkpoints is None else Path(checkpoints))
         stack.callback(snapshots.close)
         service = Service(labeller, book, signer, limits or Limits())

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, Literal
@@ -22,7 +22,6 @@ from ucds.labels.wire import (
     Message,
     ModelDigest,
     Positive,
-    PublicKey,
     Signed,
     Time,
     is_authentic,
@@ -68,16 +67,10 @@ class State(Message):
     number: Count = 0
     hash: Digest = GENESIS
     time: Time = "0001-01-01T00:00:00.000+00:00"
-    signers: tuple[PublicKey, ...] = ()  # the present one last
     keys: dict[int, Key] = Field(default_factory=dict)
     losses: tuple[Loss, ...] = ()
     archive: Archive | None = None  # the last one
     statement: Statement | None = None  # the last one in the log
-
-    @property
-    def signer(self) -> str | None:
-        """Public key that signs now; ``None`` before the first."""
-        return self.signers[-1] if self.signers else None
 
     @property
     def unsigned(self) -> int:
@@ -107,8 +100,11 @@ class State(Message):
         """Return the key to which a secret belongs, by the secret's hash, or ``None``."""
         return next((k for k in self.keys.values() if any(one.hash == secret for one in k.secrets)), None)
 
-    def after(self, entry: Entry) -> State:
-        """Return the state after an entry; RuleBroken says why it cannot follow."""
+    def after(self, entry: Entry, signers: Collection[str] = ()) -> State:
+        """Return the state after an entry; RuleBroken says why it cannot follow.
+
+        A snapshot must be signed with one of the public keys that are named; with any if none is.
+        """
         if entry.number != self.number + 1:
             raise RuleBroken(f"entry {self.number + 1} is missing")
         with _named(entry):
@@ -117,10 +113,12 @@ class State(Message):
             _require(entry.time >= self.time, f"is dated before entry {self.number}")
             body = parse_body(entry)
             _require(isinstance(body, Begun) == (self.number == 0), "is out of order")
-            told = {"number": entry.number, "hash": entry.hash, "time": entry.time}
-            if isinstance(body, KeyEntry):
-                return self.model_copy(update=told | _key_changes(self, entry, body))
-            return self.model_copy(update=told | _changes(self, entry, body))
+            told: dict[str, Any] = {"number": entry.number, "hash": entry.hash, "time": entry.time}
+            is_of_key = isinstance(body, KeyEntry)
+            told |= _key_changes(self, entry, body) if is_of_key else _changes(self, entry, body)
+            if isinstance(body, Snapshot):
+                _check_snapshot(body, entry, signers)
+            return self.model_copy(update=told)
 
 
 class Body(Message):
@@ -139,17 +137,10 @@ class Begun(Body):
     rules: Literal[1] = 1
 
 
-class SignerSet(Body):
-    """The public key that signs receipts and snapshots."""
-
-    signer: PublicKey
-
-
 class LossAccepted(Body):
-    """A decision of the provider: to go on without what a checkpoint names, or with another signer."""
+    """A decision of the provider: to go on without what a checkpoint names."""
 
-    lost: Statement | None = None
-    signer: PublicKey | None = None
+    lost: Statement
 
 
 class Archived(Body):
@@ -233,13 +224,13 @@ def parse_body(entry: Entry) -> Body:
         raise RuleBroken("has a form that this version of ucds does not write") from None
 
 
-def open_snapshot(entry: Entry) -> State:
-    """Return the state after a snapshot, without the entries before it."""
+def open_snapshot(entry: Entry, signers: Collection[str] = ()) -> State:
+    """Return the state after a snapshot, without the entries before it; see :meth:`State.after`."""
     with _named(entry):
         body = parse_body(entry)
         if not isinstance(body, Snapshot):
             raise RuleBroken("begins the log, and is no snapshot")
-        _check_snapshot(body, entry)
+        _check_snapshot(body, entry, signers)
     told = {"number": entry.number, "hash": entry.hash, "time": entry.time, "statement": body.statement}
     return body.state.model_copy(update=told)
 
@@ -247,20 +238,15 @@ def open_snapshot(entry: Entry) -> State:
 def _changes(state: State, entry: Entry, body: Body) -> dict[str, Any]:
     """Check the rules of an entry, and return the new values of those fields of the state that it changes."""
     match body:
-        case SignerSet():
-            _require(not state.signers, "replaces the signer without a loss")
-            return {"signers": (body.signer,)}
         case LossAccepted():
             loss = Loss(entry=entry.number, since=state.time, time=entry.time)
-            signers = () if body.signer is None else (body.signer,)
-            return {"losses": (*state.losses, loss), "signers": state.signers + signers}
+            return {"losses": (*state.losses, loss)}
         case Archived():
             last = 0 if state.statement is None else state.statement.number + 1
             _require(body.first == last > 0, "archives, but not up to the last snapshot")
             return {"archive": Archive(hash=entry.hash, time=entry.time, first=body.first)}
         case Snapshot():
             _require(body.state == state, "holds a state that the log does not have")
-            _check_snapshot(body, entry)
             return {"statement": body.statement}
         case KeyAdded(key=number, name=name, secret=secret):
             present = state.find(name)
@@ -319,11 +305,15 @@ def _charge(key: Key, entry: Entry, body: Answered) -> dict[str, Any]:
     return told | {"models": key.models | {body.model: use}}
 
 
-def _check_snapshot(body: Snapshot, entry: Entry) -> None:
+def _check_snapshot(body: Snapshot, entry: Entry, signers: Collection[str]) -> None:
     """Make sure that this is the signed word on its own state, which the entry follows."""
     told, state = body.statement, body.state
-    signed = is_authentic(told) and told.signer == state.signer and told.state == state.digest()
-    _require(signed, "is a snapshot with a wrong signature")
+    _require(is_authentic(told) and told.state == state.digest(), "is a snapshot with a wrong signature")
+    _require(
+        not signers or told.signer in signers,
+        f"is a snapshot that the key {told.signer[:16]}.. signed; if that was a key of yours, name it by "
+        "--signer",
+    )
     placed = (told.number, told.hash) == (state.number, state.hash) and entry.number == state.number + 1
     _require(placed and entry.follows(told.hash), "is a snapshot of another log")
 

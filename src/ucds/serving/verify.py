@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -57,6 +57,7 @@ class Verdict:
 def verify(
     place: str | Path,
     *,
+    signers: Collection[str] = (),
     checkpoints: Iterable[Path] = (),
     receipts: Iterable[Path] = (),
     archives: Sequence[Path] = (),
@@ -65,18 +66,23 @@ def verify(
 
     Args:
         place: run folder, SQLite file, or database address.
+        signers: public keys of the provider, without which no snapshot stands for the entries before it, and
+            nothing that is kept elsewhere can be compared.
         checkpoints: files that the service wrote.
         receipts: files that clients kept.
         archives: files that `ucds ledger archive` wrote, the oldest first.
 
     Raises:
-        UserError: the database or a file cannot be used, or a checkpoint has a wrong signature.
+        UserError: the database or a file cannot be used, no signer is named for a checkpoint or a receipt, or
+            a checkpoint has a wrong signature.
     """
     told = [(path, one) for path in checkpoints for one in read_checkpoints(path)]
     kept = [(path, number, one) for path in receipts for number, one in enumerate(read_receipts(path), 1)]
+    if (told or kept) and not signers:
+        raise InputError("name the provider's public key by --signer, to compare checkpoints or receipts")
     with closing(Database(place)) as database, database.transaction() as connection:
         database.prepare(connection)
-        check = _Check(connection, {one.number for _, one in told}, [one for *_, one in kept])
+        check = _Check(connection, signers, {one.number for _, one in told}, [one for *_, one in kept])
         check.read(archives)
         for path, statement in told:
             check.compare_statement(f"the checkpoint of {statement.time} in {path}", statement)
@@ -92,7 +98,7 @@ def archive(ledger: Ledger, out: Path) -> int:
     """
     if out.exists():
         raise InputError(f"{out} is there already: name a new file for the archive")
-    if faults := verify(ledger.place).faults:
+    if faults := verify(ledger.place, signers=ledger.signers).faults:
         raise DamagedFileError(f"the ledger does not agree with its log, so it stays as it is: {faults[0]}")
     with ledger.reading() as (connection, _):
         snapshot, oldest = log.read_snapshot(connection), next(log.read_entries(connection))
@@ -117,8 +123,10 @@ def archive(ledger: Ledger, out: Path) -> int:
 class _Check:
     """Reads the log once, from the beginning to the end, with the answers of each entry."""
 
-    def __init__(self, connection: Connection, numbers: set[int], kept: list[KeptReceipt]) -> None:
-        self._connection, self._numbers = connection, numbers
+    def __init__(
+        self, connection: Connection, signers: Collection[str], numbers: set[int], kept: list[KeptReceipt]
+    ) -> None:
+        self._connection, self._signers, self._numbers = connection, signers, numbers
         self._wanted = {digest for one in kept for digest in one.receipt.entries}
         self._state, self._first, self._faults = State(), 1, list[str]()
         self._hashes: dict[int, str] = {}  # of the entries that checkpoints name
@@ -134,7 +142,7 @@ class _Check:
             while some := list(islice(entries, _AT_A_TIME)):
                 rows = log.answers_of(self._connection, [entry.number for entry in some])
                 for entry in some:
-                    self._state = self._state.after(entry)
+                    self._state = self._state.after(entry, self._signers)
                     self._note(entry)
                     self._faults += self._check_answers(entry, rows.get(entry.number, []))
             self._check_rest()
@@ -159,7 +167,9 @@ class _Check:
         oldest = next(entries)
         if oldest.number == 1:
             return chain([oldest], entries)
-        self._state, self._first = open_snapshot(oldest), oldest.number
+        if not self._signers:
+            raise RuleBroken(f"entry {oldest.number} begins the log: name the key that signed it by --signer")
+        self._state, self._first = open_snapshot(oldest, self._signers), oldest.number
         assert self._state.statement is not None
         self._hashes[oldest.number - 1] = self._state.statement.hash
         self._note(oldest)
@@ -206,8 +216,8 @@ class _Check:
 
     def compare_statement(self, source: str, told: Statement) -> None:
         """Compare a checkpoint with the log."""
-        if told.signer not in self._state.signers:
-            self._faults.append(f"{source} is signed with a key that the log does not name")
+        if told.signer not in self._signers:
+            self._faults.append(f"{source} is signed with another key than the provider's")
         elif told.number < self._first - 1:
             self._faults.append(f"{source} names entry {told.number}, which is archived: give the archives")
         elif self._hashes.get(told.number) == told.hash:
@@ -228,8 +238,8 @@ class _Check:
         missing = [digest for digest in receipt.entries if digest not in self._entries]
         if not is_authentic(receipt):
             self._faults.append(f"{source} has a wrong signature")
-        elif receipt.signer not in self._state.signers:
-            self._faults.append(f"{source} is signed with a key that the log does not name")
+        elif receipt.signer not in self._signers:
+            self._faults.append(f"{source} is signed with another key than the provider's")
         elif receipt.answers_digest != answers_digest(labels.items()):
             self._faults.append(f"{source} stands beside other labels than it was given for")
         elif missing and self._state.excuses(receipt.time):
