@@ -52,6 +52,8 @@ def test_receipts_and_checkpoints_are_verified_without_our_code(tmp_path: Path) 
     assert "InvalidSignature" in changed('"entries":["', '"entries":["00', receipts).stderr
     assert "InvalidSignature" in changed('"number":', '"number":1', marks).stderr
     assert "other labels" in changed('":3}', '":2}', receipts).stderr
+    assert "32 digits" in changed('"labels":{"', '"labels":{"00', receipts).stderr
+    assert "small order" in verify("01" + "00" * 31, receipts).stderr
     assert "InvalidSignature" in verify(Signer.open(tmp_path / "other.pem").public, receipts).stderr
     statement = Statement.model_validate_json(marks.read_text().splitlines()[-1])
     fields = statement.model_dump(exclude={"signer", "signature"}) | {"hash": "0" * 64}

@@ -6,6 +6,7 @@ import json
 import shutil
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cli_kit import run_command, run_successfully
@@ -175,7 +176,8 @@ def forge_one_snapshot(provider: Provider, *signers: Signer) -> None:
     state = provider.ledger.state()
     key = state.keys[1].model_copy(update={"revoked": None, "terms": Terms(budget=10**6), "used": 0})
     state = state.model_copy(update={"keys": {1: key}, "statement": None, "number": state.number + 9})
-    told = {"number": state.number, "hash": state.hash, "time": state.time, "state": state.digest()}
+    told: dict[str, Any] = {"number": state.number, "hash": state.hash, "time": state.time}
+    told |= {"era": 0, "state": state.digest()}
     with behind(provider.folder) as connection:
         connection.execute(log.log.delete())
         connection.execute(log.answers.delete())

@@ -23,6 +23,7 @@ from unittest import mock
 import httpx
 import numpy as np
 import pytest
+from cli_kit import run_successfully
 from ledger_kit import MODELS, Provider, behind, charge, content, make_key, spend, used
 from serving_kit import FakeLabeller, K, running, vector, wait_until
 from sqlalchemy import event
@@ -31,6 +32,8 @@ from sqlalchemy.pool import Pool
 from ucds.errors import DamagedFileError, InputError, NoSpaceError, ServiceUnavailableError
 from ucds.labels.wire import Calibration, find_fault
 from ucds.serving import log
+from ucds.serving.checkpoints import accept_loss
+from ucds.serving.keys import as_text
 from ucds.serving.ledger import Ledger
 from ucds.serving.problems import Refusal
 from ucds.serving.signing import Signer
@@ -61,7 +64,8 @@ def test_a_receipt_names_the_entries_of_its_answers_and_nothing_of_others(provid
     assert len(more.entries) == 2
     receipt = more.receipt(signer, MODELS[0])
     assert find_fault(receipt, more.labels, signer=signer.public, model_digest=MODELS[0]) is None
-    assert not any(isinstance(value, int) for value in receipt.model_dump().values())
+    numbers = [name for name, value in receipt.model_dump().items() if isinstance(value, int)]
+    assert numbers == ["era"]  # of the whole log: how often the provider accepted a loss, or a clock
 
 
 def test_no_entry_can_be_guessed_from_its_hash(tmp_path: Path) -> None:
@@ -172,14 +176,72 @@ def test_postgresql_keeps_the_same_ledger(postgres_url: str, tmp_path: Path) -> 
     book.close()
 
 
-def test_a_clock_that_is_too_far_behind_the_log_writes_nothing(tmp_path: Path) -> None:
-    now = datetime.now(UTC)
-    with closing(Ledger(tmp_path, create=True, clock=lambda: now + timedelta(seconds=61))) as ahead:
+NOW = datetime.now(UTC)
+YEARS = timedelta(days=3650)
+
+
+def test_a_clock_that_is_behind_writes_the_last_time(tmp_path: Path) -> None:
+    with closing(Ledger(tmp_path, create=True, clock=lambda: NOW)) as ahead:
         key = make_key(ahead)
-    with closing(Ledger(tmp_path, clock=lambda: now)) as late:
-        with pytest.raises(ServiceUnavailableError, match="set the clock"):
-            charge(late, key, 3)
-        assert used(late) == 0
+    with closing(Ledger(tmp_path, clock=lambda: NOW - YEARS)) as late:
+        assert charge(late, key, 3).time == late.state().time == as_text(NOW)
+    assert verify(tmp_path).faults == ()
+
+
+def test_a_clock_that_is_far_ahead_writes_nothing_until_it_is_accepted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(Ledger(tmp_path, create=True, clock=lambda: NOW)) as book:
+        secret = book.add_key("anna", 10)
+    monkeypatch.setenv("UCDS_OPERATOR", "olga")
+    with closing(Ledger(tmp_path, clock=lambda: NOW + timedelta(hours=23))) as book:
+        charge(book, book.authenticate(secret), 1)
+    with closing(Ledger(tmp_path, clock=lambda: NOW + timedelta(days=2))) as book:
+        key, signer = book.authenticate(secret), Signer.open(tmp_path / "key.pem")
+        changes: list[Callable[[], object]] = [lambda: charge(book, key, 2), lambda: book.revoke_key("anna")]
+        for change in [*changes, lambda: book.take_snapshot(signer)]:
+            with pytest.raises(ServiceUnavailableError, match="ucds ledger accept-clock"):
+                change()
+        assert used(book) == 1
+        book.accept_clock()
+        for change in changes:
+            change()
+        with book.reading() as (connection, _):
+            entries = [(entry.kind, entry.operator) for entry in log.read_entries(connection)]
+    assert entries[3] == ("ClockAccepted", "olga")
+
+
+def test_a_ledger_that_one_wrong_clock_dated_is_mended(provider: Provider) -> None:
+    """Keys, revocations, rates, checkpoints and accepted losses are as if the clock had been right."""
+    ledger, place = provider.ledger, provider.folder
+    secret = ledger.add_key("anna", 100, rate=2.0)
+    first = ledger.renew_key("anna")
+    provider.keep(ledger.authenticate(secret), 1)
+    with closing(Ledger(place, clock=lambda: NOW + YEARS)) as wrong:
+        wrong.accept_clock()
+        charge(wrong, wrong.authenticate(first), *range(10, 60))
+        second = wrong.renew_key("anna")
+    provider.keep(ledger.authenticate(second), 2)
+    provider.snapshots().close()
+    number, key = ledger.state().number, ledger.list_keys()[0]
+    assert (ledger.seconds_to_wait(key, 0) or 0) > 5
+    assert "still to come" in provider.verify().faults[0]
+    run_successfully("ledger", "accept-clock", "--ledger", place)
+    key = ledger.list_keys()[0]
+    assert ledger.seconds_to_wait(key, 0) is None
+    assert key.secrets[0].until is not None
+    assert key.secrets[0].until < as_text(datetime.now(UTC) + timedelta(hours=25))
+    provider.keep(key, 3)
+    make_key(ledger, name="bert")
+    ledger.revoke_key("bert")
+    provider.snapshots().close()
+    assert provider.verify().faults == ()
+    for back in (number + 1, number - 1):  # to a backup from after the mending, and to one from before
+        provider.restore(back)
+        accept_loss(provider.ledger, provider.marks)
+        if back < number:
+            provider.ledger.accept_clock()
+        assert provider.verify().faults == ()
 
 
 def test_files_that_are_no_ledger_are_refused_and_none_is_made_unasked(

@@ -207,6 +207,14 @@ def accept_loss(
     output.tell(f"accepted: {lost:,} checkpoints name lost entries; start the service again")
 
 
+@options.command("accept-clock", of=ledger)
+def accept_clock(ledger: LedgerOption, output: options.Output) -> None:
+    """Go on by the present clock, though the last entry is dated far from it. The decision is an entry."""
+    with _open_ledger(ledger, output) as book:
+        time = book.accept_clock()
+    output.tell(f"accepted: the ledger goes on at {time}")
+
+
 @options.command("archive", of=ledger)
 def archive_entries(
     ledger: LedgerOption,

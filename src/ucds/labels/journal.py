@@ -11,7 +11,16 @@ from typing import IO, Literal, TypeVar
 
 from ucds.errors import DamagedFileError, InputError, RefusedError, UcdsWarning
 from ucds.files import digest_of, writing
-from ucds.labels.wire import Clusters, Count, HexBytes, Message, ModelDigest, PublicKey, Receipt, ServiceInfo
+from ucds.labels.wire import (
+    Clusters,
+    ContentKey,
+    Count,
+    Message,
+    ModelDigest,
+    PublicKey,
+    Receipt,
+    ServiceInfo,
+)
 
 _Line = TypeVar("_Line", bound=Message)
 _CHECK_DIGITS = 16
@@ -29,7 +38,7 @@ class KeptReceipt(Message):
     """A receipt with the answers that it stands for: one line of a client's journal."""
 
     receipt: Receipt
-    labels: dict[HexBytes, Count]
+    labels: dict[ContentKey, Count]
 
 
 class _Header(Message):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -25,6 +26,7 @@ EVERY = 1000
 """Entries from one snapshot to the next, at most."""
 
 _EVERY_SECONDS = 3600.0
+_QUIET = timedelta(hours=12)  # half of the time by which a clock may be ahead of the last entry
 _LOOK_SECONDS = 1.0
 _RETRY_SECONDS = 30.0
 _BEGINNING = b'{"signer":"'
@@ -55,10 +57,10 @@ def accept_loss(ledger: Ledger, checkpoints: Path) -> int:
         raise InputError("nothing is lost: the ledger holds all that the checkpoints name")
     if ledger.signers and any(told.signer not in ledger.signers for told in lost):
         raise InputError(f"the checkpoints {checkpoints} were not signed for this ledger")
-    last = max(lost, key=lambda told: told.number)
+    last = max(lost, key=lambda told: (told.era, told.number))
     with ledger.writing() as writing:
         writing.append(LossAccepted(lost=last))
-        if not writing.state.excuses(last.time, last.number):
+        if not writing.state.excuses(last):
             raise InputError("entries were added to the backup: restore it again, and accept the loss first")
     return len(lost)
 
@@ -125,9 +127,12 @@ class Snapshots:
 
     def _write(self, least: int) -> None:
         """Take a snapshot if it is due, and name the newest one, whichever replica took it, in the file."""
-        if self._ledger.state().unsigned >= least:
+        present = self._ledger.state()
+        is_quiet = datetime.fromisoformat(present.time) + _QUIET < datetime.now(UTC)
+        least = 0 if is_quiet else least
+        if present.unsigned >= least:
             self._ledger.take_snapshot(self._signer, least)
-        if least == 1:
+        if least <= 1:
             self._ledger.check_counts()
             self._next_hour = time.monotonic() + _EVERY_SECONDS
         newest = self._ledger.state().statement

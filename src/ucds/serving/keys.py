@@ -18,6 +18,9 @@ from ucds.labels.wire import Budget, Calibration, Count, Digest, Message, ModelD
 from ucds.math.arrays import FloatArray
 from ucds.serving.problems import Refusal
 
+GRACE = timedelta(hours=24)
+"""Time for which the secret before the newest one is valid."""
+
 MEAN_TYPE = "<f4"
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}"
 _UNITS = {"m": "minutes", "h": "hours", "d": "days"}
@@ -117,6 +120,14 @@ class Key(Message):
     def use(self, model: str) -> ModelUse:
         """Return what a model did for the key."""
         return self.models.get(model, ModelUse())
+
+    def at(self, time: str) -> Key:
+        """Return the key without what a wrong clock put too far ahead of the right time."""
+        now = datetime.fromisoformat(time)
+        latest = as_text(now + GRACE)
+        ends = [{"until": one.until and min(one.until, latest)} for one in self.secrets]
+        ended = tuple(one.model_copy(update=end) for one, end in zip(self.secrets, ends, strict=True))
+        return self.model_copy(update={"secrets": ended, "busy_until": min(self.busy_until, now.timestamp())})
 
     def end(self, time: str, secret: str | None = None) -> Literal["revoked-key", "expired-key"] | None:
         """Return why the key, or one of its secrets by its hash, is worth nothing at a time, or ``None``."""

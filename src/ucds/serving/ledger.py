@@ -20,7 +20,17 @@ from ucds.errors import InputError
 from ucds.labels.wire import Budget, Calibration, Receipt, answers_digest
 from ucds.math.arrays import FloatArray
 from ucds.serving import log
-from ucds.serving.keys import MEAN_TYPE, Key, Terms, as_text, check_name, keep_secret, make_secret, make_terms
+from ucds.serving.keys import (
+    GRACE,
+    MEAN_TYPE,
+    Key,
+    Terms,
+    as_text,
+    check_name,
+    keep_secret,
+    make_secret,
+    make_terms,
+)
 from ucds.serving.problems import Refusal
 from ucds.serving.replay import Replay
 from ucds.serving.signing import Signer
@@ -39,8 +49,6 @@ from ucds.serving.state import (
 BURST = 10.0
 """Seconds of its rate that a key may save up."""
 
-GRACE = timedelta(hours=24)
-
 
 @dataclass(frozen=True)
 class Answers:
@@ -48,6 +56,7 @@ class Answers:
 
     labels: dict[bytes, int]  # of each content asked about, as far as it is known
     entries: tuple[str, ...]  # hashes of the log's entries that charged for them, sorted
+    era: int
     time: str  # of the last of these entries
     budget: Budget
 
@@ -56,6 +65,7 @@ class Answers:
         return signer.sign(
             Receipt,
             entries=list(self.entries),
+            era=self.era,
             time=self.time,
             model_digest=model,
             answers_digest=answers_digest(self.labels.items()),
@@ -213,7 +223,8 @@ class Ledger(Replay):
             rows = [{"content": content, "label": label} | shared for content, label in new.items()]
             writing.connection.execute(log.answers.insert(), rows)
             budget = writing.state.keys[key.number].budget
-        return Answers(known.labels | new, tuple(sorted({*known.entries, entry.hash})), entry.time, budget)
+        hashes = tuple(sorted({*known.entries, entry.hash}))
+        return Answers(known.labels | new, hashes, writing.state.era, entry.time, budget)
 
     def calibrate(self, key: Key, model: str, told: Calibration, mean: FloatArray) -> Calibration:
         """Fix, for good, the ``(width,)`` mean from which a model sees the samples of a key.
@@ -241,9 +252,9 @@ class Ledger(Replay):
         found = {bytes(row.content): row for row in asked}
         numbers = {row.entry for row in found.values() if row.entry >= present.first}
         entries = log.find_entries(connection, numbers | {number - 1 for number in numbers})
-        given, named = log.answers_of(connection, numbers), set[tuple[str, str]]()
+        given, named = log.answers_of(connection, numbers), {0: (key.created, "")}
         if present.archive is not None and any(row.entry < present.first for row in found.values()):
-            named.add((present.archive.time, present.archive.hash))
+            named[0] = present.archive.time, present.archive.hash
         for number in numbers:
             entry, before = entries.get(number), entries.get(number - 1)
             if entry is None or before is None or not entry.follows(before.hash):
@@ -251,10 +262,10 @@ class Ledger(Replay):
             body = parse_body(entry)
             if not isinstance(body, Answered) or body.digest != log.digest_rows(given[number]):
                 raise self._damaged(f"the answers of entry {number} were changed")
-            named.add((entry.time, entry.hash))
+            named[number] = entry.time, entry.hash
         labels = {content: row.label for content, row in found.items()}
-        hashes = tuple(sorted(digest for _, digest in named))
-        return Answers(labels, hashes, max(named, default=(key.created, ""))[0], key.budget)
+        hashes = tuple(sorted(digest for _, digest in named.values() if digest))
+        return Answers(labels, hashes, present.era, named[max(named)][0], key.budget)
 
     def _now(self, present: State) -> str:
         return max(as_text(self._clock()), present.time)

@@ -25,11 +25,20 @@ from ucds.serving import log
 from ucds.serving.database import Database
 from ucds.serving.keys import as_text
 from ucds.serving.log import Entry
-from ucds.serving.signing import Signer
-from ucds.serving.state import Begun, Body, RuleBroken, Snapshot, State, Statement, open_snapshot
+from ucds.serving.signing import Signer, read_signers
+from ucds.serving.state import (
+    Begun,
+    Body,
+    ClockAccepted,
+    RuleBroken,
+    Snapshot,
+    State,
+    Statement,
+    open_snapshot,
+)
 
-MOST_BEHIND = timedelta(seconds=60)
-"""Time by which a clock may be behind the log."""
+MOST_AHEAD = timedelta(days=1)
+"""Time by which a clock may be ahead of the last entry: one that is wrong, once, must not date the log."""
 
 _RETRY_SECONDS = 1.0
 _ROOM = 2**20  # bytes that must be free before a service is ready again
@@ -41,15 +50,27 @@ class Writing:
 
     connection: Connection
     state: State
-    time: str
+    clock: str
     operator: str
     entry: Entry | None = None
 
+    @property
+    def time(self) -> str:
+        """Time of the next entry: that of the clock, but never before that of the last one."""
+        return max(self.clock, self.state.time)
+
     def append(self, body: Body, blanks: int = 0) -> Entry:
         """Append an entry to the log, with blanks behind it that mean nothing and take room."""
+        is_accepted, last = isinstance(body, ClockAccepted), self.state.time
+        if self.state.number and not is_accepted and self.clock > _later(last):
+            raise ServiceUnavailableError(
+                f"the clock says {self.clock}, a day or more after the ledger's last entry of {last}: set it "
+                "or, if it is right, say so by `ucds ledger accept-clock`"
+            )
         kind, words = type(body).__name__, body.model_dump_json() + " " * blanks
         number = self.state.number + 1
-        self.entry = Entry.after(self.state.hash, number, self.time, self.operator, kind, words)
+        time = self.clock if is_accepted else self.time
+        self.entry = Entry.after(self.state.hash, number, time, self.operator, kind, words)
         self.state = self.state.after(self.entry)
         self.connection.execute(log.log.insert().values(vars(self.entry)))
         return self.entry
@@ -60,7 +81,7 @@ class Replay:
 
     Every method raises DamagedFileError when the log was changed or set back; ServiceUnavailableError when
     the database does not answer, does not take the transaction, or was deleted or replaced, or when the clock
-    is behind the log; and NoSpaceError when the disk is full.
+    is far ahead of the log; and NoSpaceError when the disk is full.
 
     Args:
         place: run folder, SQLite file, or database address.
@@ -105,7 +126,7 @@ class Replay:
 
         A service trusts its own key, whatever the log says. Without a call, any key will do.
         """
-        self.signers = tuple(signers)
+        self.signers = read_signers(signers)
         self._state, self._tail = State(), None
         self.state()
 
@@ -151,7 +172,7 @@ class Replay:
             entry = log.find_entries(connection, [told.number]).get(told.number)
         same = told.number < present.first if entry is None else entry.hash == told.hash
         known = not self.signers or told.signer in self.signers
-        return known and (same or present.excuses(told.time, told.number))
+        return known and (same or present.excuses(told))
 
     def take_snapshot(self, signer: Signer, least: int = 1, blanks: int = 0) -> Statement | None:
         """Append the state, signed, if ``least`` entries came since the last one; else return ``None``."""
@@ -159,10 +180,15 @@ class Replay:
             present = writing.state
             if present.unsigned < least:
                 return None
-            fields = {"number": present.number, "hash": present.hash, "state": present.digest()}
-            told = signer.sign(Statement, time=writing.time, **fields)
+            fields = {"number": present.number, "hash": present.hash, "era": present.era}
+            told = signer.sign(Statement, time=writing.time, state=present.digest(), **fields)
             writing.append(Snapshot(statement=told, state=present), blanks)
         return told
+
+    def accept_clock(self) -> str:
+        """Record that the clock is right, whatever the last entry says, and return the time."""
+        with self.writing() as writing:
+            return writing.append(ClockAccepted()).time
 
     def check_counts(self) -> None:
         """Make sure that each key has as many answers of each model as the log charged for."""
@@ -232,14 +258,13 @@ class Replay:
         )
 
     def _writing(self, connection: Connection) -> Writing:
-        """Return a transaction with its time: that of the clock, but never before that of the last entry."""
+        """Return a transaction that writes, with the clock by which it does."""
         clock = self._database.read_clock(connection) or self._clock()
-        if self._state.time > as_text(clock + MOST_BEHIND):
-            raise ServiceUnavailableError(
-                f"the clock says {as_text(clock)}, but the ledger {self.shown} has an entry of "
-                f"{self._state.time}: set the clock"
-            )
-        return Writing(connection, self._state, max(as_text(clock), self._state.time), self._operator)
+        return Writing(connection, self._state, as_text(clock), self._operator)
+
+
+def _later(time: str) -> str:
+    return as_text(datetime.fromisoformat(time) + MOST_AHEAD)
 
 
 def _operator() -> str:

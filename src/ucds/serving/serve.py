@@ -95,7 +95,7 @@ def serve(
         book = _open_ledger(ledger or run, _is_loopback(host), notice)
         stack.callback(book.close)
         signer = Signer.open(Path(signing_key or Path(run) / SIGNING_KEY_FILE))
-        book.trust(signer.public, *map(str.lower, signers))
+        book.trust(signer.public, *signers)
         snapshots = Snapshots(book, signer, None if checkpoints is None else Path(checkpoints))
         stack.callback(snapshots.close)
         service = Service(labeller, book, signer, limits or Limits())

@@ -7,6 +7,7 @@ refuses, all refuse. The first entry names the version of the rules by which its
 from __future__ import annotations
 
 import hashlib
+import math
 import secrets
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ from ucds.labels.wire import (
     Message,
     ModelDigest,
     Positive,
+    Receipt,
     Signed,
     Time,
     is_authentic,
@@ -41,16 +43,18 @@ class Statement(Signed):
     format: Literal["ucds-snapshot/1"] = "ucds-snapshot/1"
     number: Positive  # of entries
     hash: Digest  # of the last entry; it covers all entries
+    era: Count
     time: Time
     state: Digest  # of the state after the last entry
 
 
 class Loss(Message):
-    """A loss: the entry that accepted it, its time, and the time of the entry before."""
+    """A loss: the entry that accepted it, the era that begins there, and era and time of the entry before."""
 
     entry: Positive
+    era: Positive
+    after: Count
     since: Time
-    time: Time
 
 
 class Archive(Message):
@@ -66,6 +70,7 @@ class State(Message):
 
     number: Count = 0
     hash: Digest = GENESIS
+    era: Count = 0  # clocks can be wrong: in its order the log has eras first, then times
     time: Time = "0001-01-01T00:00:00.000+00:00"
     keys: dict[int, Key] = Field(default_factory=dict)
     losses: tuple[Loss, ...] = ()
@@ -86,10 +91,13 @@ class State(Message):
         """Compute the SHA-256 of the state."""
         return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
 
-    def excuses(self, time: str, number: int | None = None) -> bool:
-        """Return whether an entry that is not there, and that was signed at a time, is an accepted loss."""
-        since = [loss for loss in self.losses if loss.since <= time <= loss.time]
-        return any(number is None or number >= loss.entry for loss in since)
+    def excuses(self, told: Statement | Receipt) -> bool:
+        """Return whether the entries that a signed word names are missing because of an accepted loss."""
+        number = told.number if isinstance(told, Statement) else math.inf
+        return any(
+            (loss.after, loss.since) <= (told.era, told.time) and told.era < loss.era and loss.entry <= number
+            for loss in self.losses
+        )
 
     def find(self, name: str) -> Key | None:
         """Return the key of a name that is not revoked, or else the last revoked one, or ``None``."""
@@ -110,12 +118,14 @@ class State(Message):
         with _named(entry):
             _require(entry.follows(self.hash), "was changed, or one before it")
             _require(_is_time(entry.time), "has no time that ucds writes")
-            _require(entry.time >= self.time, f"is dated before entry {self.number}")
             body = parse_body(entry)
+            in_order = entry.time >= self.time or isinstance(body, ClockAccepted)
+            _require(in_order, f"is dated before entry {self.number}")
             _require(isinstance(body, Begun) == (self.number == 0), "is out of order")
             told: dict[str, Any] = {"number": entry.number, "hash": entry.hash, "time": entry.time}
-            is_of_key = isinstance(body, KeyEntry)
-            told |= _key_changes(self, entry, body) if is_of_key else _changes(self, entry, body)
+            if isinstance(body, KeyEntry):
+                return self.model_copy(update=told | _key_changes(self, entry, body))
+            told |= _changes(self, entry, body)
             if isinstance(body, Snapshot):
                 _check_snapshot(body, entry, signers)
             return self.model_copy(update=told)
@@ -141,6 +151,10 @@ class LossAccepted(Body):
     """A decision of the provider: to go on without what a checkpoint names."""
 
     lost: Statement
+
+
+class ClockAccepted(Body):
+    """The provider's word that the clock is right, though the last entry is far from it."""
 
 
 class Archived(Body):
@@ -238,9 +252,13 @@ def open_snapshot(entry: Entry, signers: Collection[str] = ()) -> State:
 def _changes(state: State, entry: Entry, body: Body) -> dict[str, Any]:
     """Check the rules of an entry, and return the new values of those fields of the state that it changes."""
     match body:
-        case LossAccepted():
-            loss = Loss(entry=entry.number, since=state.time, time=entry.time)
-            return {"losses": (*state.losses, loss)}
+        case LossAccepted(lost=lost):
+            era = 1 + max(state.era, lost.era)  # what was lost may have had eras of its own
+            loss = Loss(entry=entry.number, era=era, after=state.era, since=state.time)
+            return {"era": era, "losses": (*state.losses, loss)}
+        case ClockAccepted():
+            keys = {number: key.at(entry.time) for number, key in state.keys.items()}
+            return {"era": state.era + 1, "keys": keys}
         case Archived():
             last = 0 if state.statement is None else state.statement.number + 1
             _require(body.first == last > 0, "archives, but not up to the last snapshot")

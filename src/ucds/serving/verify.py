@@ -6,7 +6,7 @@ import os
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import chain, islice, takewhile
 from pathlib import Path
 from typing import IO, Any
@@ -24,10 +24,11 @@ from ucds.serving.database import Database
 from ucds.serving.keys import as_text
 from ucds.serving.ledger import Ledger
 from ucds.serving.log import Entry
-from ucds.serving.replay import MOST_BEHIND
+from ucds.serving.signing import read_signers
 from ucds.serving.state import Answered, Archived, RuleBroken, State, Statement, open_snapshot, parse_body
 
 _AT_A_TIME = 1000
+_MOST_AHEAD = timedelta(minutes=1)
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,7 @@ def verify(
         UserError: the database or a file cannot be used, no signer is named for a checkpoint or a receipt, or
             a checkpoint has a wrong signature.
     """
+    signers = read_signers(signers)
     told = [(path, one) for path in checkpoints for one in read_checkpoints(path)]
     kept = [(path, number, one) for path in receipts for number, one in enumerate(read_receipts(path), 1)]
     if (told or kept) and not signers:
@@ -211,8 +213,9 @@ class _Check:
             asked = asked.where(log.answers.c.entry >= self._first)
         if self._connection.execute(asked).scalar_one() != self._answers:
             self._faults.append("there are answers of entries that are not in the log")
-        if self._state.time > as_text(datetime.now(UTC) + MOST_BEHIND):
-            self._faults.append(f"the log ends at {self._state.time}, which is still to come")
+        if self._state.time > as_text(datetime.now(UTC) + _MOST_AHEAD):
+            what = f"the log ends at {self._state.time}, which is still to come"
+            self._faults.append(f"{what}: if the clock is right, `ucds ledger accept-clock` mends it")
 
     def compare_statement(self, source: str, told: Statement) -> None:
         """Compare a checkpoint with the log."""
@@ -223,7 +226,7 @@ class _Check:
         elif self._hashes.get(told.number) == told.hash:
             self._agreed += 1
             self._named = max(self._named, told.number)
-        elif self._state.excuses(told.time, told.number):
+        elif self._state.excuses(told):
             self._lost += 1
         else:
             self._faults.append(
@@ -242,7 +245,7 @@ class _Check:
             self._faults.append(f"{source} is signed with another key than the provider's")
         elif receipt.answers_digest != answers_digest(labels.items()):
             self._faults.append(f"{source} stands beside other labels than it was given for")
-        elif missing and self._state.excuses(receipt.time):
+        elif missing and self._state.excuses(receipt):
             self._lost += 1
         elif missing:
             advice = "" if self._first == 1 else "; if it is archived, give the archives"
