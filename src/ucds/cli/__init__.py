@@ -16,7 +16,7 @@ import typer
 
 from ucds.cli import ledger, research, serving, source, target  # noqa: F401  (they add commands)
 from ucds.cli.options import app, say
-from ucds.errors import Interrupted, UcdsWarning, UserError, one_line
+from ucds.errors import Interrupted, UcdsWarning, UserError, one_line, without_secrets
 from ucds.training.processes import is_first_process, started_by_torchrun
 from ucds.training.progress import end_bar
 
@@ -99,13 +99,13 @@ def _fail_unforeseen(error: Exception) -> NoReturn:
     handle, path = tempfile.mkstemp(prefix="ucds-fault-", suffix=".log")
     with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
         versions = ", ".join(f"{name} {version(name)}" for name in ("ucds", "torch"))
-        file.write(f"{' '.join(sys.argv)}\n{versions}, Python {platform.python_version()}\n\n")
-        traceback.print_exception(error, file=file)
-    what = f"{type(error).__name__}: {one_line(error)}"
+        told = f"{' '.join(sys.argv)}\n{versions}, Python {platform.python_version()}\n\n"
+        file.write(without_secrets(told + "".join(traceback.format_exception(error))))
+    what = without_secrets(f"{type(error).__name__}: {one_line(error)}")
     say(f"error: a fault of ucds, please report it with the file {path} ({what})", on_each_machine=True)
     sys.exit(1)
 
 
 def _fail(message: str) -> NoReturn:
-    say(f"error: {' '.join(message.split())}", on_each_machine=True)
+    say(f"error: {without_secrets(' '.join(message.split()))}", on_each_machine=True)
     sys.exit(2)

@@ -174,7 +174,7 @@ class ClusterLabels:
         }
         fields |= {} if self.contents is None else {"contents": self.contents}
         lines = _to_json(fields | {"digest": _digest_of(fields)}, "\n", ascii_only=False)
-        write_atomically(Path(path), lambda file: file.writelines(chain(lines, [b"\n"])))
+        write_atomically(Path(path), lambda file: file.writelines(chain(lines, [b"\n"])), is_private=True)
 
     @classmethod
     def load(cls, path: str | Path) -> ClusterLabels:

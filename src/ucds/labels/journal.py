@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO, Literal, TypeVar
 
 from ucds.errors import DamagedFileError, InputError, RefusedError, UcdsWarning
-from ucds.files import digest_of, writing
+from ucds.files import digest_of, open_private, writing
 from ucds.labels.wire import (
     Clusters,
     ContentKey,
@@ -80,7 +80,8 @@ class Journal:
         )
         with writing(path), ExitStack() as unless_read:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._file: IO[bytes] = unless_read.enter_context(path.open("a+b"))
+            handle = open_private(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+            self._file: IO[bytes] = unless_read.enter_context(os.fdopen(handle, "a+b"))
             try:
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:

@@ -15,6 +15,7 @@ from fastapi.security import HTTPBearer
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ucds.errors import without_secrets
 from ucds.labels import wire
 from ucds.serving.ops import Metrics
 from ucds.serving.problems import HANDLERS, Refusal, problem_schemas, stopping
@@ -77,8 +78,8 @@ class FrontDoor:
             refusal = stopping()
         except Exception as error:
             # The client does not see the trace: it could tell of the model or of another client.
-            trace = error if self._is_new(error) else None
-            logger.error("fault while answering request %s", number, exc_info=trace)
+            trace = "".join(traceback.format_exception(error)) if self._is_new(error) else ""
+            logger.error("fault while answering request %s\n%s", number, without_secrets(trace))
             refusal = Refusal("fault", "The service failed on this request; nothing was charged for it.")
         if refusal is not None and not status:
             await refusal.response()(scope, receive, add_headers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
@@ -39,14 +40,18 @@ def ledger_url(place: str | Path) -> URL:
     text = str(place)
     if not text:
         raise InputError("name the ledger: a run folder, a SQLite file, or postgresql://USER@HOST/NAME")
-    if "://" not in text:
+    is_address = "://" in text or re.search(r"(?i)^\s*postgres[\w+]*:|passw(or)?d\s*=", text)
+    if not is_address:
         path = Path(place)
         path = path / LEDGER_FILE if path.is_dir() else path
         return URL.create("sqlite", database=str(path.absolute()))
     try:
         url = make_url(text)
+        if "@" in f"{url.host}{url.database}" and url.get_backend_name() != "sqlite":
+            raise ValueError  # a part of a password
     except (ArgumentError, ValueError):
-        raise InputError("the ledger's address cannot be read: write postgresql://USER@HOST/NAME") from None
+        wanted = "write postgresql://USER@HOST/NAME, and an @ in a password as %40"
+        raise InputError(f"the ledger's address cannot be read: {wanted}") from None
     backend = url.get_backend_name()
     if backend == "sqlite" and url.database and url.database != ":memory:":
         return url
@@ -60,7 +65,7 @@ class Database:
 
     def __init__(self, place: str | Path, *, create: bool = False) -> None:
         url = ledger_url(place)
-        self.shown = url.render_as_string(hide_password=True)
+        self.shown = url.set(query={}).render_as_string(hide_password=True)
         self._path = Path(str(url.database)) if url.get_backend_name() == "sqlite" else None
         self._files: list[tuple[int, int] | None] | None = None
         if self._path is not None:

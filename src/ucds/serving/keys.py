@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field, IPvAnyNetwork, ValidationError
 
-from ucds.errors import InputError
+from ucds.errors import InputError, without_secrets
 from ucds.labels.wire import Budget, Calibration, Count, Digest, Message, ModelDigest, Positive, Time
 from ucds.math.arrays import FloatArray
 from ucds.serving.problems import Refusal
@@ -189,7 +189,7 @@ def make_terms(present: Terms | None = None, **changes: Any) -> Terms:
 
 def check_name(name: str) -> None:
     """Refuse what cannot be the name of a key."""
-    if not re.fullmatch(_NAME, name):
+    if not re.fullmatch(_NAME, name) or name != without_secrets(name):  # a key is no name of one
         raise InputError(f"{name!r} cannot be: a key has a name of up to 64 letters, digits and . _ @ -")
 
 

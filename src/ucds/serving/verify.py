@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import chain, islice, takewhile
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import Connection, Row
@@ -107,12 +106,7 @@ def archive(ledger: Ledger, out: Path) -> int:
         if snapshot is None or snapshot == oldest:
             raise InputError("there is nothing to archive: the log has no snapshot since its first entry")
         old = takewhile(lambda entry: entry != snapshot, log.read_entries(connection))
-
-        def write(file: IO[bytes]) -> None:
-            os.fchmod(file.fileno(), 0o600)  # before there is anything to read
-            file.writelines(map(log.to_line, old))
-
-        write_atomically(out, write)
+        write_atomically(out, lambda file: file.writelines(map(log.to_line, old)), is_private=True)
     with ledger.writing() as writing:
         if log.read_snapshot(writing.connection) != snapshot:
             out.unlink()
