@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,6 +15,7 @@ from ledger_kit import behind
 from serving_kit import FakeLabeller, Service, npy, picture, refused, running, vector, wait_until
 
 from ucds.data.vectors import load_vectors
+from ucds.errors import InputError
 from ucds.labels.client import LabelClient
 from ucds.labels.cluster_labels import ClusterLabels, marks_of
 from ucds.labels.journal import journal_path, read_receipts
@@ -140,6 +142,40 @@ def test_a_key_is_bound_to_its_network_by_the_word_of_the_proxy_alone(ledger: Le
         assert client.get("/v1/info", headers=inside).status_code == 200
         refused(client.get("/v1/info", headers=outside), 403, "not-for-you")
         refused(client.get("/v1/info"), 403, "not-for-you")
+
+
+@pytest.mark.parametrize("peer", ["10.0.0.7", "192.0.2.0/24", "::1"])
+def test_nobody_but_the_proxy_is_answered(ledger: Ledger, peer: str) -> None:
+    told = {"X-Forwarded-For": "10.1.2.3"}
+    with running(FakeLabeller(), ledger, budget=9, behind_proxy=peer) as service, service.client() as client:
+        for path in ("/v1/info", "/openapi.json", "/v1/labels"):
+            refused(client.get(path, headers=told), 403, "not-the-proxy")
+        refused(service.ask(vector(1)), 403, "not-the-proxy")
+        assert httpx.get(f"{service.ops}/readyz").text == "ready\n"
+
+
+def test_on_a_unix_socket_the_last_address_that_the_proxy_names_is_the_clients(
+    ledger: Ledger, tmp_path: Path
+) -> None:
+    key, path = ledger.add_key("anna", 100, networks=["10.0.0.0/8"]), tmp_path / "labels.sock"
+    stale = socket.socket(socket.AF_UNIX)
+    stale.bind(str(path))
+    stale.close()  # as a killed service leaves it
+    with running(FakeLabeller(), ledger, host=f"unix:{path}") as service, service.client(key=key) as client:
+        assert service.url == f"unix:{path}"
+        assert path.stat().st_mode & 0o777 == 0o660
+        for told, status in (
+            ("192.0.2.1, 10.1.2.3", 200),
+            ("10.1.2.3, 192.0.2.1", 403),
+            ("", 403),
+            (None, 403),
+        ):
+            headers = {} if told is None else {"X-Forwarded-For": told}
+            assert client.get("/v1/info", headers=headers).status_code == status, told
+        with pytest.raises(InputError, match="in use"), running(FakeLabeller(), ledger, host=f"unix:{path}"):
+            pass
+        assert client.get("/v1/info", headers={"X-Forwarded-For": "10.1.2.3"}).status_code == 200
+    assert not path.exists()
 
 
 def test_the_length_of_an_answer_says_nothing_of_its_labels(vectors: Service) -> None:

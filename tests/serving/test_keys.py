@@ -80,6 +80,13 @@ def test_a_key_bound_to_networks(ledger: Ledger) -> None:
         assert state_of(ledger, secret, address) == "anna"
     for address in ("11.2.3.4", "2001:db9::9", "testclient", ""):
         assert state_of(ledger, secret, address) == "not-for-you"
+    ledger.set_key("anna", networks=["2001:db8:1:2:3::/80", "2001:db8:5::7"])
+    shown = [str(network) for network in ledger.list_keys()[0].terms.networks]
+    assert shown == ["2001:db8:1:2::/64", "2001:db8:5::/64"]
+    for address in ("2001:db8:1:2::9", "2001:db8:1:2:ffff::", "2001:db8:5:0:1::"):
+        assert state_of(ledger, secret, address) == "anna"
+    for address in ("2001:db8:1:3::9", "2001:db8:5:1::7"):
+        assert state_of(ledger, secret, address) == "not-for-you"
     ledger.set_key("anna", networks=[])
     assert state_of(ledger, secret, "11.2.3.4") == "anna"
 

@@ -16,7 +16,9 @@ from ucds.cli.target import ServiceGroup
 def serve_command(
     run: options.RunArgument,
     output: options.Output,
-    host: Annotated[str, Option(help="Address to listen on.")] = "127.0.0.1",
+    host: Annotated[
+        str, Option(help="Address to listen on, or unix:PATH for a proxy on this machine.")
+    ] = "127.0.0.1",
     port: Annotated[int, Option(min=0, max=65535, help="0 takes a free one.")] = 8000,
     ops_port: Annotated[
         int | None,
@@ -32,7 +34,7 @@ def serve_command(
         str | None,
         Option(
             metavar="ADDRESS",
-            help="Address or network of the reverse proxy in front, which names the clients' addresses.",
+            help="Address or network of the reverse proxy in front, which alone is answered.",
             show_default="none",
         ),
     ] = None,

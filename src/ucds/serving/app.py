@@ -8,15 +8,17 @@ import time
 import traceback
 import uuid
 from functools import partial
+from ipaddress import IPv4Network, IPv6Network
 from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, Request, Response
 from fastapi.security import HTTPBearer
-from starlette.datastructures import MutableHeaders
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ucds.errors import without_secrets
 from ucds.labels import wire
+from ucds.serving.keys import is_inside
 from ucds.serving.ops import Metrics
 from ucds.serving.problems import HANDLERS, Refusal, problem_schemas, stopping
 from ucds.serving.service import MULTIPART, Service, Shown
@@ -93,6 +95,25 @@ class FrontDoor:
         if is_new:
             self._next_traces[kind] = now + _TRACE_SECONDS
         return is_new
+
+
+class BehindProxy:
+    """Answers the proxy alone, and believes its word on the addresses of clients.
+
+    On a Unix socket, whoever may open it is the proxy, and ``network`` is ``None``.
+    """
+
+    def __init__(self, app: ASGIApp, network: IPv4Network | IPv6Network | None) -> None:
+        self._app, self._network = app, network
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on a request of the proxy with the address of its client, the last that the proxy names."""
+        if self._network is not None and not is_inside(str(scope["client"][0]), self._network):
+            refusal = Refusal("not-the-proxy", "Ask by the address that the provider told you.")
+            return await refusal.response()(scope, receive, send)
+        named = Headers(scope=scope).getlist("x-forwarded-for")
+        scope["client"] = ("".join(named[-1:]).rpartition(",")[2].strip(), 0)
+        await self._app(scope, receive, send)
 
 
 def render_answer(answer: wire.LabelAnswer) -> bytes:

@@ -7,11 +7,11 @@ import hashlib
 import re
 import secrets
 from datetime import UTC, date, datetime, timedelta
-from ipaddress import ip_address
+from ipaddress import IPv4Network, IPv6Network, ip_address
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import Field, IPvAnyNetwork, ValidationError
+from pydantic import AfterValidator, Field, IPvAnyNetwork, ValidationError
 
 from ucds.errors import InputError, without_secrets
 from ucds.labels.wire import Budget, Calibration, Count, Digest, Message, ModelDigest, Positive, Time
@@ -33,22 +33,36 @@ _RULES = {
 Name = Annotated[str, Field(pattern=rf"^{_NAME}$")]
 
 
+def _widen(network: IPv4Network | IPv6Network) -> IPv4Network | IPv6Network:
+    """Return the 64 bits of a narrower network of IPv6, of which one client has all addresses."""
+    is_narrow = network.version == 6 and network.prefixlen > 64
+    return network.supernet(new_prefix=64) if is_narrow else network
+
+
+Network = Annotated[IPvAnyNetwork, AfterValidator(_widen)]
+
+
+def is_inside(address: str, network: IPv4Network | IPv6Network) -> bool:
+    """Return whether an address belongs to a network; text that is no address does not."""
+    try:
+        found = ip_address(address)
+    except ValueError:
+        return False
+    mapped = getattr(found, "ipv4_mapped", None)  # an IPv4 client of a socket for both
+    return (mapped or found) in network
+
+
 class Terms(Message):
     """What the provider grants to a key."""
 
     budget: Count  # distinct samples that may be labelled
     rate: Annotated[float, Field(ge=0.001, le=1e9)] | None = None  # samples a second
     expires: Time | None = None
-    networks: tuple[IPvAnyNetwork, ...] = ()  # those from which the key may ask; any if empty
+    networks: tuple[Network, ...] = ()  # those from which the key may ask; any if empty
 
     def admits(self, address: str) -> bool:
         """Return whether a client of this address may ask."""
-        try:
-            found = ip_address(address)
-        except ValueError:
-            return not self.networks
-        mapped = getattr(found, "ipv4_mapped", None)  # an IPv4 client of a socket for both
-        return not self.networks or any((mapped or found) in network for network in self.networks)
+        return not self.networks or any(is_inside(address, network) for network in self.networks)
 
 
 class Secret(Message):
