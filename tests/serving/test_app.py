@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -21,9 +22,11 @@ from ucds.labels.cluster_labels import ClusterLabels, marks_of
 from ucds.labels.journal import journal_path, read_receipts
 from ucds.labels.query import query_labels
 from ucds.labels.questions import open_questions
-from ucds.labels.wire import PROBLEM_TYPE, LabelAnswer, is_authentic
+from ucds.labels.wire import PROBLEM_TYPE, Budget, LabelAnswer, UnusableSample, is_authentic
+from ucds.serving.app import render
 from ucds.serving.ledger import Ledger
 from ucds.serving.limits import Limits
+from ucds.serving.service import in_few_words
 from ucds.serving.verify import verify
 
 
@@ -178,12 +181,37 @@ def test_on_a_unix_socket_the_last_address_that_the_proxy_names_is_the_clients(
     assert not path.exists()
 
 
-def test_the_length_of_an_answer_says_nothing_of_its_labels(vectors: Service) -> None:
-    low, high = (vectors.ask(*(vector(label, i) for i in range(9))) for label in (1, 11))
-    assert len(low.content) == len(high.content)
-    assert low.headers.keys() == high.headers.keys()
-    assert "server" not in low.headers
-    assert json.loads(low.content).keys() == LabelAnswer.model_fields.keys()
+def test_the_length_of_an_answer_says_nothing_but_the_number_of_samples(vectors: Service) -> None:
+    nothing = [math.nan, 0, 0, 0]
+    for number in (1, 2, 20):
+        low, high = ([vector(label, i) for i in range(number)] for label in (1, 11))
+        answers = [vectors.ask(*rows) for rows in (low, low, high, [nothing] * number, [nothing, *high[1:]])]
+        for row in (vector(5, i + 100) for i in range(number)):  # charged one by one
+            vectors.ask(row)
+        answers.append(vectors.ask(*(vector(5, i + 100) for i in range(number))))
+        assert len(json.loads(answers[-1].content)["receipt"]["entries"]) == number
+        assert len({len(answer.content) for answer in answers}) == 1
+        assert len({tuple(answer.headers) for answer in answers}) == 1
+        vectors = vectors.with_a_new_key()
+    assert "server" not in answers[0].headers
+    assert answers[0].json().keys() == LabelAnswer.model_fields.keys()
+
+
+@pytest.mark.parametrize("reason", ["\x01" * 500, '"' * 500, "\\" * 500, "ä€😀" * 200, "\n" * 500])
+def test_no_reason_makes_an_answer_longer(reason: str) -> None:
+    budget = Budget(limit=2**53 - 1, used=0, remaining=0)
+    answer = LabelAnswer(
+        labels=[None] * 300,
+        unusable=[UnusableSample(position=i, reason=in_few_words(reason)) for i in range(300)],
+        n_clusters=100_000,
+        model="m" * 200,
+        model_digest="0" * 32,
+        budget=budget,
+        receipt=None,
+    )
+    assert len(render(answer, 300, answer.model).body) == len(render(answer, 300, "x" * 200).body)
+    shortest = answer.model_copy(update={"labels": [], "unusable": []})
+    assert len(render(shortest, 300, answer.model).body) == len(render(answer, 300, answer.model).body)
 
 
 def test_the_description_declares_every_refusal(vectors: Service) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import errno
 import json
 import os
@@ -113,7 +114,9 @@ def test_a_calibration_is_for_good_and_before_all_answers(ledger: Ledger, tmp_pa
     for _ in range(2):
         assert ledger.calibrate(key, MODELS[0], told, mean) == told
     use = ledger.list_keys()[0].use(MODELS[0])
-    assert (use.find_calibration("1" * 32), use.vector.tolist()) == (told, [0, 1, 2])
+    assert use.find_calibration("1" * 32) == told
+    assert ledger.mean(key, MODELS[0]).tolist() == [0, 1, 2]
+    assert ledger.mean(other, MODELS[0]) is None
     with pytest.raises(Refusal, match="was calibrated meanwhile"):
         charge(ledger, key, 1)
     contents = [content(1)]
@@ -349,6 +352,33 @@ def test_the_ledger_grows_as_the_documentation_says(tmp_path: Path) -> None:
     assert 380 < (many - few) / 100 - each_sample < 520
 
 
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_what_is_forgotten_leaves_no_trace_beside_a_running_service(
+    tmp_path: Path, kind: str, request: pytest.FixtureRequest
+) -> None:
+    place = tmp_path if kind == "sqlite" else request.getfixturevalue("postgres_url")
+    mean, name = np.arange(100, 400, dtype=np.float32), f"forgotten-{kind}"
+    with closing(Ledger(place, create=True)) as book, closing(Ledger(place)) as other:
+        key = make_key(book, 1000, name)
+        book.calibrate(key, MODELS[1], Calibration(samples=40, digest="0" * 32), mean)
+        charge(book, key, *range(2**90, 2**90 + 200))
+        signer = Signer.open(tmp_path / "key.pem")
+        book.take_snapshot(signer)  # which holds no mean, either
+        other.list_keys()
+        book.revoke_key(name)
+        assert book.forget_key(name) == 200
+        with book.reading() as (connection, _):
+            bodies = "".join(entry.body for entry in log.read_entries(connection))
+            assert list(log.digests_of_means(connection)) == []
+        assert base64.b64encode(mean.tobytes()).decode()[:64] not in bodies
+        if kind == "sqlite":
+            data = b"".join(file.read_bytes() for file in tmp_path.glob("ledger.sqlite*"))
+            assert not [number for number in range(200) if content(2**90 + number) in data]
+            assert mean.tobytes()[:64] not in data
+            assert verify(place).faults == ()
+        charge(other, make_key(other, name=f"next-{kind}"), 1)
+
+
 def test_the_answers_of_a_revoked_key_are_forgotten(provider: Provider) -> None:
     ledger = provider.ledger
     key, other = make_key(ledger), make_key(ledger, name="bert")
@@ -366,5 +396,5 @@ def test_the_answers_of_a_revoked_key_are_forgotten(provider: Provider) -> None:
     assert provider.verify().faults == ()
     with behind(provider.folder) as connection:
         assert len(list(log.answers_of(connection, range(20)))) == 1
-    assert ledger.list_keys()[0].use(MODELS[1]).vector is None
+    assert ledger.mean(ledger.list_keys()[0], MODELS[1]) is None
     assert ledger.find_answers(other, MODELS[0], [content(1)]).labels == {content(1): 1}

@@ -28,6 +28,7 @@ REQUEST_ID = "X-Request-ID"
 _ALWAYS = (400, 415, 500)  # whatever is asked for
 _REFUSALS = (*_ALWAYS, 401, 403, 408, 411, 413, 422, 429, 503)
 _TRACE_SECONDS = 60.0
+_ROOM_OF_ALL, _ROOM_OF_ONE = 1536, 256  # bytes of an answer: for what it says once, and of each sample
 _BEARER = HTTPBearer(scheme_name="key", auto_error=False)
 _Shown = Annotated[Shown, Depends(_BEARER)]
 logger = logging.getLogger("ucds.serving")
@@ -116,16 +117,14 @@ class BehindProxy:
         await self._app(scope, receive, send)
 
 
-def render_answer(answer: wire.LabelAnswer) -> bytes:
-    """Write an answer as JSON of a length that depends only on the samples that cannot be used.
+def render(answer: wire.LabelAnswer | wire.CalibrationAnswer, samples: int, words: str = "") -> Response:
+    """Write an answer as JSON of a length that depends on the number of samples alone.
 
-    Blanks at the end make up for every number that is shorter than the longest that could stand in its place,
-    so that the length of the encrypted traffic does not tell the labels.
+    Blanks make up for what other labels, reasons, budgets and receipts would take, so that the length of the
+    encrypted traffic tells nothing of them; `words` are texts of the model, the same in every answer.
     """
-    budget, wide = answer.budget, len(str(answer.n_clusters - 1))
-    missing = sum(wide - len(str(label)) for label in answer.labels if label is not None)
-    missing += sum(len(str(budget.limit)) - len(str(part)) for part in (budget.used, budget.remaining))
-    return answer.model_dump_json().encode() + b" " * missing
+    most = _ROOM_OF_ALL + len(words.encode()) + _ROOM_OF_ONE * samples
+    return Response(answer.model_dump_json().encode().ljust(most), media_type="application/json")
 
 
 def _add_paths(app: FastAPI, service: Service) -> None:
@@ -144,7 +143,7 @@ def _add_paths(app: FastAPI, service: Service) -> None:
         A sample counts against the budget the first time it is asked; asking again is free.
         """
         answer = await service.answer(request, shown)
-        return Response(render_answer(answer), media_type="application/json")
+        return render(answer, len(answer.labels), f"{answer.model}{service.labeller.privacy}")
 
     refusals = problem_schemas(*_ALWAYS, 401, 403, 429, 503)
 
@@ -155,13 +154,19 @@ def _add_paths(app: FastAPI, service: Service) -> None:
 
     if service.calibrates:
 
-        @post(wire.CALIBRATION_PATH, responses=problem_schemas(*_REFUSALS, 409), summary="Calibrate a key")
-        async def calibration(request: Request, shown: _Shown) -> wire.CalibrationAnswer:
+        @post(
+            wire.CALIBRATION_PATH,
+            response_model=wire.CalibrationAnswer,
+            responses=problem_schemas(*_REFUSALS, 409),
+            summary="Calibrate a key",
+        )
+        async def calibration(request: Request, shown: _Shown) -> Response:
             """Fix the mean of these samples as the one from which all samples of the key are seen.
 
             Once for a key and a model, before its first label. Nothing is charged.
             """
-            return await service.calibrate(request, shown)
+            answer, samples = await service.calibrate(request, shown)
+            return render(answer, samples)
 
 
 def _body_schemas(accepts: wire.Accepts, max_batch: int) -> dict[str, Any]:

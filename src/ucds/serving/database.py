@@ -106,6 +106,17 @@ class Database:
         metadata.create_all(connection)
         return True
 
+    def erase_deleted(self) -> None:
+        """Make sure that no file of the database holds what was deleted."""
+        with self._engine.connect() as connection:
+            if self._path is None:
+                outside = connection.execution_options(isolation_level="AUTOCOMMIT")
+                outside.exec_driver_sql("VACUUM answers, means")
+            elif connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").scalars().one():
+                raise ServiceUnavailableError(
+                    f"the answers are deleted, but {self.shown} is in use: traces stay until that ends"
+                )
+
     def read_clock(self, connection: sa.Connection) -> datetime | None:
         """Return the time of PostgreSQL, which is the same for all replicas; ``None`` for SQLite."""
         if self._path is not None:
@@ -160,4 +171,5 @@ def _prepare_file(path: Path, create: bool) -> None:
 def _prepare_connection(connection: Any, record: object) -> None:
     """Set what SQLite keeps for a connection."""
     connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA secure_delete = ON")  # what is forgotten leaves no trace in the file
     connection.execute("PRAGMA synchronous = FULL")  # an answer is given only when its charge is on disk

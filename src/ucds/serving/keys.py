@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import re
 import secrets
@@ -10,18 +9,15 @@ from datetime import UTC, date, datetime, timedelta
 from ipaddress import IPv4Network, IPv6Network, ip_address
 from typing import Annotated, Any, Literal
 
-import numpy as np
 from pydantic import AfterValidator, Field, IPvAnyNetwork, ValidationError
 
 from ucds.errors import InputError, without_secrets
 from ucds.labels.wire import Budget, Calibration, Count, Digest, Message, ModelDigest, Positive, Time
-from ucds.math.arrays import FloatArray
 from ucds.serving.problems import Refusal
 
 GRACE = timedelta(hours=24)
 """Time for which the secret before the newest one is valid."""
 
-MEAN_TYPE = "<f4"
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}"
 _UNITS = {"m": "minutes", "h": "hours", "d": "days"}
 _RULES = {
@@ -78,20 +74,7 @@ class ModelUse(Message):
 
     answers: Count = 0
     calibration: Calibration | None = None
-    mean: str | None = None  # fp32 numbers, lowest byte first, in base64; None once the key is forgotten
-
-    @property
-    def vector(self) -> FloatArray | None:
-        """``(width,)`` mean from which the model sees the samples; ``None`` for the model's own."""
-        return None if self.mean is None else np.frombuffer(base64.b64decode(self.mean), MEAN_TYPE)
-
-    @property
-    def is_sound(self) -> bool:
-        """Whether the mean is a list of finite numbers."""
-        try:
-            return self.vector is not None and bool(np.isfinite(self.vector).all())
-        except ValueError:
-            return False
+    mean: Digest | None = None  # of the fp32 numbers, lowest byte first; None once the key is forgotten
 
     @property
     def calibration_digest(self) -> str | None:

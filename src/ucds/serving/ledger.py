@@ -7,22 +7,22 @@ that moment nothing is charged; after a crash later, the answers are kept and fr
 
 from __future__ import annotations
 
-import base64
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+import numpy as np
 from sqlalchemy import Connection
 
 from ucds.errors import InputError
+from ucds.files import digest_of
 from ucds.labels.wire import Budget, Calibration, Receipt, answers_digest
 from ucds.math.arrays import FloatArray
 from ucds.serving import log
 from ucds.serving.keys import (
     GRACE,
-    MEAN_TYPE,
     Key,
     Terms,
     as_text,
@@ -46,6 +46,7 @@ from ucds.serving.state import (
     parse_body,
 )
 
+_MEAN_TYPE = "<f4"
 BURST = 10.0
 """Seconds of its rate that a key may save up."""
 
@@ -121,14 +122,17 @@ class Ledger(Replay):
             writing.append(KeyRevoked(key=_find_active(writing.state, name).number))
 
     def forget_key(self, name: str) -> int:
-        """Delete the answers of the last revoked key of a name, and return how many there were."""
+        """Delete answers and means of the last revoked key of a name, and return how many answers."""
         with self.writing() as writing:
             named = [key for key in writing.state.keys.values() if key.name == name and key.revoked]
             if not named or named[-1].forgotten:
                 raise InputError(f"there are no answers of a revoked key {name!r}: revoke it first")
             number = named[-1].number
             writing.append(Forgotten(key=number))
-            return writing.connection.execute(log.answers.delete().filter_by(key=number)).rowcount
+            writing.connection.execute(log.means.delete().filter_by(key=number))
+            count = writing.connection.execute(log.answers.delete().filter_by(key=number)).rowcount
+        self._database.erase_deleted()
+        return count
 
     def list_keys(self) -> list[Key]:
         """Return all keys, revoked ones too, in the order in which they were made."""
@@ -240,9 +244,24 @@ class Ledger(Replay):
             key.check(writing.time)
             there = key.use(model).find_calibration(told.digest)
             if there is None:
-                words = base64.b64encode(mean.astype(MEAN_TYPE).tobytes()).decode()
-                writing.append(Calibrated(key=key.number, model=model, calibration=told, mean=words))
+                words = mean.astype(_MEAN_TYPE).tobytes()
+                writing.append(
+                    Calibrated(key=key.number, model=model, calibration=told, mean=digest_of(words))
+                )
+                row = {"key": key.number, "model": model, "mean": words}
+                writing.connection.execute(log.means.insert(), row)
         return there or told
+
+    def mean(self, key: Key, model: str) -> FloatArray | None:
+        """Return the ``(width,)`` mean from which a model sees the samples of a key; ``None`` for its own."""
+        with self.reading() as (connection, present):
+            digest = present.keys[key.number].use(model).mean
+            if digest is None:
+                return None
+            rows = list(log.select_in(connection, log.means.c.key, [key.number], model=model))
+            if [digest_of(row.mean) for row in rows] != [digest]:
+                raise self._damaged(f"the mean of the key {key.name!r} was changed")
+            return np.frombuffer(rows[0].mean, _MEAN_TYPE)
 
     def _find(
         self, connection: Connection, present: State, key: Key, model: str, contents: Sequence[bytes]

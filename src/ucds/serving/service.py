@@ -16,7 +16,7 @@ from fastapi.security import HTTPAuthorizationCredentials
 from starlette.requests import ClientDisconnect, Request
 
 from ucds.data.content import content_key
-from ucds.errors import DamagedFileError, UserError
+from ucds.errors import DamagedFileError, UserError, printable
 from ucds.labels import wire
 from ucds.serving.bounds import Share, Waste, cost_of_bytes, cost_of_refusal
 from ucds.serving.decoding import ImageDecoder
@@ -162,8 +162,8 @@ class Service:
             receipt=receipt,
         )
 
-    async def calibrate(self, request: Request, shown: Shown) -> wire.CalibrationAnswer:
-        """Fix the mean of a request's samples as the one from which all samples of the key are seen."""
+    async def calibrate(self, request: Request, shown: Shown) -> tuple[wire.CalibrationAnswer, int]:
+        """Fix the mean from which all samples of a key are seen; also return how many the request holds."""
         async with self._admit(request, shown) as upload:
             key, fresh = upload.key, False
             with self.queue.taking(key.number, len(upload.samples)):
@@ -177,13 +177,16 @@ class Service:
                     finally:
                         if not fresh:
                             self._waste.charge(key.number, time.monotonic() - begun)
-        return wire.CalibrationAnswer(calibration=found, unusable=_name(upload, unusable))
+        answer = wire.CalibrationAnswer(calibration=found, unusable=_name(upload, unusable))
+        return answer, len(upload.contents)
 
     async def _label(self, key: Key, contents: list[bytes], rows: dict[bytes, Rows], request: str) -> Answers:
         """Compute the labels of new contents, charge for them, and return those of all contents."""
         labeller, use = self.labeller, key.use(self.labeller.digest)
-        stacked = np.stack(list(rows.values()))
-        labels = await asyncio.wrap_future(self.batcher.submit(stacked, key.number, use.vector))
+        stacked, mean = np.stack(list(rows.values())), None
+        if use.calibration is not None:
+            mean = await _ask(self._readers, self.ledger.mean, key, labeller.digest)
+        labels = await asyncio.wrap_future(self.batcher.submit(stacked, key.number, mean))
         self.metrics.computed.inc(len(rows))
         charge = partial(
             self.ledger.charge,
@@ -256,10 +259,11 @@ class Service:
         length, most = request.headers.get("content-length", ""), self.limits.max_request_bytes
         if not (length.isascii() and length.isdigit()):
             raise Refusal("no-length", "Send the request's length in the header Content-Length.")
-        if int(length[:18]) > most:
+        digits = length.lstrip("0") or "0"
+        if len(digits) > 18 or int(digits) > most:
             detail = f"A request may hold {most:,} bytes at most; send fewer samples."
             raise Refusal("too-large", detail)
-        return int(length)
+        return int(digits)
 
     async def _receive(self, request: Request) -> list[tuple[bytes, Any]]:
         """Return the samples of a body, files or rows of numbers, each behind its content key."""
@@ -314,10 +318,15 @@ def _ledger_away(error: UserError) -> Refusal:
     )
 
 
+def in_few_words(reason: str) -> str:
+    """Return the start of a reason in ASCII: as JSON, it takes at most 200 bytes."""
+    return printable(reason).encode("ascii", "replace").decode()[:100]
+
+
 def _name(upload: _Upload, unusable: dict[bytes, str]) -> list[wire.UnusableSample]:
     """Name the samples of a request that cannot be used, by their positions."""
     return [
-        wire.UnusableSample(position=position, reason=unusable[content])
+        wire.UnusableSample(position=position, reason=in_few_words(unusable[content]))
         for position, content in enumerate(upload.contents)
         if content in unusable
     ]
