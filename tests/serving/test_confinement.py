@@ -15,8 +15,8 @@ import httpx
 import pytest
 from serving_kit import FakeImageLabeller, running
 
+from ucds.data.confinement import CALLS, has_seccomp, landlock_version, weakness
 from ucds.serving.ledger import Ledger
-from ucds.serving.sandbox import CALLS, has_seccomp, landlock_version, weakness
 
 PAGE = Path(__file__).parents[2] / "docs" / "operating.md"
 MEANS = {"Landlock alone": "has_seccomp", "seccomp alone": "landlock_version", "both": ""}
@@ -26,7 +26,8 @@ TAKEN_OVER = """
 import ctypes, errno, json, os, socket, sys, threading
 from pathlib import Path
 from ucds.data.decode import UnusableImageError
-from ucds.serving import sandbox
+from ucds.data import confinement
+from ucds.data import sandbox
 
 number, port, victim = map(int, (sys.argv[1], *sys.argv[4:]))
 missing, folder = sys.argv[2], Path(sys.argv[3])
@@ -89,7 +90,7 @@ def decode_image(data, *arguments, **named):
 
 sandbox.decode_image = decode_image
 if missing:
-    setattr(sandbox, missing, lambda *given: 0)
+    setattr(sandbox if missing == "confine" else confinement, missing, lambda *given: 0)
 sandbox.main(number, 8, 60.0, 2**29, 9, [])
 """
 
@@ -154,7 +155,7 @@ def test_the_operator_is_told_where_a_means_is_missing(
 ) -> None:
     for missing, words in (("landlock_version", "no Landlock,"), ("has_seccomp", "no seccomp,")):
         with monkeypatch.context() as patched:
-            patched.setattr(f"ucds.serving.sandbox.{missing}", lambda: 0)
+            patched.setattr(f"ucds.data.confinement.{missing}", lambda: 0)
             assert words in weakness()
             with running(FakeImageLabeller(), ledger) as service:
                 assert words in httpx.get(f"{service.ops}/readyz").raise_for_status().text

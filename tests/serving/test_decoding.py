@@ -196,7 +196,7 @@ async def test_a_confined_process_decodes_every_format_of_the_service(form: str)
 def test_the_kernel_calls_a_process_that_hides_its_memory_not_dumpable() -> None:
     asked = 3  # PR_GET_DUMPABLE
     program = (
-        "import ctypes; from ucds.serving.sandbox import hide_memory; libc = ctypes.CDLL(None); "
+        "import ctypes; from ucds.data.confinement import hide_memory; libc = ctypes.CDLL(None); "
         f"before = libc.prctl({asked}); hide_memory(); print(before, libc.prctl({asked}))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)

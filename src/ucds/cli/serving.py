@@ -80,8 +80,8 @@ def serve_command(
     The first start on this machine alone makes a ledger and prints a key; `ucds keys` makes others.
     """
     output.start()
+    from ucds.data.confinement import hide_memory
     from ucds.serving.limits import Limits
-    from ucds.serving.sandbox import hide_memory
     from ucds.serving.serve import serve
 
     hide_memory()

@@ -11,8 +11,17 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
 
+from ucds.errors import InputError, first_problem
 from ucds.math.privacy import Guarantee
 
 LABELS_PATH = "/v1/labels"
@@ -168,6 +177,17 @@ class Problem(Message):
     title: str  # kind of the problem in a few words
     status: Annotated[int, Field(ge=400, le=599)]  # of the HTTP answer
     detail: str  # one sentence that says what is wrong and what to do
+
+
+def read_signers(texts: Iterable[str]) -> tuple[str, ...]:
+    """Return public keys as users write them, in hexadecimal digits; what cannot be one is refused."""
+    keys = tuple(map(str.lower, texts))
+    try:
+        return TypeAdapter(tuple[PublicKey, ...]).validate_python(keys)
+    except ValidationError as error:
+        raise InputError(
+            f"--signer takes a public key of 64 hexadecimal digits ({first_problem(error)})"
+        ) from None
 
 
 def digest_of_contents(keys: Iterable[bytes]) -> str:

@@ -20,31 +20,10 @@ from ucds.errors import InputError
 from ucds.files import digest_of
 from ucds.labels.wire import Budget, Calibration, Receipt, answers_digest
 from ucds.math.arrays import FloatArray
-from ucds.serving import log
-from ucds.serving.keys import (
-    GRACE,
-    Key,
-    Terms,
-    as_text,
-    check_name,
-    keep_secret,
-    make_secret,
-    make_terms,
-)
+from ucds.serving import keys, log, state
 from ucds.serving.problems import Refusal
 from ucds.serving.replay import Replay
 from ucds.serving.signing import Signer
-from ucds.serving.state import (
-    Answered,
-    Calibrated,
-    Forgotten,
-    KeyAdded,
-    KeyRenewed,
-    KeyRevoked,
-    KeySet,
-    State,
-    parse_body,
-)
 
 _MEAN_TYPE = "<f4"
 BURST = 10.0
@@ -89,37 +68,39 @@ class Ledger(Replay):
         Raises:
             InputError: the name is taken or unusable, or a term cannot be.
         """
-        check_name(name)
-        granted, secret = make_terms(budget=budget, **terms), make_secret()
+        keys.check_name(name)
+        granted, secret = keys.make_terms(budget=budget, **terms), keys.make_secret()
         with self.writing() as writing:
             present = writing.state.find(name)
             if present is not None and present.revoked is None:
                 raise InputError(f"there is a key of the name {name!r} already: revoke it, or choose another")
             number = len(writing.state.keys) + 1
-            writing.append(KeyAdded(key=number, name=name, terms=granted, secret=keep_secret(secret)))
+            writing.append(
+                state.KeyAdded(key=number, name=name, terms=granted, secret=keys.keep_secret(secret))
+            )
         return secret
 
-    def set_key(self, name: str, **changes: Any) -> Terms:
+    def set_key(self, name: str, **changes: Any) -> keys.Terms:
         """Change terms of a key from the next request on, as `add_key` takes them, and return all."""
         with self.writing() as writing:
             key = _find_active(writing.state, name)
-            terms = make_terms(key.terms, **changes)
-            writing.append(KeySet(key=key.number, terms=terms))
+            terms = keys.make_terms(key.terms, **changes)
+            writing.append(state.KeySet(key=key.number, terms=terms))
         return terms
 
-    def renew_key(self, name: str, grace: timedelta = GRACE) -> str:
+    def renew_key(self, name: str, grace: timedelta = keys.GRACE) -> str:
         """Give a key a new secret and return it; its last one ends after a grace, any before it at once."""
-        secret = make_secret()
+        secret = keys.make_secret()
         with self.writing() as writing:
             key = _find_active(writing.state, name)
-            until = as_text(datetime.fromisoformat(writing.time) + grace)
-            writing.append(KeyRenewed(key=key.number, secret=keep_secret(secret), until=until))
+            until = keys.as_text(datetime.fromisoformat(writing.time) + grace)
+            writing.append(state.KeyRenewed(key=key.number, secret=keys.keep_secret(secret), until=until))
         return secret
 
     def revoke_key(self, name: str) -> None:
         """Make a key worthless from the next request on; its name may be used again."""
         with self.writing() as writing:
-            writing.append(KeyRevoked(key=_find_active(writing.state, name).number))
+            writing.append(state.KeyRevoked(key=_find_active(writing.state, name).number))
 
     def forget_key(self, name: str) -> int:
         """Delete answers and means of the last revoked key of a name, and return how many answers."""
@@ -128,23 +109,23 @@ class Ledger(Replay):
             if not named or named[-1].forgotten:
                 raise InputError(f"there are no answers of a revoked key {name!r}: revoke it first")
             number = named[-1].number
-            writing.append(Forgotten(key=number))
+            writing.append(state.Forgotten(key=number))
             writing.connection.execute(log.means.delete().filter_by(key=number))
             count = writing.connection.execute(log.answers.delete().filter_by(key=number)).rowcount
         self._database.erase_deleted()
         return count
 
-    def list_keys(self) -> list[Key]:
+    def list_keys(self) -> list[keys.Key]:
         """Return all keys, revoked ones too, in the order in which they were made."""
         return list(self.state().keys.values())
 
-    def authenticate(self, secret: str, address: str | None = None) -> Key:
+    def authenticate(self, secret: str, address: str | None = None) -> keys.Key:
         """Return the key whose secret a client shows from an address; ``None`` for one that is not checked.
 
         Raises:
             Refusal: there is no such key, or it may not ask.
         """
-        shown, present = keep_secret(secret).hash, self.state()
+        shown, present = keys.keep_secret(secret).hash, self.state()
         key = present.owner(shown)
         if key is None:
             raise Refusal("unknown-key", "This service does not know the key; check it with its owner.")
@@ -153,7 +134,7 @@ class Ledger(Replay):
             raise Refusal("not-for-you", "The key is bound to another network than yours.", key=key.name)
         return key
 
-    def seconds_to_wait(self, key: Key, pending: int) -> int | None:
+    def seconds_to_wait(self, key: keys.Key, pending: int) -> int | None:
         """Return the whole seconds until a key may ask again; ``None`` if it may now.
 
         A request is let in as soon as there is room for one sample, whatever it holds. So a key exceeds its
@@ -168,7 +149,7 @@ class Ledger(Replay):
         wait = max(0.0, ahead) + (pending + 1) / rate - saved
         return max(1, math.ceil(wait)) if wait > 1e-6 else None
 
-    def find_answers(self, key: Key, model: str, contents: Sequence[bytes]) -> Answers:
+    def find_answers(self, key: keys.Key, model: str, contents: Sequence[bytes]) -> Answers:
         """Return the answers that a key was given before; they are free.
 
         Raises:
@@ -183,7 +164,7 @@ class Ledger(Replay):
 
     def charge(
         self,
-        key: Key,
+        key: keys.Key,
         model: str,
         contents: Sequence[bytes],
         computed: Mapping[bytes, int],
@@ -213,7 +194,7 @@ class Ledger(Replay):
             if not new:
                 return known
             entry = writing.append(
-                Answered(
+                state.Answered(
                     key=key.number,
                     model=model,
                     charged=len(new),
@@ -230,7 +211,7 @@ class Ledger(Replay):
         hashes = tuple(sorted({*known.entries, entry.hash}))
         return Answers(known.labels | new, hashes, writing.state.era, entry.time, budget)
 
-    def calibrate(self, key: Key, model: str, told: Calibration, mean: FloatArray) -> Calibration:
+    def calibrate(self, key: keys.Key, model: str, told: Calibration, mean: FloatArray) -> Calibration:
         """Fix, for good, the ``(width,)`` mean from which a model sees the samples of a key.
 
         Returns:
@@ -246,13 +227,13 @@ class Ledger(Replay):
             if there is None:
                 words = mean.astype(_MEAN_TYPE).tobytes()
                 writing.append(
-                    Calibrated(key=key.number, model=model, calibration=told, mean=digest_of(words))
+                    state.Calibrated(key=key.number, model=model, calibration=told, mean=digest_of(words))
                 )
                 row = {"key": key.number, "model": model, "mean": words}
                 writing.connection.execute(log.means.insert(), row)
         return there or told
 
-    def mean(self, key: Key, model: str) -> FloatArray | None:
+    def mean(self, key: keys.Key, model: str) -> FloatArray | None:
         """Return the ``(width,)`` mean from which a model sees the samples of a key; ``None`` for its own."""
         with self.reading() as (connection, present):
             digest = present.keys[key.number].use(model).mean
@@ -264,7 +245,12 @@ class Ledger(Replay):
             return np.frombuffer(rows[0].mean, _MEAN_TYPE)
 
     def _find(
-        self, connection: Connection, present: State, key: Key, model: str, contents: Sequence[bytes]
+        self,
+        connection: Connection,
+        present: state.State,
+        key: keys.Key,
+        model: str,
+        contents: Sequence[bytes],
     ) -> Answers:
         """Return answers that were given, once they agree with the entries that charged for them."""
         asked = log.select_in(connection, log.answers.c.content, set(contents), key=key.number, model=model)
@@ -278,19 +264,19 @@ class Ledger(Replay):
             entry, before = entries.get(number), entries.get(number - 1)
             if entry is None or before is None or not entry.follows(before.hash):
                 raise self._damaged(f"entry {number} was changed, or is missing")
-            body = parse_body(entry)
-            if not isinstance(body, Answered) or body.digest != log.digest_rows(given[number]):
+            body = state.parse_body(entry)
+            if not isinstance(body, state.Answered) or body.digest != log.digest_rows(given[number]):
                 raise self._damaged(f"the answers of entry {number} were changed")
             named[number] = entry.time, entry.hash
         labels = {content: row.label for content, row in found.items()}
         hashes = tuple(sorted(digest for _, digest in named.values() if digest))
         return Answers(labels, hashes, present.era, named[max(named)][0], key.budget)
 
-    def _now(self, present: State) -> str:
-        return max(as_text(self._clock()), present.time)
+    def _now(self, present: state.State) -> str:
+        return max(keys.as_text(self._clock()), present.time)
 
 
-def _find_active(present: State, name: str) -> Key:
+def _find_active(present: state.State, name: str) -> keys.Key:
     key = present.find(name)
     if key is None:
         raise InputError(f"there is no key of the name {name!r}")

@@ -21,21 +21,13 @@ from pathlib import Path
 from sqlalchemy import Connection
 
 from ucds.errors import DamagedFileError, InputError, ServiceUnavailableError, UserError
+from ucds.labels.wire import read_signers
 from ucds.serving import log
+from ucds.serving import state as rules
 from ucds.serving.database import Database
 from ucds.serving.keys import as_text
 from ucds.serving.log import Entry
-from ucds.serving.signing import Signer, read_signers
-from ucds.serving.state import (
-    Begun,
-    Body,
-    ClockAccepted,
-    RuleBroken,
-    Snapshot,
-    State,
-    Statement,
-    open_snapshot,
-)
+from ucds.serving.signing import Signer
 
 MOST_AHEAD = timedelta(days=1)
 """Time by which a clock may be ahead of the last entry: one that is wrong, once, must not date the log."""
@@ -49,7 +41,7 @@ class Writing:
     """A transaction that has the right to write, its time, and the state with what it has appended."""
 
     connection: Connection
-    state: State
+    state: rules.State
     clock: str
     operator: str
     entry: Entry | None = None
@@ -59,9 +51,9 @@ class Writing:
         """Time of the next entry: that of the clock, but never before that of the last one."""
         return max(self.clock, self.state.time)
 
-    def append(self, body: Body, blanks: int = 0) -> Entry:
+    def append(self, body: rules.Body, blanks: int = 0) -> Entry:
         """Append an entry to the log, with blanks behind it that mean nothing and take room."""
-        is_accepted, last = isinstance(body, ClockAccepted), self.state.time
+        is_accepted, last = isinstance(body, rules.ClockAccepted), self.state.time
         if self.state.number and not is_accepted and self.clock > _later(last):
             raise ServiceUnavailableError(
                 f"the clock says {self.clock}, a day or more after the ledger's last entry of {last}: set it "
@@ -104,7 +96,7 @@ class Replay:
         self.place, self._database = place, Database(place, create=create)
         self.shown = self._database.shown
         self._reading, self._queue = threading.Lock(), threading.Lock()
-        self._state, self._tail = State(), None  # type: State, Entry | None
+        self._state, self._tail = rules.State(), None  # type: rules.State, Entry | None
         self.signers: tuple[str, ...] = ()
         self._damage: str | None = None
         self._failure: UserError | None = None
@@ -113,7 +105,7 @@ class Replay:
             unless_opened.callback(self.close)
             with self._database.transaction(writes=create) as connection:
                 if self._database.prepare(connection, create=create):
-                    self._writing(connection).append(Begun())
+                    self._writing(connection).append(rules.Begun())
                 self._advance(connection)
             unless_opened.pop_all()
 
@@ -127,11 +119,11 @@ class Replay:
         A service trusts its own key, whatever the log says. Without a call, any key will do.
         """
         self.signers = read_signers(signers)
-        self._state, self._tail = State(), None
+        self._state, self._tail = rules.State(), None
         self.state()
 
     @contextmanager
-    def reading(self) -> Iterator[tuple[Connection, State]]:
+    def reading(self) -> Iterator[tuple[Connection, rules.State]]:
         """Open a transaction, and read the log to its end; give the state of the ledger."""
         with self._until_damaged(), self._database.transaction() as connection:
             yield connection, self._advance(connection)
@@ -161,12 +153,12 @@ class Replay:
                 if self._state is present:  # else another thread has read it already
                     self._state, self._tail = writing.state, writing.entry
 
-    def state(self) -> State:
+    def state(self) -> rules.State:
         """Read the log to its end, and return the state of the ledger."""
         with self.reading() as (_, present):
             return present
 
-    def holds(self, told: Statement) -> bool:
+    def holds(self, told: rules.Statement) -> bool:
         """Return whether the log holds the entry of a checkpoint, or its loss was accepted."""
         with self.reading() as (connection, present):
             entry = log.find_entries(connection, [told.number]).get(told.number)
@@ -174,21 +166,21 @@ class Replay:
         known = not self.signers or told.signer in self.signers
         return known and (same or present.excuses(told))
 
-    def take_snapshot(self, signer: Signer, least: int = 1, blanks: int = 0) -> Statement | None:
+    def take_snapshot(self, signer: Signer, least: int = 1, blanks: int = 0) -> rules.Statement | None:
         """Append the state, signed, if ``least`` entries came since the last one; else return ``None``."""
         with self.writing() as writing:
             present = writing.state
             if present.unsigned < least:
                 return None
             fields = {"number": present.number, "hash": present.hash, "era": present.era}
-            told = signer.sign(Statement, time=writing.time, state=present.digest(), **fields)
-            writing.append(Snapshot(statement=told, state=present), blanks)
+            told = signer.sign(rules.Statement, time=writing.time, state=present.digest(), **fields)
+            writing.append(rules.Snapshot(statement=told, state=present), blanks)
         return told
 
     def accept_clock(self) -> str:
         """Record that the clock is right, whatever the last entry says, and return the time."""
         with self.writing() as writing:
-            return writing.append(ClockAccepted()).time
+            return writing.append(rules.ClockAccepted()).time
 
     def check_counts(self) -> None:
         """Make sure that each key has as many answers of each model as the log charged for."""
@@ -211,13 +203,13 @@ class Replay:
         self._next_try = time.monotonic() + _RETRY_SECONDS
         self.take_snapshot(signer, least=0, blanks=_ROOM)  # a small entry may fit where a charge does not
 
-    def _advance(self, connection: Connection) -> State:
+    def _advance(self, connection: Connection) -> rules.State:
         """Read the entries that were added, and check that the last one seen is still there."""
         with self._reading:
             present, tail = self._state, self._tail
             try:
                 if tail is None and (tail := log.read_snapshot(connection)):
-                    present = open_snapshot(
+                    present = rules.open_snapshot(
                         tail, self.signers
                     )  # at the start, in place of the entries before it
                 entries = log.read_entries(connection, max(1, present.number))
@@ -226,19 +218,19 @@ class Replay:
                     entries = log.read_entries(connection, present.number + 1)
                 for tail in entries:
                     present = present.after(tail, self.signers)
-            except RuleBroken as error:
+            except rules.RuleBroken as error:
                 raise self._damaged(str(error)) from None
             if tail is None:
                 raise self._damaged("the log is empty")
             self._state, self._tail = present, tail
             return present
 
-    def _skip_archived(self, connection: Connection) -> tuple[State, Entry]:
+    def _skip_archived(self, connection: Connection) -> tuple[rules.State, Entry]:
         """Go on from the first entry, a signed snapshot, if all that this process saw was archived."""
         first = next(log.read_entries(connection), None)
-        with suppress(RuleBroken):
+        with suppress(rules.RuleBroken):
             if first is not None and first.number > self._state.number:
-                return open_snapshot(first, self.signers), first
+                return rules.open_snapshot(first, self.signers), first
         raise self._damaged(f"it does not hold entry {self._state.number} any more, which this process saw")
 
     @contextmanager

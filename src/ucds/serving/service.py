@@ -15,6 +15,7 @@ import numpy as np
 from fastapi.security import HTTPAuthorizationCredentials
 from starlette.requests import ClientDisconnect, Request
 
+from ucds.data.confinement import weakness
 from ucds.data.content import content_key
 from ucds.errors import DamagedFileError, UserError, printable
 from ucds.labels import wire
@@ -26,7 +27,6 @@ from ucds.serving.ledger import Answers, Ledger
 from ucds.serving.limits import Limits
 from ucds.serving.ops import Metrics, record
 from ucds.serving.problems import Refusal
-from ucds.serving.sandbox import weakness
 from ucds.serving.signing import Signer
 from ucds.serving.uploads import read_embeddings, read_images
 from ucds.training.loaded import FEWEST_TO_CENTRE

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,11 +16,10 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
     load_pem_private_key,
 )
-from pydantic import TypeAdapter, ValidationError
 
-from ucds.errors import DamagedFileError, InputError, first_problem
+from ucds.errors import DamagedFileError, InputError
 from ucds.files import writing
-from ucds.labels.wire import PublicKey, Signed
+from ucds.labels.wire import Signed
 
 SIGNING_KEY_FILE = "signing-key.pem"
 _UNSIGNED = "0" * 128
@@ -56,17 +54,6 @@ class Signer:
         """Return a signed statement of a kind."""
         unsigned = kind(signer=self.public, signature=_UNSIGNED, **fields)
         return unsigned.model_copy(update={"signature": self._key.sign(unsigned.signed_bytes()).hex()})
-
-
-def read_signers(texts: Iterable[str]) -> tuple[str, ...]:
-    """Return public keys as users write them, in hexadecimal digits; what cannot be one is refused."""
-    keys = tuple(map(str.lower, texts))
-    try:
-        return TypeAdapter(tuple[PublicKey, ...]).validate_python(keys)
-    except ValidationError as error:
-        raise InputError(
-            f"--signer takes a public key of 64 hexadecimal digits ({first_problem(error)})"
-        ) from None
 
 
 def _make_key_file(path: Path) -> None:

@@ -16,18 +16,7 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
-from ucds.labels.wire import (
-    Calibration,
-    Count,
-    Digest,
-    Message,
-    ModelDigest,
-    Positive,
-    Receipt,
-    Signed,
-    Time,
-    is_authentic,
-)
+from ucds.labels import wire
 from ucds.math.privacy import Guarantee
 from ucds.serving.keys import Key, ModelUse, Name, Secret, Terms, as_text
 from ucds.serving.log import GENESIS, Entry
@@ -37,41 +26,41 @@ class RuleBroken(Exception):  # noqa: N818  (what it means depends on who asks)
     """An entry that cannot follow the log before it; the message is one sentence."""
 
 
-class Statement(Signed):
+class Statement(wire.Signed):
     """The provider's signed word on its log at one moment: a checkpoint."""
 
     format: Literal["ucds-snapshot/1"] = "ucds-snapshot/1"
-    number: Positive  # of entries
-    hash: Digest  # of the last entry; it covers all entries
-    era: Count
-    time: Time
-    state: Digest  # of the state after the last entry
+    number: wire.Positive  # of entries
+    hash: wire.Digest  # of the last entry; it covers all entries
+    era: wire.Count
+    time: wire.Time
+    state: wire.Digest  # of the state after the last entry
 
 
-class Loss(Message):
+class Loss(wire.Message):
     """A loss: the entry that accepted it, the era that begins there, and era and time of the entry before."""
 
-    entry: Positive
-    era: Positive
-    after: Count
-    since: Time
+    entry: wire.Positive
+    era: wire.Positive
+    after: wire.Count
+    since: wire.Time
 
 
-class Archive(Message):
+class Archive(wire.Message):
     """The entry, by hash and time, that moved all entries before the ``first`` that stays into a file."""
 
-    hash: Digest
-    time: Time
-    first: Positive
+    hash: wire.Digest
+    time: wire.Time
+    first: wire.Positive
 
 
-class State(Message):
+class State(wire.Message):
     """What a log says, from its first entry to one of them, whose number, hash and time come first."""
 
-    number: Count = 0
-    hash: Digest = GENESIS
-    era: Count = 0  # clocks can be wrong: in its order the log has eras first, then times
-    time: Time = "0001-01-01T00:00:00.000+00:00"
+    number: wire.Count = 0
+    hash: wire.Digest = GENESIS
+    era: wire.Count = 0  # clocks can be wrong: in its order the log has eras first, then times
+    time: wire.Time = "0001-01-01T00:00:00.000+00:00"
     keys: dict[int, Key] = Field(default_factory=dict)
     losses: tuple[Loss, ...] = ()
     archive: Archive | None = None  # the last one
@@ -91,7 +80,7 @@ class State(Message):
         """Compute the SHA-256 of the state."""
         return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
 
-    def excuses(self, told: Statement | Receipt) -> bool:
+    def excuses(self, told: Statement | wire.Receipt) -> bool:
         """Return whether the entries that a signed word names are missing because of an accepted loss."""
         number = told.number if isinstance(told, Statement) else math.inf
         return any(
@@ -131,7 +120,7 @@ class State(Message):
             return self.model_copy(update=told)
 
 
-class Body(Message):
+class Body(wire.Message):
     """What an entry says.
 
     The salt hides an entry behind its hash. Without one, a client could guess what it does not know of an
@@ -160,7 +149,7 @@ class ClockAccepted(Body):
 class Archived(Body):
     """The move of all entries before the ``first`` that stays into a file."""
 
-    first: Positive
+    first: wire.Positive
 
 
 class Snapshot(Body):
@@ -173,7 +162,7 @@ class Snapshot(Body):
 class KeyAdded(Body):
     """A new key."""
 
-    key: Positive
+    key: wire.Positive
     name: Name
     terms: Terms
     secret: Secret
@@ -182,7 +171,7 @@ class KeyAdded(Body):
 class KeyEntry(Body):
     """What happens to a key that is there."""
 
-    key: Positive
+    key: wire.Positive
 
 
 class KeySet(KeyEntry):
@@ -195,7 +184,7 @@ class KeyRenewed(KeyEntry):
     """A new secret of a key; the last one ends at a time, and any before it at once."""
 
     secret: Secret
-    until: Time
+    until: wire.Time
 
 
 class KeyRevoked(KeyEntry):
@@ -209,19 +198,19 @@ class Forgotten(KeyEntry):
 class Calibrated(KeyEntry):
     """The mean from which a model sees the samples of a key, for good."""
 
-    model: ModelDigest
-    calibration: Calibration
-    mean: Digest
+    model: wire.ModelDigest
+    calibration: wire.Calibration
+    mean: wire.Digest
 
 
 class Answered(KeyEntry):
     """A charge for samples that a key was answered about for the first time."""
 
-    model: ModelDigest
-    charged: Positive
-    digest: Digest  # of the answers; see `ucds.labels.wire.answers_digest`
+    model: wire.ModelDigest
+    charged: wire.Positive
+    digest: wire.Digest  # of the answers; see `ucds.labels.wire.answers_digest`
     request: str
-    calibration: ModelDigest | None = None  # digest of the one from which the samples were seen
+    calibration: wire.ModelDigest | None = None  # digest of the one from which the samples were seen
     privacy: Guarantee | None = None
 
 
@@ -325,7 +314,7 @@ def _charge(key: Key, entry: Entry, body: Answered) -> dict[str, Any]:
 def _check_snapshot(body: Snapshot, entry: Entry, signers: Collection[str]) -> None:
     """Make sure that this is the signed word on its own state, which the entry follows."""
     told, state = body.statement, body.state
-    _require(is_authentic(told) and told.state == state.digest(), "is a snapshot with a wrong signature")
+    _require(wire.is_authentic(told) and told.state == state.digest(), "is a snapshot with a wrong signature")
     _require(
         not signers or told.signer in signers,
         f"is a snapshot that the key {told.signer[:16]}.. signed; if that was a key of yours, name it by "

@@ -16,14 +16,13 @@ from sqlalchemy import Connection, Row
 from ucds.errors import DamagedFileError, InputError
 from ucds.files import write_atomically
 from ucds.labels.journal import KeptReceipt, read_receipts
-from ucds.labels.wire import answers_digest, is_authentic
+from ucds.labels.wire import answers_digest, is_authentic, read_signers
 from ucds.serving import log
 from ucds.serving.checkpoints import read_checkpoints
 from ucds.serving.database import Database
 from ucds.serving.keys import as_text
 from ucds.serving.ledger import Ledger
 from ucds.serving.log import Entry
-from ucds.serving.signing import read_signers
 from ucds.serving.state import Answered, Archived, RuleBroken, State, Statement, open_snapshot, parse_body
 
 _AT_A_TIME = 1000

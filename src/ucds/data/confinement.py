@@ -1,38 +1,22 @@
-"""A confined process that decodes images of strangers: it opens no file, reaches nobody, and cannot be read.
+"""Confines a process by the kernel, for good: what a library that handles files of strangers cannot need.
 
-It takes files from its caller and answers with pixels or a reason, until the caller ends. Linux alone has the
-means to confine it: Landlock (kernel 5.13 or later), seccomp and `prctl`. They need no privilege.
-
+Linux alone has the means: Landlock (kernel 5.13 or later), seccomp and `prctl`. They need no privilege.
 Landlock says which files may be opened, seccomp which system calls may be made at all. The filter is written
-here, by ctypes: the bindings of libseccomp need a library of the system, and one filter that permits 43 calls
-is short. Another call fails with EPERM and does not kill: libraries try some calls and go on without them.
+here, by ctypes: the bindings of libseccomp need a library of the system, and one filter that permits some 40
+calls is short. Another call fails with EPERM and does not kill: libraries try some and go on without them.
 """
 
 from __future__ import annotations
 
 import ctypes
 import errno
-import json
 import os
 import platform
-import resource
-import signal
 import struct
 import sys
-import warnings
 from collections.abc import Iterable
-from contextlib import suppress
-from importlib import import_module
-from importlib.util import find_spec
-from multiprocessing.connection import Connection
 from pathlib import Path
 
-from PIL import AvifImagePlugin
-
-from ucds.data.decode import UnusableImageError, decode_image
-
-DONE, UNUSABLE = b"\0", b"\1"
-_LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/etc/ld.so.cache")
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446  # the same on all processors
 _VERSION_FLAG, _PATH_BENEATH = 1, 1
 _EXECUTE, _READ_FILE, _READ_FOLDER = 1 << 0, 1 << 2, 1 << 3
@@ -62,35 +46,6 @@ _LOAD, _IF_EQUAL, _IF_ANY_BIT, _RETURN = 0x20, 0x15, 0x45, 0x06
 _AT_CALL, _AT_PROCESSOR, _AT_THIRD_ARGUMENT = 0, 4, 32
 _TO_CHANGE = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 _LIBC = ctypes.CDLL(None, use_errno=True)
-
-
-def main(
-    number: int, size: int, seconds: float, memory_bytes: int, max_pixels: int, formats: list[str]
-) -> None:
-    """Answer on an open socket, by its number; the other arguments are the bounds on one image."""
-    warnings.simplefilter("ignore")
-    _load_decoders(tuple(formats))  # what is loaded now counts as memory of the start
-    if sys.platform == "linux":
-        taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-        _bound(resource.RLIMIT_AS, taken + memory_bytes)
-    _bound(resource.RLIMIT_CORE, 0)
-    confine(map(Path, (*sys.path, *_LIBRARIES)))  # some modules are loaded when they are needed
-    caller = Connection(number)
-    caller.send_bytes(DONE)
-    while True:
-        # Also if the caller was killed, when nobody is left to end this process.
-        signal.setitimer(signal.ITIMER_PROF, seconds)
-        try:
-            data = caller.recv_bytes()
-        except EOFError:
-            return
-        try:
-            pixels = decode_image(data, size, formats=tuple(formats), max_pixels=max_pixels)
-            answer = DONE + pixels.tobytes()
-        except UnusableImageError as error:
-            answer = UNUSABLE + error.reason.encode()[:4096]
-        del data
-        caller.send_bytes(answer)
 
 
 def hide_memory() -> None:
@@ -170,25 +125,10 @@ def give_up_calls(*, may_open: bool) -> None:
     _call(here["seccomp"], _SET_FILTER, _ALL_THREADS, struct.pack("@HP", len(steps), ctypes.addressof(held)))
 
 
-def _load_decoders(formats: tuple[str, ...]) -> None:
-    """Load what decoding would load when it needs it, and keep libraries to the one thread that they have."""
-    with suppress(UnusableImageError):
-        decode_image(b"", 1, formats=formats)  # loads all that Pillow decodes
-    AvifImagePlugin.DEFAULT_MAX_THREADS = 1
-    if "DICOM" in formats and find_spec("pydicom"):
-        import_module("pydicom.pixels.processing")
-
-
 def _give_up_privileges() -> None:
     """Make sure that no program can be started that has more rights than this one."""
     if _LIBC.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "no_new_privs is refused")
-
-
-def _bound(what: int, value: int) -> None:
-    """Lower the soft limit; the kernel holds this process to it."""
-    _, hard = resource.getrlimit(what)
-    resource.setrlimit(what, (value if hard == resource.RLIM_INFINITY else min(value, hard), hard))
 
 
 def _call(number: int, *arguments: object) -> int:
@@ -197,7 +137,3 @@ def _call(number: int, *arguments: object) -> int:
     if result < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     return result
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]), **json.loads(sys.argv[2]))
