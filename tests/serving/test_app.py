@@ -175,7 +175,8 @@ def test_on_a_unix_socket_the_last_address_that_the_proxy_names_is_the_clients(
         ):
             headers = {} if told is None else {"X-Forwarded-For": told}
             assert client.get("/v1/info", headers=headers).status_code == status, told
-        with pytest.raises(InputError, match="in use"), running(FakeLabeller(), ledger, host=f"unix:{path}"):
+        second = running(FakeLabeller(), ledger, host=service.url)
+        with pytest.raises(InputError, match="another process"), second:
             pass
         assert client.get("/v1/info", headers={"X-Forwarded-For": "10.1.2.3"}).status_code == 200
     assert not path.exists()

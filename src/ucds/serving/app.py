@@ -90,8 +90,7 @@ class FrontDoor:
 
     def _is_new(self, error: Exception) -> bool:
         """Return whether the trace of such an error, from such a place, was not logged for a minute."""
-        place, now = traceback.extract_tb(error.__traceback__)[-1], time.monotonic()
-        kind = type(error), place.filename, place.lineno
+        kind, now = (type(error), *traceback.extract_tb(error.__traceback__)[-1][:2]), time.monotonic()
         is_new = now >= self._next_traces.get(kind, 0.0)
         if is_new:
             self._next_traces[kind] = now + _TRACE_SECONDS

@@ -122,8 +122,8 @@ class Snapshots:
             except Exception as error:  # or the thread would end, and nobody would see it
                 self.failures += 1
                 pause = self._retry_seconds
-                trace = None if isinstance(error, UserError | OSError) else error
-                logger.error("a snapshot could not be written: %s", error, exc_info=trace)
+                is_fault = not isinstance(error, UserError | OSError)
+                logger.error("a snapshot could not be written: %s", error, exc_info=is_fault)
 
     def _write(self, least: int) -> None:
         """Take a snapshot if it is due, and name the newest one, whichever replica took it, in the file."""

@@ -40,8 +40,7 @@ def ledger_url(place: str | Path) -> URL:
     text = str(place)
     if not text:
         raise InputError("name the ledger: a run folder, a SQLite file, or postgresql://USER@HOST/NAME")
-    is_address = "://" in text or re.search(r"(?i)^\s*postgres[\w+]*:|passw(or)?d\s*=", text)
-    if not is_address:
+    if "://" not in text and not re.search(r"(?i)^\s*postgres[\w+]*:|passw(or)?d\s*=", text):
         path = Path(place)
         path = path / LEDGER_FILE if path.is_dir() else path
         return URL.create("sqlite", database=str(path.absolute()))
@@ -113,9 +112,7 @@ class Database:
                 outside = connection.execution_options(isolation_level="AUTOCOMMIT")
                 outside.exec_driver_sql("VACUUM answers, means")
             elif connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").scalars().one():
-                raise ServiceUnavailableError(
-                    f"the answers are deleted, but {self.shown} is in use: traces stay until that ends"
-                )
+                raise ServiceUnavailableError("deleted, but traces stay in the ledger until nobody reads it")
 
     def read_clock(self, connection: sa.Connection) -> datetime | None:
         """Return the time of PostgreSQL, which is the same for all replicas; ``None`` for SQLite."""

@@ -31,8 +31,7 @@ Name = Annotated[str, Field(pattern=rf"^{_NAME}$")]
 
 def _widen(network: IPv4Network | IPv6Network) -> IPv4Network | IPv6Network:
     """Return the 64 bits of a narrower network of IPv6, of which one client has all addresses."""
-    is_narrow = network.version == 6 and network.prefixlen > 64
-    return network.supernet(new_prefix=64) if is_narrow else network
+    return network.supernet(new_prefix=64) if network.version == 6 and network.prefixlen > 64 else network
 
 
 Network = Annotated[IPvAnyNetwork, AfterValidator(_widen)]

@@ -24,6 +24,7 @@ from ucds.serving import keys, log, state
 from ucds.serving.problems import Refusal
 from ucds.serving.replay import Replay
 from ucds.serving.signing import Signer
+from ucds.serving.state import State
 
 _MEAN_TYPE = "<f4"
 BURST = 10.0
@@ -75,9 +76,8 @@ class Ledger(Replay):
             if present is not None and present.revoked is None:
                 raise InputError(f"there is a key of the name {name!r} already: revoke it, or choose another")
             number = len(writing.state.keys) + 1
-            writing.append(
-                state.KeyAdded(key=number, name=name, terms=granted, secret=keys.keep_secret(secret))
-            )
+            kept = keys.keep_secret(secret)
+            writing.append(state.KeyAdded(key=number, name=name, terms=granted, secret=kept))
         return secret
 
     def set_key(self, name: str, **changes: Any) -> keys.Terms:
@@ -226,11 +226,9 @@ class Ledger(Replay):
             there = key.use(model).find_calibration(told.digest)
             if there is None:
                 words = mean.astype(_MEAN_TYPE).tobytes()
-                writing.append(
-                    state.Calibrated(key=key.number, model=model, calibration=told, mean=digest_of(words))
-                )
-                row = {"key": key.number, "model": model, "mean": words}
-                writing.connection.execute(log.means.insert(), row)
+                row: dict[str, Any] = {"key": key.number, "model": model}
+                writing.append(state.Calibrated(**row, calibration=told, mean=digest_of(words)))
+                writing.connection.execute(log.means.insert(), row | {"mean": words})
         return there or told
 
     def mean(self, key: keys.Key, model: str) -> FloatArray | None:
@@ -245,12 +243,7 @@ class Ledger(Replay):
             return np.frombuffer(rows[0].mean, _MEAN_TYPE)
 
     def _find(
-        self,
-        connection: Connection,
-        present: state.State,
-        key: keys.Key,
-        model: str,
-        contents: Sequence[bytes],
+        self, connection: Connection, present: State, key: keys.Key, model: str, contents: Sequence[bytes]
     ) -> Answers:
         """Return answers that were given, once they agree with the entries that charged for them."""
         asked = log.select_in(connection, log.answers.c.content, set(contents), key=key.number, model=model)
@@ -272,11 +265,11 @@ class Ledger(Replay):
         hashes = tuple(sorted(digest for _, digest in named.values() if digest))
         return Answers(labels, hashes, present.era, named[max(named)][0], key.budget)
 
-    def _now(self, present: state.State) -> str:
+    def _now(self, present: State) -> str:
         return max(keys.as_text(self._clock()), present.time)
 
 
-def _find_active(present: state.State, name: str) -> keys.Key:
+def _find_active(present: State, name: str) -> keys.Key:
     key = present.find(name)
     if key is None:
         raise InputError(f"there is no key of the name {name!r}")

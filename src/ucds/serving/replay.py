@@ -54,7 +54,8 @@ class Writing:
     def append(self, body: rules.Body, blanks: int = 0) -> Entry:
         """Append an entry to the log, with blanks behind it that mean nothing and take room."""
         is_accepted, last = isinstance(body, rules.ClockAccepted), self.state.time
-        if self.state.number and not is_accepted and self.clock > _later(last):
+        ahead = datetime.fromisoformat(self.clock) - datetime.fromisoformat(last)
+        if self.state.number and not is_accepted and ahead > MOST_AHEAD:
             raise ServiceUnavailableError(
                 f"the clock says {self.clock}, a day or more after the ledger's last entry of {last}: set it "
                 "or, if it is right, say so by `ucds ledger accept-clock`"
@@ -135,11 +136,7 @@ class Replay:
         One entry may be appended. It is on disk when the context ends, or nothing is.
         """
         try:
-            with (
-                self._until_damaged(),
-                self._queue,
-                self._database.transaction(writes=True) as connection,
-            ):
+            with self._until_damaged(), self._queue, self._database.transaction(writes=True) as connection:
                 present = self._advance(connection)
                 writing = self._writing(connection)
                 yield writing
@@ -253,10 +250,6 @@ class Replay:
         """Return a transaction that writes, with the clock by which it does."""
         clock = self._database.read_clock(connection) or self._clock()
         return Writing(connection, self._state, as_text(clock), self._operator)
-
-
-def _later(time: str) -> str:
-    return as_text(datetime.fromisoformat(time) + MOST_AHEAD)
 
 
 def _operator() -> str:

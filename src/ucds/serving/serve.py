@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import errno
 import gc
 import logging
-import os
 import signal
 import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
+from functools import partial
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 from types import FrameType
@@ -64,8 +63,7 @@ def serve(
 
     Args:
         run: folder of a finished source run.
-        host: name or number of an address of this machine; or ``unix:PATH``, a socket for a proxy on this
-            machine, which only the user and the group of this process can open.
+        host: name or number of an address of this machine, or ``unix:PATH``: a socket for user and group.
         port: port; 0 takes a free one.
         ops_port: port on the same host for ``/healthz``, ``/readyz`` and ``/metrics``; none if ``None``.
         behind_proxy: address or network of the proxy in front, which alone is answered, and whose word on the
@@ -73,8 +71,7 @@ def serve(
         ledger: SQLite file or PostgreSQL address; ``ledger.sqlite`` in the run folder if ``None``.
         signing_key: PEM file of the key that signs receipts; it is made if it does not exist.
             ``signing-key.pem`` in the run folder if ``None``.
-        signers: earlier public keys of the provider, in hexadecimal digits, whose snapshots of the ledger are
-            accepted beside the present one's.
+        signers: earlier public keys of the provider, whose snapshots of the ledger count, too.
         checkpoints: file for signed snapshots of the ledger's log; none are written outside the ledger if
             ``None``.
         model_batch: samples that the model takes at a time; 8 on a CPU and 64 on a GPU if ``None``.
@@ -105,17 +102,9 @@ def serve(
         stack.callback(service.close)
         if service.weakness:
             notice(f"warning: {service.weakness}")
-        words = "Failed tries to write a checkpoint"
-        service.metrics.watch("ucds_checkpoint_failures", words, lambda: snapshots.failures)
-        listen(
-            service,
-            host=host,
-            port=port,
-            ops_port=ops_port,
-            behind_proxy=behind_proxy,
-            ready=ready,
-            stop=stop,
-        )
+        service.metrics.watch("ucds_checkpoint_failures", "Failed checkpoints", lambda: snapshots.failures)
+        answer = partial(listen, service, ready=ready, stop=stop)
+        answer(host=host, port=port, ops_port=ops_port, behind_proxy=behind_proxy)
 
 
 def listen(
@@ -145,8 +134,8 @@ def listen(
             app = BehindProxy(app, None if behind_proxy is None else ip_network(behind_proxy))
         server = _Server(app, service.limits.shutdown_seconds, stop)
         shown = f"[{host}]" if ":" in host else host
-        url = host if _socket_path(host) else f"http://{shown}:{listening.getsockname()[1]}"
-        ready(url)  # who connects from now on waits for an answer
+        # Who connects from now on waits for an answer.
+        ready(host if _socket_path(host) else f"http://{shown}:{listening.getsockname()[1]}")
         server.run(sockets=[listening])
 
 
@@ -154,10 +143,7 @@ class _Server(uvicorn.Server):
     """Stops at an event as at a signal, with status 0."""
 
     def __init__(
-        self,
-        app: ASGIApp,
-        shutdown_seconds: float = 1,
-        stop: threading.Event | None = None,
+        self, app: ASGIApp, shutdown_seconds: float = 1, stop: threading.Event | None = None
     ) -> None:
         logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
         config = uvicorn.Config(
@@ -207,9 +193,8 @@ def _addresses(host: str) -> list[str]:
 
 def _is_loopback(host: str) -> bool:
     """Return whether nobody outside this machine can reach an address of it."""
-    return _socket_path(host) is not None or all(
-        ip_address(address).is_loopback for address in _addresses(host)
-    )
+    addresses = [] if _socket_path(host) else _addresses(host)
+    return all(ip_address(address).is_loopback for address in addresses)
 
 
 def _socket_path(host: str) -> Path | None:
@@ -237,7 +222,7 @@ def _bind_locally(path: Path) -> socket.socket:
     if path.is_socket():
         with suppress(ConnectionRefusedError), socket.socket(socket.AF_UNIX) as other:
             other.connect(str(path))
-            raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
+            raise InputError(f"cannot listen on unix:{path}: another process answers there")
         path.unlink()
     made = socket.socket(socket.AF_UNIX)
     made.bind(str(path))

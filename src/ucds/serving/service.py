@@ -79,9 +79,8 @@ class Service:
         self._names: dict[int, str] = {}
         self._waste = Waste(limits.waste_seconds, lambda key: record("waste", key=self._names[key]), clock)
         self._decoder: ImageDecoder | None = None
-        self.weakness = ""  # of the confinement of its decoders, in words
+        self.weakness = weakness() if self.accepts == "images" else ""  # of its decoders' confinement
         if self.accepts == "images":
-            self.weakness = weakness()
             self._decoder = ImageDecoder(labeller.row_shape[-1], limits, self._waste)
         self._readers = ThreadPoolExecutor(4, thread_name_prefix="ledger-read")
         # One writer: the other charges of this process wait here, and not for the database's lock.
@@ -183,9 +182,8 @@ class Service:
     async def _label(self, key: Key, contents: list[bytes], rows: dict[bytes, Rows], request: str) -> Answers:
         """Compute the labels of new contents, charge for them, and return those of all contents."""
         labeller, use = self.labeller, key.use(self.labeller.digest)
-        stacked, mean = np.stack(list(rows.values())), None
-        if use.calibration is not None:
-            mean = await _ask(self._readers, self.ledger.mean, key, labeller.digest)
+        stacked = np.stack(list(rows.values()))
+        mean = await _ask(self._readers, self.ledger.mean, key, labeller.digest) if use.calibration else None
         labels = await asyncio.wrap_future(self.batcher.submit(stacked, key.number, mean))
         self.metrics.computed.inc(len(rows))
         charge = partial(

@@ -201,13 +201,8 @@ class _Check:
         self._faults += [f"the answers of entry {entry} are gone" for entry in gone]
         kept = [self._state.keys[number].name for number in sorted(forgotten & self._keys)]
         self._faults += [f"there are answers of the key {name!r}, which was forgotten" for name in kept]
-        wanted = {
-            (number, model): use.mean
-            for number, key in self._state.keys.items()
-            for model, use in key.models.items()
-            if use.mean is not None
-        }
-        if log.digests_of_means(self._connection) != wanted:
+        uses = [((n, m), use.mean) for n, key in self._state.keys.items() for m, use in key.models.items()]
+        if log.digests_of_means(self._connection) != {use: mean for use, mean in uses if mean}:
             self._faults.append("means of calibrations were changed, added or removed")
         asked = sa.select(sa.func.count()).select_from(log.answers)
         if self._first > 1:
