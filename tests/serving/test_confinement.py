@@ -53,23 +53,23 @@ def thread():
 
 TRIES = {
     "read Python's modules": lambda: Path(socket.__file__).read_bytes(),
-    "read a file of the service": secret.read_bytes,
+    "read a file": secret.read_bytes,
     "list its folder": lambda: list(folder.iterdir()),
     "read the service's memory": lambda: open(f"/proc/{victim}/mem", "rb").close(),
     "make a file": lambda: (folder / "new").touch(),
     "change a file": lambda: secret.open("ab").close(),
     "delete a file": lambda: (folder / "spare").unlink(),
-    "change the mode of a file": lambda: secret.chmod(0o666),
-    "change the owner of a file": lambda: os.chown(secret, os.getuid(), os.getgid()),
+    "change a file's mode": lambda: secret.chmod(0o666),
+    "change its owner": lambda: os.chown(secret, os.getuid(), os.getgid()),
     "connect by TCP": lambda: send(socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", port)),
     "send by UDP": lambda: send(socket.AF_INET, socket.SOCK_DGRAM, ("127.0.0.1", port)),
     "connect to a Unix socket": lambda: send(socket.AF_UNIX, socket.SOCK_STREAM, str(folder / "socket")),
     "make a pair of sockets": lambda: socket.socketpair(),
-    "send a signal to the service": lambda: os.kill(victim, 0),
+    "send a signal": lambda: os.kill(victim, 0),
     "trace the service": lambda: call(101, 117, 0x4206, victim, 0, 0),
-    "set the limits of the service": lambda: call(302, 261, victim, 7, 0, 0),
+    "set the service's limits": lambda: call(302, 261, victim, 7, 0, 0),
     "mount": lambda: call(165, 40, b"none", str(folder).encode(), b"none", 0, None),
-    "use the kernel's keyring": lambda: call(250, 219, 0, -3, 0),
+    "use the keyring": lambda: call(250, 219, 0, -3, 0),
     "set up io_uring": lambda: call(425, 425, 0, 0),
     "start a process": fork,
     "start a thread": thread,
@@ -122,7 +122,8 @@ def rows_of_the_page() -> dict[str, list[str]]:
     """The table of the page on operating, by what is tried."""
     cells = [line.strip("| ").split(" | ") for line in PAGE.read_text().splitlines() if line.startswith("| ")]
     start = next(number for number, row in enumerate(cells) if row[1:] == list(MEANS))
-    return {row[0]: row[1:] for row in cells[start + 2 :] if len(row) == len(MEANS) + 1}
+    rows = [row for row in cells[start + 2 :] if len(row) == len(MEANS) + 1]
+    return {name: row[1:] for row in rows for name in row[0].split("; ")}
 
 
 @pytest.mark.skipif(landlock_version() < 6 or not has_seccomp(), reason="this kernel lacks a means")
