@@ -117,7 +117,7 @@ def _open_journal(folder: Path) -> Journal:
 
 def _write_journal(folder: Path) -> None:
     with _open_journal(folder) as journal:
-        journal.add(KeptReceipt(receipt=RECEIPT, labels={b"one".hex(): 1, b"two".hex(): 2}))
+        journal.add(KeptReceipt(receipt=RECEIPT, labels={"1" * 32: 1, "2" * 32: 2}))
 
 
 LABELS = ClusterLabels(("a", "b"), np.array([0, 2]), 3, "p", marks_of(KEYS[:2]))
