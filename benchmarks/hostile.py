@@ -270,11 +270,11 @@ def measure(name: str, way: str) -> Figures:
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         run, (port, ops, front), master = Path(folder) / "run", ports, 0
         honest, *hostile = kit.make_run(run, "ucds/oriented_edges", 1 + SENDERS, recentres=True)
-        options = ("--port", port, "--ops-port", ops, "--behind-proxy", "127.0.0.1")
-        service, url = stack.enter_context(kit.service(run, *options))
+        where = ("--host", f"unix:{run}/labels.sock") if way == NGINX else ("--port", port)
+        service, url = stack.enter_context(kit.service(run, *where, "--ops-port", ops))
         place = Place(url)
         if way == NGINX:
-            certificate, master = stack.enter_context(kit.nginx(run, front, f"127.0.0.1:{port}"))
+            certificate, master = stack.enter_context(kit.nginx(run, front, url))
             trusted = ssl.create_default_context(cafile=certificate)
             place = Place(f"https://localhost:{front}", trusted)
         ask_honestly(place, honest, 3, serials)  # all processes have started
