@@ -53,10 +53,19 @@ NOBODY = "nobody"
 SLOW, WRONG, IDLE = "128 slow bodies", "800 slow bodies with wrong keys", "512 idle connections"
 UPLOADS = "uploads of 64 MiB with wrong keys"
 LEFT, CALIBRATIONS = "abandoned requests", "abandoned calibrations"
+UNREADABLE = "bodies that no reader takes"
 NGINX = "Through nginx"
 ATTACKS = {
-    NGINX: (NOBODY, *FILES, SLOW, WRONG, IDLE, UPLOADS, LEFT, CALIBRATIONS),
-    "The service alone": (NOBODY, *FILES, SLOW, UPLOADS, LEFT, CALIBRATIONS),  # a proxy holds connections
+    NGINX: (NOBODY, *FILES, UNREADABLE, SLOW, WRONG, IDLE, UPLOADS, LEFT, CALIBRATIONS),
+    "The service alone": (
+        NOBODY,
+        *FILES,
+        UNREADABLE,
+        SLOW,
+        UPLOADS,
+        LEFT,
+        CALIBRATIONS,
+    ),  # a proxy holds connections
 }
 
 
@@ -104,6 +113,7 @@ class Figures:
             f"memory over {MEMORY_MIB} MiB": max(self.memory, default=0) > MEMORY_MIB,
             "honest requests failed": self.failures > 0,
             "nginx kept a body": max(self.kept, default=0) > 0,
+            "a fault": 500 in self.statuses,
             "a refusal did not arrive as 401": name == UPLOADS and self.statuses != [401],
         }
         return [words for words, missed in told.items() if missed]
@@ -138,6 +148,8 @@ def attack(place: Place, keys: list[str], name: str, statuses: list[bool]) -> No
         data = FILES.get(name, lambda: bytes(64 * 2**20 - 4096))()
         key = "ucds_wrong" if name == UPLOADS else keys[0]
         work = [lambda: _send_files(place.client(key), data, serials, statuses)] * SENDERS
+    elif name == UNREADABLE:
+        work = [lambda: _send_unreadable(place.client(keys[0]), statuses)] * SENDERS
     elif name == IDLE:
         work = [lambda: _hold_idle(place)] * 512
     elif name in (SLOW, WRONG):
@@ -158,6 +170,14 @@ def _send_files(client: httpx.Client, data: bytes, serials: Iterator[int], statu
     while True:
         statuses[ask(client, kit.fresh([data], serials))] = True
         time.sleep(0.05)
+
+
+def _send_unreadable(client: httpx.Client, statuses: list[bool]) -> None:
+    """Send bodies whose header names a character set that Python refuses to use."""
+    headers = {"Content-Type": "multipart/form-data; boundary*=undefined''x"}
+    while True:
+        with contextlib.suppress(httpx.TransportError):
+            statuses[client.post("/v1/labels", content=b"x" * 5000, headers=headers).status_code] = True
 
 
 def _hold_idle(place: Place) -> None:
@@ -250,11 +270,11 @@ def measure(name: str, way: str) -> Figures:
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         run, (port, ops, front), master = Path(folder) / "run", ports, 0
         honest, *hostile = kit.make_run(run, "ucds/oriented_edges", 1 + SENDERS, recentres=True)
-        options = ("--port", port, "--ops-port", ops, "--behind-proxy", "127.0.0.1")
-        service, url = stack.enter_context(kit.service(run, *options))
+        where = ("--host", f"unix:{run}/labels.sock") if way == NGINX else ("--port", port)
+        service, url = stack.enter_context(kit.service(run, *where, "--ops-port", ops))
         place = Place(url)
         if way == NGINX:
-            certificate, master = stack.enter_context(kit.nginx(run, front, f"127.0.0.1:{port}"))
+            certificate, master = stack.enter_context(kit.nginx(run, front, url))
             trusted = ssl.create_default_context(cafile=certificate)
             place = Place(f"https://localhost:{front}", trusted)
         ask_honestly(place, honest, 3, serials)  # all processes have started

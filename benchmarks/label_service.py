@@ -96,7 +96,9 @@ def nginx(folder: Path, port: int, *upstreams: str, **words: str) -> Iterator[tu
         "labels.example.org": "localhost",
         "/etc/ssl/labels.pem": str(certificate),
         "/etc/ssl/private/labels.key": str(certificate),
-        "server 127.0.0.1:8000 max_fails=0;": "".join(f"server {one} max_fails=0;" for one in upstreams),
+        "server unix:/run/ucds/8000/labels.sock max_fails=0;": "".join(
+            f"server {one} max_fails=0;" for one in upstreams
+        ),
     }
     settings = folder / "nginx.conf"
     settings.write_text(replaced((DEPLOY / "nginx.conf").read_text(), **given | words))
@@ -126,9 +128,16 @@ def files_with_a_body(master: int) -> list[str]:
 def client_of(
     url: str, key: str, address: str = "127.0.0.1", trusted: ssl.SSLContext | bool = False
 ) -> httpx.Client:
-    """A client with a key, which asks from an address of this machine, and believes some certificates."""
-    transport = httpx.HTTPTransport(verify=trusted, local_address=address)
-    headers = {"Authorization": f"Bearer {key}"}
+    """A client with a key, which asks from an address of this machine, and believes some certificates.
+
+    The service may listen on a Unix socket, ``unix:PATH``.
+    """
+    transport, headers = (
+        httpx.HTTPTransport(verify=trusted, local_address=address),
+        {"Authorization": f"Bearer {key}"},
+    )
+    if url.startswith("unix:"):
+        transport, url = httpx.HTTPTransport(uds=url.removeprefix("unix:")), "http://labels"
     return httpx.Client(base_url=url, headers=headers, timeout=120, transport=transport)
 
 

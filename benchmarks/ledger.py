@@ -56,7 +56,7 @@ def measure(folder: Path, entries: int) -> tuple[float, float, float]:
     """Make a ledger, and take the seconds of an opening, of a charge for one sample, and of a full check."""
     signer = Signer.open(folder / "key.pem")
     with closing(Ledger(folder, create=True)) as book:
-        book.set_signer(signer.public)
+        book.trust(signer.public)
         secrets = [book.add_key(f"client-{number}", 10**9) for number in range(KEYS)]
         grow(book, signer, entries - EVERY // 2)
     opening = median(time_call(lambda: Ledger(folder).close()) for _ in range(OPENINGS))

@@ -13,6 +13,10 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
+PRIME = 2**255 - 19
+y = int.from_bytes(bytes.fromhex(sys.argv[1]), "little") % 2**255
+if y * (y * y - 1) * (-121665 * y**4 + 121666 * (2 * y * y - 1)) % PRIME == 0:
+    sys.exit(f"{sys.argv[1]} is a key of small order: anybody can sign for it")
 provider = Ed25519PublicKey.from_public_bytes(bytes.fromhex(sys.argv[1]))
 checkpoints: dict[
     int, tuple[str, str]
@@ -29,6 +33,8 @@ for file in sys.argv[2:]:
         provider.verify(signature, json.dumps(said, sort_keys=True, separators=(",", ":")).encode())
         if "labels" in kept:
             receipts += 1
+            if any(len(content) != 32 for content in kept["labels"]):
+                sys.exit(f"{file}, line {number}: a key of a content does not have 32 digits")
             answers = sorted((bytes.fromhex(content), label) for content, label in kept["labels"].items())
             packed = b"".join(content + label.to_bytes(8, "big") for content, label in answers)
             if hashlib.sha256(packed).hexdigest() != said["answers_digest"]:

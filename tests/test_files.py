@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import IO
 
+import numpy as np
 import pytest
 from pydantic import BaseModel
 
@@ -32,6 +33,9 @@ from ucds.files import (
     write_sealed,
     write_text_atomically,
 )
+from ucds.labels.cluster_labels import ClusterLabels
+from ucds.labels.journal import Journal
+from ucds.labels.wire import ServiceInfo
 
 
 def test_writes_bytes_and_text_makes_folders_and_leaves_nothing_beside(tmp_path: Path) -> None:
@@ -285,3 +289,28 @@ def test_a_sealed_file_tells_whether_it_is_whole(tmp_path: Path) -> None:
         path.write_bytes(content)
         with pytest.raises(DamagedFileError, match="damaged"):
             read_sealed(path, "kind/1")
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o777])
+def test_labels_receipts_and_checkpoints_are_private_under_any_umask(tmp_path: Path, umask: int) -> None:
+    def write(name: str) -> None:
+        labels = np.zeros(1, np.int64)
+        ClusterLabels(ids=("a",), labels=labels, n_clusters=2, provider="p").save(tmp_path / f"{name}.json")
+        append_line(tmp_path / f"{name}.marks", "{}")
+        info = ServiceInfo.model_construct(
+            model="m", model_digest="a" * 32, n_clusters=9, signer="1" * 64, calibration=None
+        )
+        Journal(tmp_path / f"{name}.receipts", url="https://a.example", info=info).__exit__()
+
+    for end in (".marks", ".receipts"):
+        (tmp_path / f"old{end}").touch()
+        (tmp_path / f"old{end}").chmod(0o644)
+    before = os.umask(umask)
+    try:
+        for name in ("new", "old"):
+            write(name)
+    finally:
+        os.umask(before)
+    assert {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == dict.fromkeys(
+        [f"{name}{end}" for name in ("new", "old") for end in (".json", ".marks", ".receipts")], 0o600
+    )

@@ -117,7 +117,7 @@ def _open_journal(folder: Path) -> Journal:
 
 def _write_journal(folder: Path) -> None:
     with _open_journal(folder) as journal:
-        journal.add(KeptReceipt(receipt=RECEIPT, labels={b"one".hex(): 1, b"two".hex(): 2}))
+        journal.add(KeptReceipt(receipt=RECEIPT, labels={"1" * 32: 1, "2" * 32: 2}))
 
 
 LABELS = ClusterLabels(("a", "b"), np.array([0, 2]), 3, "p", marks_of(KEYS[:2]))
@@ -150,7 +150,7 @@ def _write_known_files(folder: Path) -> None:
 def _write_ledger(folder: Path) -> None:
     with closing(Ledger(folder, create=True)) as book:
         signer = Signer.open(folder / "key.pem")
-        book.set_signer(signer.public)
+        book.trust(signer.public)
         key = book.authenticate(book.add_key("anna", 50))
         labels = dict.fromkeys(KEYS, 2)
         receipt = book.charge(key, "a" * 32, KEYS, labels, request="r").receipt(signer, "a" * 32)
@@ -162,7 +162,7 @@ def _write_ledger(folder: Path) -> None:
 def _read_ledger(folder: Path) -> None:
     with closing(Ledger(folder)) as book:
         book.list_keys()
-        book.set_signer(Signer.open(folder / "key.pem").public)
+        book.trust(Signer.open(folder / "key.pem").public)
     verify(folder)
 
 

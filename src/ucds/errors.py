@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
 
 
+_SECRETS = re.compile(
+    r"(\bucds_)[\w-]{20,}|(--key[= ])\S+"  # keys of clients
+    r"|(?i:\b(postgres[\w+]*:/*)\S+)"  # a password can be in any part of the address
+    r"|(?i:(passw(?:or)?d\s*=)\s*\S+)|(://)[^\s/'\"]*(?=@)"
+)
+
+
 class UserError(Exception):
     """The cause lies outside the package; the message says what is wrong and what to do.
 
     The command line prints the message as one line and exits with status 2. Python code catches this class
-    for all such errors, or one of its subclasses.
+    for all such errors, or one of its subclasses. No message holds a secret that somebody typed in a wrong
+    place.
     """
+
+    def __init__(self, message: object = "") -> None:
+        super().__init__(without_secrets(str(message)))
 
 
 class InputError(UserError, ValueError):
@@ -42,6 +54,11 @@ class UcdsWarning(UserWarning):
 
 class Interrupted(Exception):  # noqa: N818  (no error: the run was asked to)
     """The run was asked to stop; it has saved its work and stopped."""
+
+
+def without_secrets(text: str) -> str:
+    """Return a text without the keys of label services, and without what may hold a password."""
+    return _SECRETS.sub(lambda found: f"{next(filter(None, found.groups()))}...", text)
 
 
 def one_line(error: BaseException, limit: int = 200) -> str:

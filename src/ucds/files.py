@@ -167,13 +167,22 @@ def sweep(folder: Path, *, older_than: float = 0.0) -> None:
                 path.unlink() if path.is_symlink() or path.is_file() else shutil.rmtree(path)
 
 
-def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
+def open_private(path: Path, flags: int) -> int:
+    """Open a file that its owner alone may read, under any umask and whatever its mode was before."""
+    handle = os.open(path, flags, 0o600)
+    if os.fstat(handle).st_mode & 0o777 != 0o600:
+        os.fchmod(handle, 0o600)
+    return handle
+
+
+def write_atomically(path: Path, write: Callable[[IO[bytes]], object], *, is_private: bool = False) -> None:
     """Write a file so that a crash leaves the old one or the new one, never half of either.
 
     Args:
         path: file to write; its folder is made if it does not exist. A link is replaced, and not followed; a
             pipe or device stays, and gets the content.
         write: writes the content into the open file that it is given.
+        is_private: whether its owner alone may read the file.
 
     Raises:
         NoSpaceError: the disk is full, or the folder is not writable.
@@ -190,7 +199,8 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
         temporary = _temporary(path)
         # Made by its name, so that the system takes the umask into account: a program can only learn the
         # umask by changing it, for all of its threads.
-        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+        handle = open_private(temporary, flags) if is_private else os.open(temporary, flags, 0o666)
         try:
             with os.fdopen(handle, "wb") as file:
                 write(file)
@@ -307,7 +317,7 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def append_line(path: Path, line: str) -> None:
-    """Add a line to a file, which is made if it does not exist; the line is on disk when this returns.
+    """Add a line to a private file, which is made if it does not exist; it is on disk when this returns.
 
     The line is given without its line feed. Writers follow one another. An end without a line feed, which a
     crash left, is removed first.

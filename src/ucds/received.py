@@ -76,7 +76,7 @@ def _descriptor(folder: Path, parts: Sequence[str], path: str, flags: int) -> in
             above, within = within, os.open(part, _FOLDER | os.O_NOFOLLOW, dir_fd=within)
             os.close(above)
         flags |= _FILE | (os.O_CREAT if writes else 0)
-        found = os.open(parts[-1], flags, os.fstat(within).st_mode & 0o666, dir_fd=within)
+        found = os.open(parts[-1], flags, 0o600, dir_fd=within)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
             raise _refusal(path) from None
@@ -88,6 +88,8 @@ def _descriptor(folder: Path, parts: Sequence[str], path: str, flags: int) -> in
     if not stat.S_ISREG(status.st_mode) or shared or _is_hollow(found, status):
         os.close(found)
         raise _refusal(path)
+    if writes and status.st_mode & 0o777 != 0o600:
+        os.fchmod(found, 0o600)
     return found
 
 

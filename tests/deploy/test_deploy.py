@@ -45,6 +45,16 @@ def service(tmp_path: Path) -> Iterator[Service]:
         yield served
 
 
+@pytest.fixture
+def local(tmp_path: Path) -> Iterator[Service]:
+    """A service as it is deployed, on a Unix socket."""
+    with (
+        closing(Ledger(tmp_path, create=True)) as ledger,
+        running(FakeMeanLabeller(), ledger, budget=100, host=f"unix:{tmp_path}/labels.sock") as served,
+    ):
+        yield served
+
+
 @dataclass
 class Proxy(Service):
     """A proxy that runs before a service, asked with the key of a client."""
@@ -105,9 +115,33 @@ def nginx_before(folder: Path, *services: Service, **words: str) -> Iterator[Pro
         yield proxy
 
 
-def test_nginx_passes_on_what_clients_need(service: Service, tmp_path: Path) -> None:
-    with nginx_before(tmp_path, service) as proxy:
+def test_nginx_passes_on_what_clients_need(local: Service, tmp_path: Path) -> None:
+    with nginx_before(tmp_path, local) as proxy:
         check_proxy(proxy)
+        local.ledger.set_key("anna", networks=["10.0.0.0/8"])
+        with proxy.client() as client:  # what a client says of its address is not passed on
+            assert client.get("/v1/info", headers={"X-Forwarded-For": "10.1.2.3"}).status_code == 403
+
+
+def test_nginx_counts_clients_of_ipv6_by_their_64_bits(service: Service, tmp_path: Path) -> None:
+    """Addresses come from a header here."""
+    words = {"access_log off;": "access_log off; set_real_ip_from 127.0.0.1; real_ip_header X-Client;"}
+    with nginx_before(tmp_path, service, **words) as proxy, proxy.client() as client, ExitStack() as stack:
+
+        def status(address: str) -> int:
+            return client.get("/v1/info", headers={"X-Client": address}).status_code
+
+        def is_refused_beside_64() -> bool:
+            for number in range(64):
+                plain = stack.enter_context(proxy.connect())
+                held = stack.enter_context(proxy.trusted.wrap_socket(plain, server_hostname="localhost"))
+                held.sendall(
+                    proxy.head("Content-Length: 999", f"X-Client: 2001:db8::{number:x}:1", host="localhost")
+                )
+            return status("2001:db8::ffff:0:0:7") == 429
+
+        wait_until(is_refused_beside_64, seconds=60)
+        assert [status(other) for other in ("2001:db8:0:1::1", "2001:db8:1::1", "10.0.0.1")] == [200] * 3
 
 
 @pytest.mark.parametrize("buffering", ["off", "on"])
@@ -207,7 +241,7 @@ def test_clients_do_not_notice_a_replica_that_is_killed_behind_nginx(tmp_path: P
         assert verify(place).faults == ()
 
 
-def test_caddy_passes_on_what_clients_need(service: Service, tmp_path: Path) -> None:
+def test_caddy_passes_on_what_clients_need(local: Service, tmp_path: Path) -> None:
     caddy, port, certificate = program("caddy"), free_port(), make_certificate(tmp_path)
     site = replaced(
         (DEPLOY / "Caddyfile").read_text(),
@@ -217,9 +251,9 @@ def test_caddy_passes_on_what_clients_need(service: Service, tmp_path: Path) -> 
         },
     )
     (tmp_path / "Caddyfile").write_text(site)
-    proxy = Proxy.before(service, port, certificate)
+    proxy = Proxy.before(local, port, certificate)
     places = dict.fromkeys(("XDG_DATA_HOME", "XDG_CONFIG_HOME", "HOME"), str(tmp_path))
-    places |= {"LABELS_HOST": proxy.url, "LABELS_UPSTREAM": service.url.removeprefix("http://")}
+    places |= {"LABELS_HOST": proxy.url, "LABELS_UPSTREAM": local.url.replace("unix:", "unix/")}
     command = [caddy, "run", "--adapter", "caddyfile", "--config", str(tmp_path / "Caddyfile")]
     with subprocess.Popen(command, env=os.environ | places, stderr=subprocess.DEVNULL) as process:
         try:
@@ -268,5 +302,6 @@ def test_the_dockerfile_and_the_compose_file_name_what_is_there() -> None:
         for volume in part.get("volumes", ()):
             source = volume.split(":")[0]
             assert source.startswith("$") or source in stack["volumes"] or (DEPLOY / source).is_file(), volume
+    assert not set(stack["services"]["proxy"]["networks"]) & set(stack["services"]["labels"]["networks"])
     assert "ports" not in stack["services"]["labels"]  # clients reach it through the proxy alone
     assert "ports" not in stack["services"]["ledger"]

@@ -24,7 +24,7 @@ def verify(public: str, *files: Path) -> subprocess.CompletedProcess[str]:
 def test_receipts_and_checkpoints_are_verified_without_our_code(tmp_path: Path) -> None:
     book = Ledger(tmp_path, create=True)
     signer = Signer.open(tmp_path / "key.pem")
-    book.set_signer(signer.public)
+    book.trust(signer.public)
     key = book.authenticate(book.add_key("anna", 50))
     receipts, marks = tmp_path / "labels.json.receipts", tmp_path / "checkpoints"
     snapshots = Snapshots(book, signer, marks)
@@ -39,7 +39,7 @@ def test_receipts_and_checkpoints_are_verified_without_our_code(tmp_path: Path) 
     snapshots.close()
     book.close()
     good = verify(signer.public, receipts, marks)
-    assert (good.returncode, good.stdout[:28]) == (0, "3 receipts and 1 checkpoints"), good.stderr
+    assert (good.returncode, good.stdout[:28]) == (0, "3 receipts and 2 checkpoints"), good.stderr
 
     def changed(old: str, new: str, path: Path) -> subprocess.CompletedProcess[str]:
         text = path.read_text()
@@ -52,8 +52,10 @@ def test_receipts_and_checkpoints_are_verified_without_our_code(tmp_path: Path) 
     assert "InvalidSignature" in changed('"entries":["', '"entries":["00', receipts).stderr
     assert "InvalidSignature" in changed('"number":', '"number":1', marks).stderr
     assert "other labels" in changed('":3}', '":2}', receipts).stderr
+    assert "32 digits" in changed('"labels":{"', '"labels":{"00', receipts).stderr
+    assert "small order" in verify("01" + "00" * 31, receipts).stderr
     assert "InvalidSignature" in verify(Signer.open(tmp_path / "other.pem").public, receipts).stderr
-    statement = Statement.model_validate_json(marks.read_text())
+    statement = Statement.model_validate_json(marks.read_text().splitlines()[-1])
     fields = statement.model_dump(exclude={"signer", "signature"}) | {"hash": "0" * 64}
     with marks.open("a") as file:
         file.write(signer.sign(Statement, **fields).model_dump_json() + "\n")

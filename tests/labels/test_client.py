@@ -220,6 +220,15 @@ def test_text_of_a_service_cannot_steer_a_terminal(service: FakeService) -> None
         _ask(service)
 
 
+@pytest.mark.parametrize(
+    "place", ["https://xn--a/", "https://a:99999/", "http://[::1", "https://" + "a" * 70, "//", "\xff", ""]
+)
+def test_wherever_a_service_sends_us_on_to_is_said(service: FakeService, place: str) -> None:
+    service.faults.append((301, {"Location": place}, b""))
+    with pytest.raises(RefusedError, match="sends us on to"):
+        _ask(service)
+
+
 def test_a_service_with_a_certificate_of_its_own_is_reached(
     service: FakeService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

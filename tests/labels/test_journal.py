@@ -19,7 +19,8 @@ from ucds.errors import DamagedFileError, InputError, NoSpaceError, RefusedError
 from ucds.labels.journal import Journal, KeptReceipt, journal_path, read_receipts
 from ucds.labels.wire import Calibration, ServiceInfo
 
-LABELS = {b"one": 0, b"two": 2, b"three": 1}
+ONE, TWO, THREE, FOUR = (bytes([number]) * 16 for number in range(4))
+LABELS = {ONE: 0, TWO: 2, THREE: 1}
 INFO = ServiceInfo.model_construct(model="alpha", model_digest="a" * 32, n_clusters=3, signer="5" * 64)
 
 
@@ -40,8 +41,8 @@ def line_of(content: str) -> str:
 def written(tmp_path: Path) -> Path:
     path = journal_path(tmp_path / "new" / "labels.json")
     with _open(path) as journal:
-        journal.add(kept({b"one": 0, b"two": 2}))
-        journal.add(kept({b"three": 1}))
+        journal.add(kept({ONE: 0, TWO: 2}))
+        journal.add(kept({THREE: 1}))
     return path
 
 
@@ -52,8 +53,8 @@ def test_it_lies_beside_the_label_file_comes_back_and_has_one_writer(written: Pa
         with pytest.raises(InputError, match="another process"):
             _open(written)
     assert [one.labels for one in read_receipts(written)] == [
-        {b"one".hex(): 0, b"two".hex(): 2},
-        {b"three".hex(): 1},
+        {ONE.hex(): 0, TWO.hex(): 2},
+        {THREE.hex(): 1},
     ]
 
 
@@ -79,10 +80,10 @@ def test_a_line_that_was_cut_short_is_dropped(written: Path, cut: int) -> None:
     written.write_bytes(written.read_bytes()[:-cut])
     assert len(read_receipts(written)) == 1
     with _open(written) as journal:
-        assert journal.labels == {b"one": 0, b"two": 2}
-        journal.add(kept({b"four": 1}))
+        assert journal.labels == {ONE: 0, TWO: 2}
+        journal.add(kept({FOUR: 1}))
     with _open(written) as journal:
-        assert journal.labels == {b"one": 0, b"two": 2, b"four": 1}
+        assert journal.labels == {ONE: 0, TWO: 2, FOUR: 1}
 
 
 @pytest.mark.parametrize("model", ["alpha", "beta"])
@@ -91,9 +92,9 @@ def test_a_journal_without_a_whole_line_of_labels_binds_nobody(written: Path, mo
     for before in (first[:20], first):
         written.write_bytes(before)
         with _open(written, model=model) as journal:
-            journal.add(kept({b"one": 1}))
+            journal.add(kept({ONE: 1}))
         with _open(written, model=model) as journal:
-            assert journal.labels == {b"one": 1}
+            assert journal.labels == {ONE: 1}
 
 
 OTHERS: list[tuple[dict[str, Any], str]] = [
@@ -116,7 +117,7 @@ def test_labels_of_two_services_or_models_do_not_mix(
     assert written.read_bytes() == before
 
 
-WHOLE = kept({b"0": 1}).model_dump_json()
+WHOLE = kept({ONE: 1}).model_dump_json()
 
 
 @pytest.mark.parametrize(
@@ -125,7 +126,7 @@ WHOLE = kept({b"0": 1}).model_dump_json()
         "[" * 100_000,
         WHOLE.replace(":1}", ":-1}"),
         WHOLE.replace(":1}", ":true}"),
-        WHOLE.replace('"30"', '"zz"'),
+        WHOLE.replace(ONE.hex(), "zz"),
         WHOLE.replace('"labels"', '"scores":[],"labels"'),
         "{}",
     ],
@@ -177,7 +178,7 @@ def full_at(size: int) -> Iterator[None]:
 NO_SPACE = (
     r"cannot write .*labels\.json\.receipts: File too large; free some space, then run the same command"
 )
-MANY = {bytes([number]): 1 for number in range(100)}
+MANY = {bytes([number]) * 16: 1 for number in range(10, 60)}
 
 
 def test_a_full_disk_is_said_and_no_label_is_lost(written: Path) -> None:
@@ -191,6 +192,6 @@ def test_a_full_disk_is_said_and_no_label_is_lost(written: Path) -> None:
         assert journal.labels == LABELS
         with full_at(room), pytest.raises(NoSpaceError, match=NO_SPACE):
             journal.add(kept(MANY))
-        journal.add(kept({b"four": 2}))  # there is room again
+        journal.add(kept({FOUR: 2}))  # there is room again
     with _open(written) as journal:
-        assert journal.labels == LABELS | MANY | {b"four": 2}
+        assert journal.labels == LABELS | MANY | {FOUR: 2}

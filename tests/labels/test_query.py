@@ -197,7 +197,8 @@ CHANGES: dict[str, tuple[str, dict[str, Any] | None]] = {
     "another time": ("signature", {"time": "2027-01-01T00:00:00.000+00:00"}),
     "another entry": ("signature", {"entries": ["0" * 64]}),
     "no entry": ("form agreed on", {"entries": []}),
-    "another signer": ("another key", {"signer": "0" * 64}),
+    "another signer": ("another key", {"signer": "2" * 64}),
+    "a signer of small order": ("form agreed on", {"signer": "0" * 64}),
     "another signature": ("signature", {"signature": "0" * 128}),
     "no format of ours": ("form agreed on", {"format": "ucds-receipt/2"}),
 }

@@ -19,6 +19,7 @@ from typing import Any
 import httpx
 import pytest
 from axe_playwright_python.sync_playwright import Axe
+from serving_kit import wait_until
 
 import ucds
 
@@ -26,9 +27,10 @@ DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
 
 
 @contextmanager
-def reviewing(run: Path, *options: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+def reviewing(run: Path, *options: str, opens: bool = False) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """Run the command in a process of its own; yield the address of the page, and the process."""
-    command = [sys.executable, "-m", "ucds", "review", str(run), "--no-open", *options]
+    command = [sys.executable, "-m", "ucds", "review", str(run), *options]
+    command += [] if opens else ["--no-open"]
     process = subprocess.Popen(command, env=dict(os.environ), stderr=subprocess.PIPE, text=True)
     try:
         assert process.stderr is not None
@@ -119,6 +121,27 @@ def test_bad_requests_are_refused_in_words(trained: Path, address: str, body: by
 def test_a_second_review_is_refused_with_the_address_of_the_first(trained: Path, address: str) -> None:
     with pytest.raises(ucds.InputError, match=f"is open already: {re.escape(address)}"):
         ucds.review(trained, open_browser=False)
+
+
+def test_the_address_reaches_the_browser_by_a_private_file(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever was there, and whoever holds it open."""
+    for name in (".review", ".review.html"):
+        (run / name).touch()
+        (run / name).chmod(0o644)
+    browser, told = tmp_path / "browser", tmp_path / "told"
+    browser.write_text(f"#!/bin/sh\necho $* > {told}.new; mv {told}.new {told}\n")
+    browser.chmod(0o755)
+    monkeypatch.setenv("BROWSER", f"{browser} %s")
+    with (run / ".review").open() as held, reviewing(run, opens=True) as (address, _):
+        wait_until(told.exists)
+        (page,) = told.read_text().split()
+        assert page == (run / ".review.html").absolute().as_uri()
+        assert f'url={address}"' in (run / ".review.html").read_text()
+        assert {(run / name).stat().st_mode & 0o777 for name in (".review", ".review.html")} == {0o600}
+        assert held.read() == ""
+    assert not (run / ".review.html").exists()
 
 
 def test_the_page_has_no_findings_of_axe(address: str, browser: Any) -> None:

@@ -24,7 +24,7 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
 @pytest.fixture
 def provider(ledger: Ledger, tmp_path: Path) -> Iterator[Provider]:
     signer = Signer.open(tmp_path / "key.pem")
-    ledger.set_signer(signer.public)
+    ledger.trust(signer.public)
     made = Provider(ledger, signer, tmp_path)
     yield made
     made.ledger.close()

@@ -118,11 +118,13 @@ class Provider:
         with behind(self.folder) as connection:
             set_back(connection, number)
         self.ledger = Ledger(self.folder)
+        self.ledger.trust(self.signer.public)
 
     def verify(self) -> Verdict:
         """Check the ledger by all that is kept elsewhere."""
         receipts = [self.receipts] if self.receipts.exists() else []
-        return verify(self.folder, checkpoints=[self.marks], receipts=receipts)
+        signers = [self.signer.public]
+        return verify(self.folder, signers=signers, checkpoints=[self.marks], receipts=receipts)
 
 
 def set_back(connection: Connection, number: int) -> None:

@@ -176,7 +176,7 @@ def running(
 ) -> Iterator[Service]:
     """Run a service in a thread; with a budget, its clients show a key of the name "anna"."""
     signer = signer or Signer.open(Path(str(ledger.place)) / "signing-key.pem")
-    ledger.set_signer(signer.public)
+    ledger.trust(signer.public)
     port, key = free_port(), ledger.add_key("anna", budget) if budget else None
 
     def serve(ready: Callable[[str], None], stop: threading.Event) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,14 +16,17 @@ from ledger_kit import behind
 from serving_kit import FakeLabeller, Service, npy, picture, refused, running, vector, wait_until
 
 from ucds.data.vectors import load_vectors
+from ucds.errors import InputError
 from ucds.labels.client import LabelClient
 from ucds.labels.cluster_labels import ClusterLabels, marks_of
 from ucds.labels.journal import journal_path, read_receipts
 from ucds.labels.query import query_labels
 from ucds.labels.questions import open_questions
-from ucds.labels.wire import PROBLEM_TYPE, LabelAnswer, is_authentic
+from ucds.labels.wire import PROBLEM_TYPE, Budget, LabelAnswer, UnusableSample, is_authentic
+from ucds.serving.app import render
 from ucds.serving.ledger import Ledger
 from ucds.serving.limits import Limits
+from ucds.serving.service import in_few_words
 from ucds.serving.verify import verify
 
 
@@ -142,12 +147,72 @@ def test_a_key_is_bound_to_its_network_by_the_word_of_the_proxy_alone(ledger: Le
         refused(client.get("/v1/info"), 403, "not-for-you")
 
 
-def test_the_length_of_an_answer_says_nothing_of_its_labels(vectors: Service) -> None:
-    low, high = (vectors.ask(*(vector(label, i) for i in range(9))) for label in (1, 11))
-    assert len(low.content) == len(high.content)
-    assert low.headers.keys() == high.headers.keys()
-    assert "server" not in low.headers
-    assert json.loads(low.content).keys() == LabelAnswer.model_fields.keys()
+@pytest.mark.parametrize("peer", ["10.0.0.7", "192.0.2.0/24", "::1"])
+def test_nobody_but_the_proxy_is_answered(ledger: Ledger, peer: str) -> None:
+    told = {"X-Forwarded-For": "10.1.2.3"}
+    with running(FakeLabeller(), ledger, budget=9, behind_proxy=peer) as service, service.client() as client:
+        for path in ("/v1/info", "/openapi.json", "/v1/labels"):
+            refused(client.get(path, headers=told), 403, "not-the-proxy")
+        refused(service.ask(vector(1)), 403, "not-the-proxy")
+        assert httpx.get(f"{service.ops}/readyz").text == "ready\n"
+
+
+def test_on_a_unix_socket_the_last_address_that_the_proxy_names_is_the_clients(
+    ledger: Ledger, tmp_path: Path
+) -> None:
+    key, path = ledger.add_key("anna", 100, networks=["10.0.0.0/8"]), tmp_path / "labels.sock"
+    stale = socket.socket(socket.AF_UNIX)
+    stale.bind(str(path))
+    stale.close()  # as a killed service leaves it
+    with running(FakeLabeller(), ledger, host=f"unix:{path}") as service, service.client(key=key) as client:
+        assert service.url == f"unix:{path}"
+        assert path.stat().st_mode & 0o777 == 0o660
+        for told, status in (
+            ("192.0.2.1, 10.1.2.3", 200),
+            ("10.1.2.3, 192.0.2.1", 403),
+            ("", 403),
+            (None, 403),
+        ):
+            headers = {} if told is None else {"X-Forwarded-For": told}
+            assert client.get("/v1/info", headers=headers).status_code == status, told
+        second = running(FakeLabeller(), ledger, host=service.url)
+        with pytest.raises(InputError, match="another process"), second:
+            pass
+        assert client.get("/v1/info", headers={"X-Forwarded-For": "10.1.2.3"}).status_code == 200
+    assert not path.exists()
+
+
+def test_the_length_of_an_answer_says_nothing_but_the_number_of_samples(vectors: Service) -> None:
+    nothing = [math.nan, 0, 0, 0]
+    for number in (1, 2, 20):
+        low, high = ([vector(label, i) for i in range(number)] for label in (1, 11))
+        answers = [vectors.ask(*rows) for rows in (low, low, high, [nothing] * number, [nothing, *high[1:]])]
+        for row in (vector(5, i + 100) for i in range(number)):  # charged one by one
+            vectors.ask(row)
+        answers.append(vectors.ask(*(vector(5, i + 100) for i in range(number))))
+        assert len(json.loads(answers[-1].content)["receipt"]["entries"]) == number
+        assert len({len(answer.content) for answer in answers}) == 1
+        assert len({tuple(answer.headers) for answer in answers}) == 1
+        vectors = vectors.with_a_new_key()
+    assert "server" not in answers[0].headers
+    assert answers[0].json().keys() == LabelAnswer.model_fields.keys()
+
+
+@pytest.mark.parametrize("reason", ["\x01" * 500, '"' * 500, "\\" * 500, "ä€😀" * 200, "\n" * 500])
+def test_no_reason_makes_an_answer_longer(reason: str) -> None:
+    budget = Budget(limit=2**53 - 1, used=0, remaining=0)
+    answer = LabelAnswer(
+        labels=[None] * 300,
+        unusable=[UnusableSample(position=i, reason=in_few_words(reason)) for i in range(300)],
+        n_clusters=100_000,
+        model="m" * 200,
+        model_digest="0" * 32,
+        budget=budget,
+        receipt=None,
+    )
+    assert len(render(answer, 300, answer.model).body) == len(render(answer, 300, "x" * 200).body)
+    shortest = answer.model_copy(update={"labels": [], "unusable": []})
+    assert len(render(shortest, 300, answer.model).body) == len(render(answer, 300, answer.model).body)
 
 
 def test_the_description_declares_every_refusal(vectors: Service) -> None:

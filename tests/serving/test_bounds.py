@@ -9,7 +9,16 @@ from dataclasses import replace
 
 import httpx
 import pytest
-from serving_kit import FakeImageLabeller, FakeLabeller, Service, picture, running, vector, wait_until
+from serving_kit import (
+    FakeImageLabeller,
+    FakeLabeller,
+    Service,
+    picture,
+    refused,
+    running,
+    vector,
+    wait_until,
+)
 
 from ucds.errors import InputError
 from ucds.serving.bounds import Share, Waste, cost_of_refusal
@@ -115,6 +124,28 @@ def test_abandoned_bodies_are_waste_and_cost_no_budget(ledger: Ledger) -> None:
                 time.sleep(0.05)
         wait_until(lambda: "over-waste" in service.ask(picture(1)).text)
     assert ledger.list_keys()[0].used <= 1  # for this picture
+
+
+HEADERS = ("boundary*=undefined''x", "boundary*0=b", "boundary=\xff", "boundary", "boundary=;", 'boundary="b')
+
+
+@pytest.mark.parametrize("parameter", HEADERS)
+def test_no_body_and_no_header_of_one_is_a_fault(pictures: Service, parameter: str) -> None:
+    head = {"Content-Type": f"multipart/form-data; {parameter}".encode("latin-1")}
+    refused(pictures.send(b"--b\r\n\r\n--b--", head), 422, "malformed")  # type: ignore[arg-type]
+
+
+def test_every_failure_after_a_body_is_waste_and_its_trace_is_logged_once(
+    ledger: Ledger, caplog: pytest.LogCaptureFixture
+) -> None:
+    labeller = FakeLabeller()
+    labeller.look_at = lambda rows: 1 / 0  # type: ignore[method-assign, assignment, return-value]
+    with running(labeller, ledger, Limits(waste_seconds=0.1), budget=100) as service:
+        statuses = [service.ask(vector(1, serial)).status_code for serial in range(9)]
+    assert statuses == [500] * statuses.count(500) + [429] * statuses.count(429)
+    assert 1 < statuses.count(500) < 7
+    traces = ["Traceback" in record.message for record in caplog.records if record.name == "ucds.serving"]
+    assert (traces.count(True), len(traces)) == (1, statuses.count(500))
 
 
 def test_requests_beyond_the_share_of_a_key_are_refused_by_their_headers_or_are_waste(ledger: Ledger) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cli_kit import run_command, run_successfully
@@ -14,26 +16,29 @@ from serving_kit import wait_until
 from ucds.errors import DamagedFileError, InputError
 from ucds.serving import log
 from ucds.serving.checkpoints import Snapshots, accept_loss, read_checkpoints
+from ucds.serving.keys import Terms
 from ucds.serving.ledger import Ledger
+from ucds.serving.log import Entry
 from ucds.serving.signing import Signer
-from ucds.serving.state import Statement
+from ucds.serving.state import Snapshot, Statement
 from ucds.serving.verify import verify
 
 
-def test_every_so_many_entries_and_at_the_end(provider: Provider, caplog: pytest.LogCaptureFixture) -> None:
+def test_at_the_start_every_so_many_entries_and_at_the_end(
+    provider: Provider, caplog: pytest.LogCaptureFixture
+) -> None:
     ledger, path, key = provider.ledger, provider.marks, make_key(provider.ledger, 100)
     snapshots = provider.snapshots(every=5)
-    assert not path.exists()
-    for number in range(4):
+    for number in range(5):
         charge(ledger, key, number)
-    wait_until(lambda: path.exists() and len(read_checkpoints(path)) == 1)
+    wait_until(lambda: len(read_checkpoints(path)) == 2)
     charge(ledger, key, 10)
     snapshots.close()
-    assert [statement.number for statement in read_checkpoints(path)] == [7, 9]
+    assert [statement.number for statement in read_checkpoints(path)] == [2, 8, 10]
     lines = [json.loads(record.message) for record in caplog.records if record.name == "ucds.security"]
-    assert [line["number"] for line in lines] == [7, 9]
+    assert [line["number"] for line in lines] == [2, 8, 10]
     provider.snapshots().close()  # nothing was added
-    assert len(read_checkpoints(path)) == 2
+    assert len(read_checkpoints(path)) == 3
     assert provider.verify().unnamed == 0
 
 
@@ -43,12 +48,14 @@ def test_replicas_write_the_snapshot_that_one_of_them_took(provider: Provider, t
     running = [
         Snapshots(book, provider.signer, file, every=3) for book, file in zip(books, files, strict=True)
     ]
-    charge(books[0], make_key(books[0], 100), 1)
-    wait_until(lambda: all(file.exists() for file in files))
+    key = make_key(books[0], 100)
+    for number in range(3):
+        charge(books[0], key, number)
+    wait_until(lambda: all(file.exists() and read_checkpoints(file)[-1].number > 3 for file in files))
     for snapshots in running:
         snapshots.close()
-    assert read_checkpoints(files[0])[0] == read_checkpoints(files[1])[0]
-    assert verify(tmp_path, checkpoints=files).faults == ()
+    assert read_checkpoints(files[0])[-1] == read_checkpoints(files[1])[-1]
+    assert verify(tmp_path, signers=[provider.signer.public], checkpoints=files).faults == ()
     books[1].close()
 
 
@@ -92,13 +99,13 @@ def test_a_file_that_cannot_be_written_is_tried_again(provider: Provider, tmp_pa
     folder, ledger = tmp_path / "away", provider.ledger
     folder.mkdir()
     snapshots = Snapshots(ledger, provider.signer, folder / "marks", every=1, retry_seconds=0.05)
-    folder.rmdir()
+    shutil.rmtree(folder)
     make_key(ledger)
     wait_until(lambda: snapshots.failures > 0)
     folder.mkdir()
     wait_until((folder / "marks").exists)
     snapshots.close()
-    assert verify(tmp_path, checkpoints=[folder / "marks"]).faults == ()
+    assert verify(tmp_path, signers=[provider.signer.public], checkpoints=[folder / "marks"]).faults == ()
 
 
 @pytest.mark.parametrize("change", ["added", "removed"])
@@ -119,46 +126,109 @@ def test_answers_that_were_added_or_removed_stop_a_start(provider: Provider, cha
 def test_a_restored_backup_is_refused_until_its_loss_is_accepted(provider: Provider) -> None:
     key = make_key(provider.ledger)
     provider.keep(key, 1)
-    with pytest.raises(InputError, match="nothing is lost"):
-        accept_loss(provider.ledger)
     provider.snapshots().close()
+    with pytest.raises(InputError, match="nothing is lost"):
+        accept_loss(provider.ledger, provider.marks)
     provider.keep(key, 2)
     provider.snapshots().close()
-    provider.restore(5)
-    with pytest.raises(InputError, match="does not hold entry 6 of the checkpoint .* accept-loss"):
+    provider.restore(4)
+    with pytest.raises(InputError, match="does not hold entry 5 of the checkpoint .* accept-loss"):
         provider.snapshots()
     assert len(provider.verify().faults) == 2
     for budget in (20, 21):  # entries come first: then the loss is not accepted
         provider.ledger.set_key("anna", budget=budget)
         before = provider.ledger.state()
-        with pytest.raises(InputError, match="does not hold entry 6 of the checkpoint"):
+        with pytest.raises(InputError, match="does not hold entry 5 of the checkpoint"):
             provider.snapshots()
         with pytest.raises(InputError, match="restore it again, and accept the loss first"):
             accept_loss(provider.ledger, provider.marks)
         assert provider.ledger.state() == before
-    provider.restore(5)
+    provider.restore(4)
     assert accept_loss(provider.ledger, provider.marks) == 1
     provider.snapshots().close()
     verdict = provider.verify()
     assert (verdict.faults, verdict.agreed, verdict.lost) == ((), 3, 2)
-    provider.restore(3)  # what was lost may not be more than was accepted
-    assert verify(provider.folder, checkpoints=[provider.marks]).faults
+    provider.restore(2)  # what was lost may not be more than was accepted
+    assert provider.verify().faults
+    assert accept_loss(provider.ledger, provider.marks) == 3
+    assert provider.verify().faults == ()
 
 
-def test_a_lost_signing_key_is_replaced_by_a_decision(provider: Provider, tmp_path: Path) -> None:
-    ledger, marks = provider.ledger, provider.marks
+def test_another_signing_key_is_accepted_beside_the_one_before_alone(
+    provider: Provider, tmp_path: Path
+) -> None:
+    ledger, marks, before = provider.ledger, provider.marks, provider.signer.public
     provider.snapshots().close()
     other, stranger = (Signer.open(tmp_path / f"{name}.pem") for name in ("other", "stranger"))
-    with pytest.raises(InputError, match="accept-loss --signing-key"):
-        ledger.set_signer(other.public)
-    assert accept_loss(ledger, signer=other.public) == 0
-    ledger.set_signer(other.public)
+    with pytest.raises(DamagedFileError, match=f"the key {before[:16]}.* by --signer"):
+        Ledger(tmp_path).trust(other.public)
+    ledger.trust(other.public, before)
     Snapshots(ledger, other, marks).close()
-    assert provider.verify().faults == ()
+    assert verify(tmp_path, signers=[other.public, before], checkpoints=[marks]).faults == ()
     with closing(Ledger(tmp_path / "new.sqlite", create=True)) as book:
-        book.set_signer(stranger.public)
+        book.trust(stranger.public)
         with pytest.raises(InputError, match="not signed for this ledger"):
             accept_loss(book, marks)
+
+
+def forge_one_snapshot(provider: Provider, *signers: Signer) -> None:
+    """Replace the log by one snapshot: a revoked key lives, and its budget is a million."""
+    state = provider.ledger.state()
+    key = state.keys[1].model_copy(update={"revoked": None, "terms": Terms(budget=10**6), "used": 0})
+    state = state.model_copy(update={"keys": {1: key}, "statement": None, "number": state.number + 9})
+    told: dict[str, Any] = {"number": state.number, "hash": state.hash, "time": state.time}
+    told |= {"era": 0, "state": state.digest()}
+    with behind(provider.folder) as connection:
+        connection.execute(log.log.delete())
+        connection.execute(log.answers.delete())
+        for signer in signers:
+            body = Snapshot(statement=signer.sign(Statement, **told), state=state)
+            words = (state.number + 1, state.time, "mallory", "Snapshot", body.model_dump_json())
+            connection.execute(log.log.insert().values(vars(Entry.after(state.hash, *words))))
+
+
+def test_a_snapshot_that_a_stranger_signed_is_refused_by_all_who_know_the_signer(provider: Provider) -> None:
+    key = make_key(provider.ledger)
+    charge(provider.ledger, key, 1)
+    provider.snapshots().close()
+    provider.ledger.revoke_key("anna")
+    forge_one_snapshot(provider, Signer.open(provider.folder / "stranger.pem"))
+    with pytest.raises(DamagedFileError):
+        provider.ledger.list_keys()
+    with pytest.raises(DamagedFileError, match="by --signer"):
+        Ledger(provider.folder).trust(provider.signer.public)
+    assert "by --signer" in provider.verify().faults[0]
+    assert "by --signer" in verify(provider.folder).faults[0]
+
+
+def test_a_failed_check_stops_all_charges_for_good(provider: Provider) -> None:
+    ledger, key = provider.ledger, make_key(provider.ledger)
+    charge(ledger, key, 1)
+    snapshots = provider.snapshots()
+    row = log.answers.insert().values(key=1, model=MODELS[0], content=b"x" * 16, label=1, entry=3)
+    with behind(provider.folder) as connection:
+        connection.execute(row)
+    snapshots.close()
+    assert snapshots.failures > 0
+    with behind(provider.folder) as connection:
+        connection.execute(log.answers.delete().filter_by(content=b"x" * 16))
+    for use in (
+        lambda: charge(ledger, key, 2),
+        ledger.list_keys,
+        lambda: ledger.check_ready(provider.signer),
+    ):
+        with pytest.raises(DamagedFileError, match="added or removed"):
+            use()
+
+
+def test_no_fault_ends_the_thread_of_snapshots(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
+    snapshots = provider.snapshots(every=1, retry_seconds=0.01)
+    with monkeypatch.context() as patched:
+        patched.setattr(provider.ledger, "take_snapshot", lambda *given: 1 // 0)
+        make_key(provider.ledger)
+        wait_until(lambda: snapshots.failures > 1)
+    wait_until(lambda: len(read_checkpoints(provider.marks)) == 2)
+    snapshots.close()
 
 
 def test_a_ledger_is_checked_archived_restored_and_accepted(provider: Provider, tmp_path: Path) -> None:
@@ -168,6 +238,8 @@ def test_a_ledger_is_checked_archived_restored_and_accepted(provider: Provider, 
     evidence = ("--receipts", provider.receipts, "--checkpoints", marks)
     provider.snapshots().close()
     charge(provider.ledger, key, 9)
+    assert run_command("ledger", "verify", *place, *evidence).status == 2  # no signer is named
+    place += ("--signer", provider.signer.public)
     told = run_successfully("ledger", "verify", *place, *evidence).err
     assert "4 receipts and checkpoints agree" in told
     assert "names the last 2 entries" in told
@@ -176,13 +248,10 @@ def test_a_ledger_is_checked_archived_restored_and_accepted(provider: Provider, 
     assert "archived and were not read" in run_command("ledger", "verify", *place).err
     run_successfully("ledger", "verify", *place, *evidence, "--archive", old)
     provider.snapshots().close()
-    provider.restore(8)
+    provider.restore(7)
     run_successfully("ledger", "verify", *place)
     done = run_command("ledger", "verify", *place, "--checkpoints", marks)
     assert done.status == 2
     assert "fault: the checkpoint of" in done.err
     run_successfully("ledger", "accept-loss", "--checkpoints", marks, *place)
     assert "accepted" in run_command("ledger", "verify", *place, "--checkpoints", marks).err
-    public = Signer.open(tmp_path / "new.pem").public
-    run_successfully("ledger", "accept-loss", "--signing-key", tmp_path / "new.pem", *place)
-    Ledger(tmp_path).set_signer(public)

@@ -12,12 +12,16 @@ from pathlib import Path
 import pytest
 from cli_kit import run_command, run_successfully
 from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from ledger_kit import charge
+from pydantic import ValidationError
 from typer.testing import CliRunner
 
 from ucds.cli.options import app
 from ucds.errors import DamagedFileError, InputError, UserError
+from ucds.labels.journal import KeptReceipt
+from ucds.labels.wire import Receipt, ServiceInfo
 from ucds.serving import log
 from ucds.serving.keys import keep_secret, make_secret, parse_end
 from ucds.serving.ledger import Ledger
@@ -75,6 +79,13 @@ def test_a_key_bound_to_networks(ledger: Ledger) -> None:
     for address in ("10.2.3.4", "2001:db8::9", "::ffff:10.2.3.4", None):
         assert state_of(ledger, secret, address) == "anna"
     for address in ("11.2.3.4", "2001:db9::9", "testclient", ""):
+        assert state_of(ledger, secret, address) == "not-for-you"
+    ledger.set_key("anna", networks=["2001:db8:1:2:3::/80", "2001:db8:5::7"])
+    shown = [str(network) for network in ledger.list_keys()[0].terms.networks]
+    assert shown == ["2001:db8:1:2::/64", "2001:db8:5::/64"]
+    for address in ("2001:db8:1:2::9", "2001:db8:1:2:ffff::", "2001:db8:5:0:1::"):
+        assert state_of(ledger, secret, address) == "anna"
+    for address in ("2001:db8:1:3::9", "2001:db8:5:1::7"):
         assert state_of(ledger, secret, address) == "not-for-you"
     ledger.set_key("anna", networks=[])
     assert state_of(ledger, secret, "11.2.3.4") == "anna"
@@ -142,6 +153,42 @@ def test_the_key_of_signatures_is_made_once_for_its_owner_alone_and_no_other_is_
         Signer.open(tmp_path)
 
 
+SMALL_ORDERS = [  # the points of orders 1, 2, 4 and 8, and other ways to write them
+    *("01" + "00" * 31, "ec" + "ff" * 30 + "7f", "00" * 32, "00" * 31 + "80", "01" + "00" * 30 + "80"),
+    *("26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05", "ed" + "ff" * 30 + "7f"),
+    *("c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a", "ee" + "ff" * 30 + "7f"),
+    *("26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc85", "ec" + "ff" * 31),
+]
+
+
+@pytest.mark.parametrize("key", [*SMALL_ORDERS, "12", "x" * 64])
+def test_no_key_of_small_order_signs_anything(ledger: Ledger, key: str) -> None:
+    signer = Signer(Ed25519PrivateKey.generate()).sign(Receipt, **RECEIPT)
+    with pytest.raises(ValidationError, match="small order|pattern"):
+        Receipt.model_validate(signer.model_dump() | {"signer": key})
+    with pytest.raises(ValidationError, match="small order|pattern"):  # so the client refuses the service
+        ServiceInfo.model_validate({"signer": key})
+    for use in (ledger.trust, lambda named: verify(ledger.place, signers=[named])):
+        with pytest.raises(InputError, match="--signer takes a public key"):
+            use(key)
+
+
+@pytest.mark.parametrize("key", ["00" * 15, "00" * 17, "0" * 31, "", "G" * 32, "A" * 32])
+def test_the_keys_of_contents_have_32_digits(key: str) -> None:
+    receipt = Signer(Ed25519PrivateKey.generate()).sign(Receipt, **RECEIPT)
+    KeptReceipt(receipt=receipt, labels={"0a" * 16: 1})
+    with pytest.raises(ValidationError, match="pattern"):
+        KeptReceipt(receipt=receipt, labels={key: 1})
+
+
+RECEIPT = {
+    "entries": ["0" * 64],
+    "time": "2026-01-01T00:00:00.000+00:00",
+    "model_digest": "0" * 32,
+    "answers_digest": "0" * 64,
+}
+
+
 def succeed(*arguments: object) -> str:
     return run_successfully(*arguments).out.strip()
 
@@ -188,13 +235,7 @@ BAD = {
         for option in ("--receipts", "--checkpoints", "--archive")
         for path in ("{junk}", "{folder}", "{folder}/absent")
     ],
-    "ledger accept-loss": [
-        [],
-        ["--checkpoints", "{junk}"],
-        ["--checkpoints", "{folder}/absent"],
-        ["--signing-key", "{junk}"],
-        ["--signing-key", "{folder}/no/key"],
-    ],
+    "ledger accept-loss": [["--checkpoints", "{junk}"], ["--checkpoints", "{folder}/absent"]],
     "ledger archive": [["--out", "{junk}"], ["--out", "{folder}"], ["--out", "{folder}/new"]],
 }
 PLACES = ("", "{junk}", "{folder}/no/ledger", "{folder}/none", "mysql://host/name", "postgresql://h:port/x")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import errno
 import json
 import os
@@ -23,6 +24,7 @@ from unittest import mock
 import httpx
 import numpy as np
 import pytest
+from cli_kit import run_successfully
 from ledger_kit import MODELS, Provider, behind, charge, content, make_key, spend, used
 from serving_kit import FakeLabeller, K, running, vector, wait_until
 from sqlalchemy import event
@@ -31,6 +33,8 @@ from sqlalchemy.pool import Pool
 from ucds.errors import DamagedFileError, InputError, NoSpaceError, ServiceUnavailableError
 from ucds.labels.wire import Calibration, find_fault
 from ucds.serving import log
+from ucds.serving.checkpoints import accept_loss
+from ucds.serving.keys import as_text
 from ucds.serving.ledger import Ledger
 from ucds.serving.problems import Refusal
 from ucds.serving.signing import Signer
@@ -61,7 +65,8 @@ def test_a_receipt_names_the_entries_of_its_answers_and_nothing_of_others(provid
     assert len(more.entries) == 2
     receipt = more.receipt(signer, MODELS[0])
     assert find_fault(receipt, more.labels, signer=signer.public, model_digest=MODELS[0]) is None
-    assert not any(isinstance(value, int) for value in receipt.model_dump().values())
+    numbers = [name for name, value in receipt.model_dump().items() if isinstance(value, int)]
+    assert numbers == ["era"]  # of the whole log: how often the provider accepted a loss, or a clock
 
 
 def test_no_entry_can_be_guessed_from_its_hash(tmp_path: Path) -> None:
@@ -109,7 +114,9 @@ def test_a_calibration_is_for_good_and_before_all_answers(ledger: Ledger, tmp_pa
     for _ in range(2):
         assert ledger.calibrate(key, MODELS[0], told, mean) == told
     use = ledger.list_keys()[0].use(MODELS[0])
-    assert (use.find_calibration("1" * 32), use.vector.tolist()) == (told, [0, 1, 2])
+    assert use.find_calibration("1" * 32) == told
+    assert ledger.mean(key, MODELS[0]).tolist() == [0, 1, 2]
+    assert ledger.mean(other, MODELS[0]) is None
     with pytest.raises(Refusal, match="was calibrated meanwhile"):
         charge(ledger, key, 1)
     contents = [content(1)]
@@ -151,7 +158,7 @@ def test_postgresql_keeps_the_same_ledger(postgres_url: str, tmp_path: Path) -> 
         Ledger(postgres_url)
     book = Ledger(postgres_url, create=True)
     signer = Signer.open(tmp_path / "key.pem")
-    book.set_signer(signer.public)
+    book.trust(signer.public)
     key = make_key(book, 3)
     assert charge(book, key, 1).budget.used == 1
     book.revoke_key("anna")
@@ -172,14 +179,72 @@ def test_postgresql_keeps_the_same_ledger(postgres_url: str, tmp_path: Path) -> 
     book.close()
 
 
-def test_a_clock_that_is_too_far_behind_the_log_writes_nothing(tmp_path: Path) -> None:
-    now = datetime.now(UTC)
-    with closing(Ledger(tmp_path, create=True, clock=lambda: now + timedelta(seconds=61))) as ahead:
+NOW = datetime.now(UTC)
+YEARS = timedelta(days=3650)
+
+
+def test_a_clock_that_is_behind_writes_the_last_time(tmp_path: Path) -> None:
+    with closing(Ledger(tmp_path, create=True, clock=lambda: NOW)) as ahead:
         key = make_key(ahead)
-    with closing(Ledger(tmp_path, clock=lambda: now)) as late:
-        with pytest.raises(ServiceUnavailableError, match="set the clock"):
-            charge(late, key, 3)
-        assert used(late) == 0
+    with closing(Ledger(tmp_path, clock=lambda: NOW - YEARS)) as late:
+        assert charge(late, key, 3).time == late.state().time == as_text(NOW)
+    assert verify(tmp_path).faults == ()
+
+
+def test_a_clock_that_is_far_ahead_writes_nothing_until_it_is_accepted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(Ledger(tmp_path, create=True, clock=lambda: NOW)) as book:
+        secret = book.add_key("anna", 10)
+    monkeypatch.setenv("UCDS_OPERATOR", "olga")
+    with closing(Ledger(tmp_path, clock=lambda: NOW + timedelta(hours=23))) as book:
+        charge(book, book.authenticate(secret), 1)
+    with closing(Ledger(tmp_path, clock=lambda: NOW + timedelta(days=2))) as book:
+        key, signer = book.authenticate(secret), Signer.open(tmp_path / "key.pem")
+        changes: list[Callable[[], object]] = [lambda: charge(book, key, 2), lambda: book.revoke_key("anna")]
+        for change in [*changes, lambda: book.take_snapshot(signer)]:
+            with pytest.raises(ServiceUnavailableError, match="ucds ledger accept-clock"):
+                change()
+        assert used(book) == 1
+        book.accept_clock()
+        for change in changes:
+            change()
+        with book.reading() as (connection, _):
+            entries = [(entry.kind, entry.operator) for entry in log.read_entries(connection)]
+    assert entries[3] == ("ClockAccepted", "olga")
+
+
+def test_a_ledger_that_one_wrong_clock_dated_is_mended(provider: Provider) -> None:
+    """Keys, revocations, rates, checkpoints and accepted losses are as if the clock had been right."""
+    ledger, place = provider.ledger, provider.folder
+    secret = ledger.add_key("anna", 100, rate=2.0)
+    first = ledger.renew_key("anna")
+    provider.keep(ledger.authenticate(secret), 1)
+    with closing(Ledger(place, clock=lambda: NOW + YEARS)) as wrong:
+        wrong.accept_clock()
+        charge(wrong, wrong.authenticate(first), *range(10, 60))
+        second = wrong.renew_key("anna")
+    provider.keep(ledger.authenticate(second), 2)
+    provider.snapshots().close()
+    number, key = ledger.state().number, ledger.list_keys()[0]
+    assert (ledger.seconds_to_wait(key, 0) or 0) > 5
+    assert "still to come" in provider.verify().faults[0]
+    run_successfully("ledger", "accept-clock", "--ledger", place)
+    key = ledger.list_keys()[0]
+    assert ledger.seconds_to_wait(key, 0) is None
+    assert key.secrets[0].until is not None
+    assert key.secrets[0].until < as_text(datetime.now(UTC) + timedelta(hours=25))
+    provider.keep(key, 3)
+    make_key(ledger, name="bert")
+    ledger.revoke_key("bert")
+    provider.snapshots().close()
+    assert provider.verify().faults == ()
+    for back in (number + 1, number - 1):  # to a backup from after the mending, and to one from before
+        provider.restore(back)
+        accept_loss(provider.ledger, provider.marks)
+        if back < number:
+            provider.ledger.accept_clock()
+        assert provider.verify().faults == ()
 
 
 def test_files_that_are_no_ledger_are_refused_and_none_is_made_unasked(
@@ -287,6 +352,33 @@ def test_the_ledger_grows_as_the_documentation_says(tmp_path: Path) -> None:
     assert 380 < (many - few) / 100 - each_sample < 520
 
 
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_what_is_forgotten_leaves_no_trace_beside_a_running_service(
+    tmp_path: Path, kind: str, request: pytest.FixtureRequest
+) -> None:
+    place = tmp_path if kind == "sqlite" else request.getfixturevalue("postgres_url")
+    mean, name = np.arange(100, 400, dtype=np.float32), f"forgotten-{kind}"
+    with closing(Ledger(place, create=True)) as book, closing(Ledger(place)) as other:
+        key = make_key(book, 1000, name)
+        book.calibrate(key, MODELS[1], Calibration(samples=40, digest="0" * 32), mean)
+        charge(book, key, *range(2**90, 2**90 + 200))
+        signer = Signer.open(tmp_path / "key.pem")
+        book.take_snapshot(signer)  # which holds no mean, either
+        other.list_keys()
+        book.revoke_key(name)
+        assert book.forget_key(name) == 200
+        with book.reading() as (connection, _):
+            bodies = "".join(entry.body for entry in log.read_entries(connection))
+            assert list(log.digests_of_means(connection)) == []
+        assert base64.b64encode(mean.tobytes()).decode()[:64] not in bodies
+        if kind == "sqlite":
+            data = b"".join(file.read_bytes() for file in tmp_path.glob("ledger.sqlite*"))
+            assert not [number for number in range(200) if content(2**90 + number) in data]
+            assert mean.tobytes()[:64] not in data
+            assert verify(place).faults == ()
+        charge(other, make_key(other, name=f"next-{kind}"), 1)
+
+
 def test_the_answers_of_a_revoked_key_are_forgotten(provider: Provider) -> None:
     ledger = provider.ledger
     key, other = make_key(ledger), make_key(ledger, name="bert")
@@ -304,5 +396,5 @@ def test_the_answers_of_a_revoked_key_are_forgotten(provider: Provider) -> None:
     assert provider.verify().faults == ()
     with behind(provider.folder) as connection:
         assert len(list(log.answers_of(connection, range(20)))) == 1
-    assert ledger.list_keys()[0].use(MODELS[1]).vector is None
+    assert ledger.mean(ledger.list_keys()[0], MODELS[1]) is None
     assert ledger.find_answers(other, MODELS[0], [content(1)]).labels == {content(1): 1}

@@ -175,7 +175,8 @@ def test_what_is_not_one_whole_request_is_refused(pictures: Service) -> None:
     chunked = pictures.exchange(pictures.head("Transfer-Encoding: chunked", "Connection: close"))
     assert b"HTTP/1.1 411" in chunked  # before the body is read
     assert PROBLEM_TYPE.encode() in chunked
-    for length, statuses in (("99999999999", [b"413"]), ("40", [b"400", b"422"])):
+    zeros = "0" * 30 + "99999999999"
+    for length, statuses in (("99999999999", [b"413"]), (zeros, [b"413"]), ("40", [b"400", b"422"])):
         words = pictures.head(f"Content-Length: {length}", "Connection: close")
         assert pictures.exchange(words, body)[9:12] in statuses
     for nonsense in ("-1", "1e3", "5, 6", "0x10", "9" * 30):

@@ -109,11 +109,14 @@ def test_what_cannot_be_served_is_refused_and_leaves_no_thread_behind(tmp_path: 
         (InputError, "can be reached from other machines.* --behind-proxy", {"run": run, "host": "0.0.0.0"}),
         (InputError, "can be reached from other machines", {"run": run, "host": ""}),
         (InputError, "address or network of a proxy", {"run": run, "behind_proxy": "proxy"}),
+        (InputError, "no address: leave", {"run": run, "host": "unix:x", "behind_proxy": "::1"}),
         (InputError, "no ledger", {"run": run, "host": "0.0.0.0", "behind_proxy": "10.0.0.0/8"}),
         (InputError, "at least one sample", {"run": run, "model_batch": 0}),
         (InputError, "no folder", {"run": run, "ledger": tmp_path / "no" / "such.sqlite"}),
         (DamagedFileError, "cannot be used", {"run": run, "ledger": run / "model.safetensors"}),
         (InputError, "cannot listen", {"run": run, "port": taken.getsockname()[1]}),
+        (InputError, "cannot listen", {"run": run, "host": f"unix:{tmp_path}/no/such/folder"}),
+        (InputError, "cannot listen", {"run": run, "host": f"unix:{tmp_path}/{'long' * 50}"}),
     ]
     with taken:
         for kind, words, arguments in refusals:

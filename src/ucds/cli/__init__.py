@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import os
 import platform
-import re
 import sys
 import tempfile
 import time
 import traceback
 import warnings
 from importlib.metadata import version
-from itertools import pairwise
 from typing import Any, NoReturn
 
 import typer
 
 from ucds.cli import ledger, research, serving, source, target  # noqa: F401  (they add commands)
 from ucds.cli.options import app, say
-from ucds.errors import Interrupted, UcdsWarning, UserError, one_line
+from ucds.errors import Interrupted, UcdsWarning, UserError, one_line, without_secrets
 from ucds.training.processes import is_first_process, started_by_torchrun
 from ucds.training.progress import end_bar
 
@@ -104,23 +102,13 @@ def _fail_unforeseen(error: Exception) -> NoReturn:
     handle, path = tempfile.mkstemp(prefix="ucds-fault-", suffix=".log")
     with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
         versions = ", ".join(f"{name} {version(name)}" for name in ("ucds", "torch"))
-        file.write(f"{_public(' '.join(sys.argv))}\n{versions}, Python {platform.python_version()}\n\n")
-        file.write(_public("".join(traceback.format_exception(error))))
-    what = f"{type(error).__name__}: {one_line(error)}"
-    told = f"error: a fault of ucds, please report it with the file {path} ({_public(what)})"
-    say(told, on_each_machine=True)
+        told = f"{' '.join(sys.argv)}\n{versions}, Python {platform.python_version()}\n\n"
+        file.write(without_secrets(told + "".join(traceback.format_exception(error))))
+    what = without_secrets(f"{type(error).__name__}: {one_line(error)}")
+    say(f"error: a fault of ucds, please report it with the file {path} ({what})", on_each_machine=True)
     sys.exit(1)
 
 
 def _fail(message: str) -> NoReturn:
-    say(f"error: {_public(' '.join(message.split()))}", on_each_machine=True)
+    say(f"error: {without_secrets(' '.join(message.split()))}", on_each_machine=True)
     sys.exit(2)
-
-
-def _public(text: str) -> str:
-    """Leave the keys of the command line, and names and passwords in addresses, out of a text."""
-    keys = [after for option, after in pairwise(sys.argv) if option == "--key"]
-    keys += [word.removeprefix("--key=") for word in sys.argv if word.startswith("--key=")]
-    for secret in filter(None, (*keys, os.environ.get("UCDS_KEY"))):
-        text = text.replace(secret, "***")
-    return re.sub(r"(?<=://)[^\s'\"]*@", "***@", text)

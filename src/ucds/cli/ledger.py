@@ -38,6 +38,10 @@ FromOption = Annotated[
     list[str] | None,
     Option("--from", help="Network that may use the key; may be repeated; or any.", show_default="any"),
 ]
+SignerOption = Annotated[
+    list[str] | None,
+    Option("--signer", help="Public key of the provider; may be repeated.", show_default="none"),
+]
 _END = "End of the key: 90d, 12h, 30m, a date or time, or never."
 _RATE = "Samples a second, or none."
 
@@ -141,6 +145,7 @@ def list_keys(ledger: LedgerOption, output: options.Output) -> None:
 def verify_ledger(
     ledger: LedgerOption,
     output: options.Output,
+    signers: SignerOption = None,
     receipts: Annotated[
         list[Path] | None, Option(help="Receipts that a client kept; may be repeated.", show_default="none")
     ] = None,
@@ -155,12 +160,19 @@ def verify_ledger(
     """Check every entry by the rules and all answers by the log; exit status 2 if something is wrong.
 
     Receipts and checkpoints also show whether the whole ledger was set back or
-    written anew. Prints the head of the log.
+    written anew; they, and a log that was archived, need --signer. Prints the
+    head of the log.
     """
     output.start()
     from ucds.serving.verify import verify
 
-    verdict = verify(ledger, checkpoints=checkpoints or (), receipts=receipts or (), archives=archives or ())
+    verdict = verify(
+        ledger,
+        signers=signers or (),
+        checkpoints=checkpoints or (),
+        receipts=receipts or (),
+        archives=archives or (),
+    )
     end_bar()
     for fault in verdict.faults:
         options.say(f"fault: {fault}")
@@ -181,24 +193,26 @@ def verify_ledger(
 def accept_loss(
     ledger: LedgerOption,
     output: options.Output,
-    checkpoints: Annotated[
-        Path | None, Option(help="File that names lost entries.", show_default="none are lost")
-    ] = None,
-    signing_key: Annotated[
-        Path | None, Option(help="PEM file of a new key, in place of a lost one.", show_default="as it is")
-    ] = None,
+    checkpoints: Annotated[Path, Option(help="File that names lost entries.")],
+    signers: SignerOption = None,
 ) -> None:
-    """Go on with a restored backup, or with another signing key. The decision is an entry of the log.
+    """Go on with a restored backup. The decision is an entry of the log.
 
     Labels that were given after the backup are not charged to their keys any more.
     """
-    with _open_ledger(ledger, output) as book:
+    with _open_ledger(ledger, output, signers=signers) as book:
         from ucds.serving.checkpoints import accept_loss
-        from ucds.serving.signing import Signer
 
-        signer = None if signing_key is None else Signer.open(signing_key).public
-        lost = accept_loss(book, checkpoints, signer)
+        lost = accept_loss(book, checkpoints)
     output.tell(f"accepted: {lost:,} checkpoints name lost entries; start the service again")
+
+
+@options.command("accept-clock", of=ledger)
+def accept_clock(ledger: LedgerOption, output: options.Output) -> None:
+    """Go on by the present clock, though the last entry is dated far from it. The decision is an entry."""
+    with _open_ledger(ledger, output) as book:
+        time = book.accept_clock()
+    output.tell(f"accepted: the ledger goes on at {time}")
 
 
 @options.command("archive", of=ledger)
@@ -206,9 +220,10 @@ def archive_entries(
     ledger: LedgerOption,
     output: options.Output,
     out: Annotated[Path, Option(help="File to write; `ucds ledger verify --archive` reads it.")],
+    signers: SignerOption = None,
 ) -> None:
     """Move all entries before the last snapshot into a file. Answers stay, and stay free when asked again."""
-    with _open_ledger(ledger, output) as book:
+    with _open_ledger(ledger, output, signers=signers) as book:
         from ucds.serving.verify import archive
 
         count = archive(book, out)
@@ -231,10 +246,14 @@ def _state(key: Key, now: str) -> str:
     return f"{'ended' if key.end(now) else 'active until'} {key.terms.expires[:19]}"
 
 
-def _open_ledger(place: str, output: options.Output, *, create: bool = False) -> closing[Ledger]:
+def _open_ledger(
+    place: str, output: options.Output, *, create: bool = False, signers: list[str] | None = None
+) -> closing[Ledger]:
     output.start()
     from ucds.serving.ledger import Ledger
 
     book = Ledger(place, create=create)
+    if signers:
+        book.trust(*signers)
     end_bar()
     return closing(book)

@@ -16,7 +16,9 @@ from ucds.cli.target import ServiceGroup
 def serve_command(
     run: options.RunArgument,
     output: options.Output,
-    host: Annotated[str, Option(help="Address to listen on.")] = "127.0.0.1",
+    host: Annotated[
+        str, Option(help="Address to listen on, or unix:PATH for a proxy on this machine.")
+    ] = "127.0.0.1",
     port: Annotated[int, Option(min=0, max=65535, help="0 takes a free one.")] = 8000,
     ops_port: Annotated[
         int | None,
@@ -32,7 +34,7 @@ def serve_command(
         str | None,
         Option(
             metavar="ADDRESS",
-            help="Address or network of the reverse proxy in front, which names the clients' addresses.",
+            help="Address or network of the reverse proxy in front, which alone is answered.",
             show_default="none",
         ),
     ] = None,
@@ -51,6 +53,10 @@ def serve_command(
             help="Key that signs receipts, PEM; made if it does not exist.",
             show_default="RUN/signing-key.pem",
         ),
+    ] = None,
+    signer: Annotated[
+        list[str] | None,
+        Option(help="Earlier public key, whose snapshots count, too; may be repeated.", show_default="none"),
     ] = None,
     checkpoints: Annotated[
         Path | None,
@@ -74,8 +80,8 @@ def serve_command(
     The first start on this machine alone makes a ledger and prints a key; `ucds keys` makes others.
     """
     output.start()
+    from ucds.data.confinement import hide_memory
     from ucds.serving.limits import Limits
-    from ucds.serving.sandbox import hide_memory
     from ucds.serving.serve import serve
 
     hide_memory()
@@ -87,6 +93,7 @@ def serve_command(
         behind_proxy=behind_proxy,
         ledger=ledger,
         signing_key=signing_key,
+        signers=signer or (),
         checkpoints=checkpoints,
         model_batch=model_batch,
         limits=Limits.parse(limit or ()),

@@ -31,6 +31,7 @@ from ucds.labels.wire import (
     ServiceInfo,
 )
 
+_LOCATION = "X-Location"
 _RETRIED = frozenset({429, 502, 503, 504})
 _LONGEST_WAIT = 30.0
 _MOST_ANSWER_BYTES = 4 * 2**20
@@ -90,6 +91,7 @@ class LabelClient:
             headers={"Accept-Encoding": "identity"} | _authorization(self.key),
             timeout=httpx.Timeout(self.timeout, connect=min(10.0, self.timeout), pool=None),
             trust_env=not local,  # requests to the own machine pass no proxy
+            event_hooks={"response": [_keep_location]},
             verify=ssl.create_default_context(),  # a service of its own certificates: SSL_CERT_FILE
         )
 
@@ -201,7 +203,7 @@ class LabelClient:
             hint = " (environment variable UCDS_KEY, or --key)" if missing else ""
             return f"{self.url} answers {reply.status}: {shown(problem.detail)}{hint}"
         if 300 <= reply.status < 400:
-            place = shown(reply.headers.get("Location", "nowhere"))
+            place = shown(reply.headers.get(_LOCATION, "nowhere"))
             return f"{self.url} sends us on to {place}: give that address yourself"
         return f"{self.url} answers {reply.status}: is that the address of a label service?"
 
@@ -223,6 +225,13 @@ def _within(deadline: float, work: Callable[[], _Reply]) -> _Reply:
         return outcome.result(timeout=max(0.0, deadline - time.monotonic()))
     except TimeoutError:
         raise httpx.ReadTimeout("its answer takes too long") from None
+
+
+def _keep_location(response: httpx.Response) -> None:
+    """Put aside where a service sends us on to: httpx makes a request of it, though nobody follows it."""
+    for place in response.headers.get_list("Location"):
+        response.headers[_LOCATION] = place
+    response.headers.pop("Location", None)
 
 
 def _authorization(key: str | None) -> dict[str, str]:

@@ -193,7 +193,8 @@ class ClusterLabels:
         further = {"contents": self.contents, "columns": self.columns}
         fields |= {name: value for name, value in further.items() if value is not None}
         lines = _to_json(fields | {"digest": _digest_of(fields)}, "\n", ascii_only=False)
-        write_atomically(require_writable(Path(path)), lambda file: file.writelines(chain(lines, [b"\n"])))
+        path = require_writable(Path(path))
+        write_atomically(path, lambda file: file.writelines(chain(lines, [b"\n"])), is_private=True)
 
     @classmethod
     def load(cls, path: str | Path) -> ClusterLabels:

@@ -8,13 +8,22 @@ import secrets
 import warnings
 from contextlib import ExitStack
 from pathlib import Path
-from typing import IO, Literal, TypeVar
+from typing import IO, Annotated, Literal, TypeVar
 
 from pydantic import Field
 
 from ucds.errors import DamagedFileError, InputError, RefusedError, UcdsWarning
 from ucds.files import digest_of, writing
-from ucds.labels.wire import Clusters, Count, HexBytes, Message, ModelDigest, PublicKey, Receipt, ServiceInfo
+from ucds.labels.wire import (
+    Clusters,
+    ContentKey,
+    Count,
+    Message,
+    ModelDigest,
+    PublicKey,
+    Receipt,
+    ServiceInfo,
+)
 from ucds.received import open_received, read_text
 
 _Line = TypeVar("_Line", bound=Message)
@@ -33,7 +42,7 @@ class KeptReceipt(Message):
     """A receipt with the answers that it stands for: one line of a client's journal."""
 
     receipt: Receipt
-    labels: dict[HexBytes, Count]
+    labels: dict[ContentKey, Count]
 
 
 class _Header(Message):
@@ -44,7 +53,7 @@ class _Header(Message):
     n_clusters: Clusters
     signer: PublicKey
     calibration: ModelDigest | None = None
-    order: HexBytes = Field(default_factory=lambda: secrets.token_hex(16))
+    order: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$", default_factory=lambda: secrets.token_hex(16))]
 
 
 def journal_path(out: Path) -> Path:

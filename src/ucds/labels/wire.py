@@ -11,9 +11,18 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
 
 from ucds.choices import MOST_CLUSTERS
+from ucds.errors import InputError, first_problem
 from ucds.math.privacy import Guarantee
 
 LABELS_PATH = "/v1/labels"
@@ -24,13 +33,26 @@ IMAGES_FIELD = "images"  # the name of every file part of a multipart request
 NPY_TYPE = "application/x-npy"
 PROBLEM_TYPE = "application/problem+json"
 
+_PRIME = 2**255 - 19
+_CURVE = -121665 * pow(121666, -1, _PRIME)  # d of Ed25519: -x^2 + y^2 = 1 + d x^2 y^2
+
+
+def _refuse_small_order(key: str) -> str:
+    """Refuse a public key of an order up to 8: somebody without a private key can sign for it."""
+    y = int.from_bytes(bytes.fromhex(key), "little") % 2**255
+    # Orders 1 and 2: y is 1 or -1; order 4: y is 0; order 8: the doubled point has y = 0.
+    if y * (y * y - 1) * (_CURVE * y**4 + 2 * y * y - 1) % _PRIME == 0:
+        raise ValueError("a key of small order signs nothing")
+    return key
+
+
 Count = Annotated[int, Field(ge=0, lt=2**53)]
 Positive = Annotated[int, Field(ge=1, lt=2**53)]
 Clusters = Annotated[int, Field(ge=1, le=MOST_CLUSTERS)]
-HexBytes = Annotated[str, Field(pattern=r"^([0-9a-f]{2})+$")]
+ContentKey = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 ModelDigest = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-PublicKey = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+PublicKey = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$"), AfterValidator(_refuse_small_order)]
 Signature = Annotated[str, Field(pattern=r"^[0-9a-f]{128}$")]
 Time = Annotated[str, Field(pattern=r"^[0-9T:.+-]{29}$")]
 Accepts = Literal["images", "embeddings"]
@@ -75,6 +97,7 @@ class Receipt(Signed):
     time: Time  # of the answer, ISO 8601 in UTC
     model_digest: ModelDigest  # of the weights of the model that answered
     answers_digest: Digest  # of contents and labels; see `answers_digest`
+    era: Count = 0  # of the log: how often the provider accepted a loss, or a clock
     privacy: Guarantee | None = None  # of the model; see `ucds.math.privacy`
 
 
@@ -153,6 +176,17 @@ class Problem(Message):
     title: str  # kind of the problem in a few words
     status: Annotated[int, Field(ge=400, le=599)]  # of the HTTP answer
     detail: str  # one sentence that says what is wrong and what to do
+
+
+def read_signers(texts: Iterable[str]) -> tuple[str, ...]:
+    """Return public keys as users write them, in hexadecimal digits; what cannot be one is refused."""
+    keys = tuple(map(str.lower, texts))
+    try:
+        return TypeAdapter(tuple[PublicKey, ...]).validate_python(keys)
+    except ValidationError as error:
+        raise InputError(
+            f"--signer takes a public key of 64 hexadecimal digits ({first_problem(error)})"
+        ) from None
 
 
 def digest_of_contents(keys: Iterable[bytes]) -> str:

@@ -11,7 +11,7 @@ import secrets
 import socket
 import webbrowser
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import uvicorn
@@ -24,6 +24,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from ucds.errors import InputError, NoSpaceError, UserError, shown
+from ucds.files import open_private
 from ucds.received import open_received
 from ucds.reports.page.findings import read_record
 from ucds.reports.page.report import report
@@ -32,7 +33,7 @@ from ucds.target.review import NAMES_FILE, Review, ReviewedRun
 from ucds.training.options import Compute
 from ucds.training.run_folder import RunFolder
 
-ADDRESS_FILE = ".review"
+ADDRESS_FILE, PAGE_FILE = ".review", ".review.html"
 _HEADERS = {
     "Cache-Control": "no-store",
     "Referrer-Policy": "no-referrer",
@@ -103,8 +104,8 @@ def review(
     with listener, _only_review_of(run, address):
         app = make_app(Session(state, moved, pictures, compute), origin, token, finish)
         compute.reporter.say(f"review of {run}: {address}")
-        if open_browser:
-            webbrowser.open(address)
+        if open_browser:  # others see the command line of a browser, and not what is in this file
+            webbrowser.open((run / PAGE_FILE).absolute().as_uri())
         uvicorn.Server(uvicorn.Config(app, log_level="error", access_log=False)).run(sockets=[listener])
     return written
 
@@ -164,14 +165,19 @@ def make_app(session: Session, origin: str, token: str, finish: Callable[[], str
 @contextmanager
 def _only_review_of(run: Path, address: str) -> Iterator[None]:
     """Hold the review of a run; the address of the page is left where a second command finds it."""
-    with open_received(run / ADDRESS_FILE, "r+b") as file:
-        os.fchmod(file.fileno(), 0o600)  # whoever reads the address can answer
+    lock, page = run / ADDRESS_FILE, run / PAGE_FILE
+    with ExitStack() as stack:
+        file = stack.enter_context(open_received(lock, "r+b"))
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             other = shown(file.read(500).decode(errors="replace"))
             raise InputError(f"a review of {run} is open already: {other}") from None
-        file.truncate(0)
-        file.write(address.encode())
-        file.flush()
+        link = f'<!doctype html><meta http-equiv="refresh" content="0; url={address}">'
+        for path, text in ((lock, address), (page, link)):
+            path.unlink(missing_ok=True)  # somebody may hold open what was there
+            stack.callback(os.close, handle := open_private(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            os.write(handle, text.encode())
+        stack.callback(page.unlink, missing_ok=True)
         yield

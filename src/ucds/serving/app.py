@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+import traceback
 import uuid
 from functools import partial
+from ipaddress import IPv4Network, IPv6Network
 from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, Request, Response
 from fastapi.security import HTTPBearer
-from starlette.datastructures import MutableHeaders
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ucds.errors import without_secrets
 from ucds.labels import wire
+from ucds.serving.keys import is_inside
 from ucds.serving.ops import Metrics
 from ucds.serving.problems import HANDLERS, Refusal, problem_schemas, stopping
 from ucds.serving.service import MULTIPART, Service, Shown
@@ -23,6 +27,8 @@ VERSION = "1"
 REQUEST_ID = "X-Request-ID"
 _ALWAYS = (400, 415, 500)  # whatever is asked for
 _REFUSALS = (*_ALWAYS, 401, 403, 408, 411, 413, 422, 429, 503)
+_TRACE_SECONDS = 60.0
+_ROOM_OF_ALL, _ROOM_OF_ONE = 1536, 256  # bytes of an answer: for what it says once, and of each sample
 _BEARER = HTTPBearer(scheme_name="key", auto_error=False)
 _Shown = Annotated[Shown, Depends(_BEARER)]
 logger = logging.getLogger("ucds.serving")
@@ -53,6 +59,7 @@ class FrontDoor:
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self._app, self._metrics = app, metrics
+        self._next_traces: dict[object, float] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or refuse it."""
@@ -74,23 +81,49 @@ class FrontDoor:
             refusal = stopping()
         except Exception as error:
             # The client does not see the trace: it could tell of the model or of another client.
-            logger.error("fault while answering request %s", number, exc_info=error)
+            trace = "".join(traceback.format_exception(error)) if self._is_new(error) else ""
+            logger.error("fault while answering request %s\n%s", number, without_secrets(trace))
             refusal = Refusal("fault", "The service failed on this request; nothing was charged for it.")
         if refusal is not None and not status:
             await refusal.response()(scope, receive, add_headers)
         self._metrics.count(scope["path"], status, time.perf_counter() - begun)
 
+    def _is_new(self, error: Exception) -> bool:
+        """Return whether the trace of such an error, from such a place, was not logged for a minute."""
+        kind, now = (type(error), *traceback.extract_tb(error.__traceback__)[-1][:2]), time.monotonic()
+        is_new = now >= self._next_traces.get(kind, 0.0)
+        if is_new:
+            self._next_traces[kind] = now + _TRACE_SECONDS
+        return is_new
 
-def render_answer(answer: wire.LabelAnswer) -> bytes:
-    """Write an answer as JSON of a length that depends only on the samples that cannot be used.
 
-    Blanks at the end make up for every number that is shorter than the longest that could stand in its place,
-    so that the length of the encrypted traffic does not tell the labels.
+class BehindProxy:
+    """Answers the proxy alone, and believes its word on the addresses of clients.
+
+    On a Unix socket, whoever may open it is the proxy, and ``network`` is ``None``.
     """
-    budget, wide = answer.budget, len(str(answer.n_clusters - 1))
-    missing = sum(wide - len(str(label)) for label in answer.labels if label is not None)
-    missing += sum(len(str(budget.limit)) - len(str(part)) for part in (budget.used, budget.remaining))
-    return answer.model_dump_json().encode() + b" " * missing
+
+    def __init__(self, app: ASGIApp, network: IPv4Network | IPv6Network | None) -> None:
+        self._app, self._network = app, network
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on a request of the proxy with the address of its client, the last that the proxy names."""
+        if self._network is not None and not is_inside(str(scope["client"][0]), self._network):
+            refusal = Refusal("not-the-proxy", "Ask by the address that the provider told you.")
+            return await refusal.response()(scope, receive, send)
+        named = Headers(scope=scope).getlist("x-forwarded-for")
+        scope["client"] = ("".join(named[-1:]).rpartition(",")[2].strip(), 0)
+        await self._app(scope, receive, send)
+
+
+def render(answer: wire.LabelAnswer | wire.CalibrationAnswer, samples: int, words: str = "") -> Response:
+    """Write an answer as JSON of a length that depends on the number of samples alone.
+
+    Blanks make up for what other labels, reasons, budgets and receipts would take, so that the length of the
+    encrypted traffic tells nothing of them; `words` are texts of the model, the same in every answer.
+    """
+    most = _ROOM_OF_ALL + len(words.encode()) + _ROOM_OF_ONE * samples
+    return Response(answer.model_dump_json().encode().ljust(most), media_type="application/json")
 
 
 def _add_paths(app: FastAPI, service: Service) -> None:
@@ -109,7 +142,7 @@ def _add_paths(app: FastAPI, service: Service) -> None:
         A sample counts against the budget the first time it is asked; asking again is free.
         """
         answer = await service.answer(request, shown)
-        return Response(render_answer(answer), media_type="application/json")
+        return render(answer, len(answer.labels), f"{answer.model}{service.labeller.privacy}")
 
     refusals = problem_schemas(*_ALWAYS, 401, 403, 429, 503)
 
@@ -120,13 +153,19 @@ def _add_paths(app: FastAPI, service: Service) -> None:
 
     if service.calibrates:
 
-        @post(wire.CALIBRATION_PATH, responses=problem_schemas(*_REFUSALS, 409), summary="Calibrate a key")
-        async def calibration(request: Request, shown: _Shown) -> wire.CalibrationAnswer:
+        @post(
+            wire.CALIBRATION_PATH,
+            response_model=wire.CalibrationAnswer,
+            responses=problem_schemas(*_REFUSALS, 409),
+            summary="Calibrate a key",
+        )
+        async def calibration(request: Request, shown: _Shown) -> Response:
             """Fix the mean of these samples as the one from which all samples of the key are seen.
 
             Once for a key and a model, before its first label. Nothing is charged.
             """
-            return await service.calibrate(request, shown)
+            answer, samples = await service.calibrate(request, shown)
+            return render(answer, samples)
 
 
 def _body_schemas(accepts: wire.Accepts, max_batch: int) -> dict[str, Any]:

@@ -74,8 +74,8 @@ class Share:
 class Waste:
     """Work that keys cause and do not pay for: a key that causes much of it is slowed, then refused.
 
-    Samples that cannot be used, requests that are refused for what their key did after their body came,
-    repeats, and calibrations that come to nothing are debts of seconds. Debts shrink by the allowance in a
+    Samples that cannot be used, requests that fail after their body began to come, repeats, and
+    calibrations that come to nothing are debts of seconds. Debts shrink by the allowance in a
     minute. Over half of the allowance, requests wait before they are taken; over the allowance they are
     refused, until the debt is half of it again.
     """

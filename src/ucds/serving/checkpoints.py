@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -25,6 +26,7 @@ EVERY = 1000
 """Entries from one snapshot to the next, at most."""
 
 _EVERY_SECONDS = 3600.0
+_QUIET = timedelta(hours=12)  # half of the time by which a clock may be ahead of the last entry
 _LOOK_SECONDS = 1.0
 _RETRY_SECONDS = 30.0
 _BEGINNING = b'{"signer":"'
@@ -48,34 +50,28 @@ def read_checkpoints(path: Path) -> list[Statement]:
     return found
 
 
-def accept_loss(ledger: Ledger, checkpoints: Path | None = None, signer: str | None = None) -> int:
-    """Record the decision to go on without entries that checkpoints name, or with another signing key.
-
-    Returns:
-        Number of checkpoints that name entries which are lost.
-    """
-    named = [] if checkpoints is None else read_checkpoints(checkpoints)
-    lost = [told for told in named if not ledger.holds(told)]
+def accept_loss(ledger: Ledger, checkpoints: Path) -> int:
+    """Record the decision to go on without entries that checkpoints name, and return how many do."""
+    lost = [told for told in read_checkpoints(checkpoints) if not ledger.holds(told)]
+    if not lost:
+        raise InputError("nothing is lost: the ledger holds all that the checkpoints name")
+    if ledger.signers and any(told.signer not in ledger.signers for told in lost):
+        raise InputError(f"the checkpoints {checkpoints} were not signed for this ledger")
+    last = max(lost, key=lambda told: (told.era, told.number))
     with ledger.writing() as writing:
-        signer = None if signer == writing.state.signer else signer
-        if any(told.signer not in writing.state.signers for told in lost):
-            raise InputError(f"the checkpoints {checkpoints} were not signed for this ledger")
-        if not lost and signer is None:
-            raise InputError("nothing is lost: the ledger holds all that was named, and its signer stays")
-        last = max(lost, key=lambda told: told.number, default=None)
-        writing.append(LossAccepted(lost=last, signer=signer))
-        if last is not None and not writing.state.excuses(last.time, last.number):
+        writing.append(LossAccepted(lost=last))
+        if not writing.state.excuses(last):
             raise InputError("entries were added to the backup: restore it again, and accept the loss first")
     return len(lost)
 
 
 class Snapshots:
-    """Signs the state of a ledger after every so many entries, every hour, and at the end.
+    """Signs the state of a ledger at the start, after every so many entries, every hour, and at the end.
 
     At the start, every hour and at the end the answers are counted as well: a service is told by nothing else
-    that one was removed, and would charge for it again. All this works in a thread of its own, and no answer
-    waits for it. Each signed statement is a security event, and one line of a file, if there is one. A
-    failure is counted, named in the log of the service, and tried again.
+    that one was removed, and would charge for it again. After the start all this works in a thread of its
+    own, and no answer waits for it. Each signed statement is a security event, and one line of a file, if
+    there is one. A failure, whatever it is, is counted, named in the log of the service, and tried again.
     """
 
     def __init__(
@@ -91,9 +87,8 @@ class Snapshots:
         self._every, self._retry_seconds = every, retry_seconds
         if file is not None:
             self._check_file(file)
-        ledger.check_counts()
         self._last = ledger.state().statement
-        self._next_hour = time.monotonic() + _EVERY_SECONDS
+        self._write(1)
         self.failures = 0
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._work, name="snapshots", daemon=True)
@@ -124,16 +119,20 @@ class Snapshots:
             try:
                 self._write(1 if hourly else self._every)
                 pause = _LOOK_SECONDS
-            except (UserError, OSError) as error:
+            except Exception as error:  # or the thread would end, and nobody would see it
                 self.failures += 1
                 pause = self._retry_seconds
-                logger.error("a snapshot could not be written: %s", error)
+                is_fault = not isinstance(error, UserError | OSError)
+                logger.error("a snapshot could not be written: %s", error, exc_info=is_fault)
 
     def _write(self, least: int) -> None:
         """Take a snapshot if it is due, and name the newest one, whichever replica took it, in the file."""
-        if self._ledger.state().unsigned >= least:
+        present = self._ledger.state()
+        is_quiet = datetime.fromisoformat(present.time) + _QUIET < datetime.now(UTC)
+        least = 0 if is_quiet else least
+        if present.unsigned >= least:
             self._ledger.take_snapshot(self._signer, least)
-        if least == 1:
+        if least <= 1:
             self._ledger.check_counts()
             self._next_hour = time.monotonic() + _EVERY_SECONDS
         newest = self._ledger.state().statement

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
@@ -39,14 +40,17 @@ def ledger_url(place: str | Path) -> URL:
     text = str(place)
     if not text:
         raise InputError("name the ledger: a run folder, a SQLite file, or postgresql://USER@HOST/NAME")
-    if "://" not in text:
+    if "://" not in text and not re.search(r"(?i)^\s*postgres[\w+]*:|passw(or)?d\s*=", text):
         path = Path(place)
         path = path / LEDGER_FILE if path.is_dir() else path.resolve()
         return URL.create("sqlite", database=str(path.absolute()))
     try:
         url = make_url(text)
+        if "@" in f"{url.host}{url.database}" and url.get_backend_name() != "sqlite":
+            raise ValueError  # a part of a password
     except (ArgumentError, ValueError):
-        raise InputError("the ledger's address cannot be read: write postgresql://USER@HOST/NAME") from None
+        wanted = "write postgresql://USER@HOST/NAME, and an @ in a password as %40"
+        raise InputError(f"the ledger's address cannot be read: {wanted}") from None
     backend = url.get_backend_name()
     if backend == "sqlite" and url.database and url.database != ":memory:":
         return url
@@ -60,7 +64,7 @@ class Database:
 
     def __init__(self, place: str | Path, *, create: bool = False) -> None:
         url = ledger_url(place)
-        self.shown = url.render_as_string(hide_password=True)
+        self.shown = url.set(query={}).render_as_string(hide_password=True)
         self._path = Path(str(url.database)) if url.get_backend_name() == "sqlite" else None
         self._files: list[tuple[int, int] | None] | None = None
         if self._path is not None:
@@ -100,6 +104,15 @@ class Database:
             raise InputError(f"the database {self.shown} holds no ledger: {_HOW}")
         metadata.create_all(connection)
         return True
+
+    def erase_deleted(self) -> None:
+        """Make sure that no file of the database holds what was deleted."""
+        with self._engine.connect() as connection:
+            if self._path is None:
+                outside = connection.execution_options(isolation_level="AUTOCOMMIT")
+                outside.exec_driver_sql("VACUUM answers, means")
+            elif connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").scalars().one():
+                raise ServiceUnavailableError("deleted, but traces stay in the ledger until nobody reads it")
 
     def read_clock(self, connection: sa.Connection) -> datetime | None:
         """Return the time of PostgreSQL, which is the same for all replicas; ``None`` for SQLite."""
@@ -157,4 +170,5 @@ def _prepare_file(path: Path, create: bool) -> None:
 def _prepare_connection(connection: Any, record: object) -> None:
     """Set what SQLite keeps for a connection."""
     connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA secure_delete = ON")  # what is forgotten leaves no trace in the file
     connection.execute("PRAGMA synchronous = FULL")  # an answer is given only when its charge is on disk

@@ -23,12 +23,12 @@ from typing import Any
 import numpy as np
 
 from ucds.data.decode import Bounds, ByteArray, UnusableImageError
+from ucds.data.sandbox import DONE
 from ucds.serving.bounds import Waste, cost_of_refusal
 from ucds.serving.limits import Limits
 from ucds.serving.problems import Refusal
-from ucds.serving.sandbox import DONE
 
-_MODULE = "ucds.serving.sandbox"
+_MODULE = "ucds.data.sandbox"
 _START_SECONDS = 120.0  # a loaded machine may take long to start a process
 _NICENESS = 10  # beyond that of the service
 _PATIENCE = 4  # times as long by the clock, where other work keeps the processors

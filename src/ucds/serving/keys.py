@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import re
 import secrets
 from datetime import UTC, date, datetime, timedelta
-from ipaddress import ip_address
+from ipaddress import IPv4Network, IPv6Network, ip_address
 from typing import Annotated, Any, Literal
 
-import numpy as np
-from pydantic import Field, IPvAnyNetwork, ValidationError
+from pydantic import AfterValidator, Field, IPvAnyNetwork, ValidationError
 
-from ucds.errors import InputError
+from ucds.errors import InputError, without_secrets
 from ucds.labels.wire import Budget, Calibration, Count, Digest, Message, ModelDigest, Positive, Time
-from ucds.math.arrays import FloatArray
 from ucds.serving.problems import Refusal
 
-MEAN_TYPE = "<f4"
+GRACE = timedelta(hours=24)
+"""Time for which the secret before the newest one is valid."""
+
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}"
 _UNITS = {"m": "minutes", "h": "hours", "d": "days"}
 _RULES = {
@@ -30,22 +29,35 @@ _RULES = {
 Name = Annotated[str, Field(pattern=rf"^{_NAME}$")]
 
 
+def _widen(network: IPv4Network | IPv6Network) -> IPv4Network | IPv6Network:
+    """Return the 64 bits of a narrower network of IPv6, of which one client has all addresses."""
+    return network.supernet(new_prefix=64) if network.version == 6 and network.prefixlen > 64 else network
+
+
+Network = Annotated[IPvAnyNetwork, AfterValidator(_widen)]
+
+
+def is_inside(address: str, network: IPv4Network | IPv6Network) -> bool:
+    """Return whether an address belongs to a network; text that is no address does not."""
+    try:
+        found = ip_address(address)
+    except ValueError:
+        return False
+    mapped = getattr(found, "ipv4_mapped", None)  # an IPv4 client of a socket for both
+    return (mapped or found) in network
+
+
 class Terms(Message):
     """What the provider grants to a key."""
 
     budget: Count  # distinct samples that may be labelled
     rate: Annotated[float, Field(ge=0.001, le=1e9)] | None = None  # samples a second
     expires: Time | None = None
-    networks: tuple[IPvAnyNetwork, ...] = ()  # those from which the key may ask; any if empty
+    networks: tuple[Network, ...] = ()  # those from which the key may ask; any if empty
 
     def admits(self, address: str) -> bool:
         """Return whether a client of this address may ask."""
-        try:
-            found = ip_address(address)
-        except ValueError:
-            return not self.networks
-        mapped = getattr(found, "ipv4_mapped", None)  # an IPv4 client of a socket for both
-        return not self.networks or any((mapped or found) in network for network in self.networks)
+        return not self.networks or any(is_inside(address, network) for network in self.networks)
 
 
 class Secret(Message):
@@ -61,20 +73,7 @@ class ModelUse(Message):
 
     answers: Count = 0
     calibration: Calibration | None = None
-    mean: str | None = None  # fp32 numbers, lowest byte first, in base64; None once the key is forgotten
-
-    @property
-    def vector(self) -> FloatArray | None:
-        """``(width,)`` mean from which the model sees the samples; ``None`` for the model's own."""
-        return None if self.mean is None else np.frombuffer(base64.b64decode(self.mean), MEAN_TYPE)
-
-    @property
-    def is_sound(self) -> bool:
-        """Whether the mean is a list of finite numbers."""
-        try:
-            return self.vector is not None and bool(np.isfinite(self.vector).all())
-        except ValueError:
-            return False
+    mean: Digest | None = None  # of the fp32 numbers, lowest byte first; None once the key is forgotten
 
     @property
     def calibration_digest(self) -> str | None:
@@ -117,6 +116,14 @@ class Key(Message):
     def use(self, model: str) -> ModelUse:
         """Return what a model did for the key."""
         return self.models.get(model, ModelUse())
+
+    def at(self, time: str) -> Key:
+        """Return the key without what a wrong clock put too far ahead of the right time."""
+        now = datetime.fromisoformat(time)
+        latest = as_text(now + GRACE)
+        ends = [{"until": one.until and min(one.until, latest)} for one in self.secrets]
+        ended = tuple(one.model_copy(update=end) for one, end in zip(self.secrets, ends, strict=True))
+        return self.model_copy(update={"secrets": ended, "busy_until": min(self.busy_until, now.timestamp())})
 
     def end(self, time: str, secret: str | None = None) -> Literal["revoked-key", "expired-key"] | None:
         """Return why the key, or one of its secrets by its hash, is worth nothing at a time, or ``None``."""
@@ -178,7 +185,7 @@ def make_terms(present: Terms | None = None, **changes: Any) -> Terms:
 
 def check_name(name: str) -> None:
     """Refuse what cannot be the name of a key."""
-    if not re.fullmatch(_NAME, name):
+    if not re.fullmatch(_NAME, name) or name != without_secrets(name):  # a key is no name of one
         raise InputError(f"{name!r} cannot be: a key has a name of up to 64 letters, digits and . _ @ -")
 
 

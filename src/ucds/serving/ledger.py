@@ -7,40 +7,28 @@ that moment nothing is charged; after a crash later, the answers are kept and fr
 
 from __future__ import annotations
 
-import base64
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+import numpy as np
 from sqlalchemy import Connection
 
 from ucds.errors import InputError
+from ucds.files import digest_of
 from ucds.labels.wire import Budget, Calibration, Receipt, answers_digest
 from ucds.math.arrays import FloatArray
-from ucds.serving import log
-from ucds.serving.keys import MEAN_TYPE, Key, Terms, as_text, check_name, keep_secret, make_secret, make_terms
+from ucds.serving import keys, log, state
 from ucds.serving.problems import Refusal
 from ucds.serving.replay import Replay
 from ucds.serving.signing import Signer
-from ucds.serving.state import (
-    Answered,
-    Calibrated,
-    Forgotten,
-    KeyAdded,
-    KeyRenewed,
-    KeyRevoked,
-    KeySet,
-    SignerSet,
-    State,
-    parse_body,
-)
+from ucds.serving.state import State
 
+_MEAN_TYPE = "<f4"
 BURST = 10.0
 """Seconds of its rate that a key may save up."""
-
-GRACE = timedelta(hours=24)
 
 
 @dataclass(frozen=True)
@@ -49,6 +37,7 @@ class Answers:
 
     labels: dict[bytes, int]  # of each content asked about, as far as it is known
     entries: tuple[str, ...]  # hashes of the log's entries that charged for them, sorted
+    era: int
     time: str  # of the last of these entries
     budget: Budget
 
@@ -57,6 +46,7 @@ class Answers:
         return signer.sign(
             Receipt,
             entries=list(self.entries),
+            era=self.era,
             time=self.time,
             model_digest=model,
             answers_digest=answers_digest(self.labels.items()),
@@ -66,19 +56,6 @@ class Answers:
 
 class Ledger(Replay):
     """The ledger of one service or of several replicas; :class:`Replay` explains arguments and errors."""
-
-    def set_signer(self, public: str) -> None:
-        """Record the public key that signs receipts and snapshots; another one than before is refused."""
-        with self.writing() as writing:
-            present = writing.state.signer
-            if present is None:
-                writing.append(SignerSet(signer=public))
-            elif present != public:
-                raise InputError(
-                    f"the receipts of this ledger are signed with the key {present[:16]}.., not with "
-                    f"{public[:16]}..: give its file as --signing-key, or, if it is lost, record a new one "
-                    "with `ucds ledger accept-loss --signing-key`"
-                )
 
     def add_key(self, name: str, budget: int, **terms: Any) -> str:
         """Make a key and return its secret, this once; the ledger keeps its hash alone.
@@ -92,59 +69,63 @@ class Ledger(Replay):
         Raises:
             InputError: the name is taken or unusable, or a term cannot be.
         """
-        check_name(name)
-        granted, secret = make_terms(budget=budget, **terms), make_secret()
+        keys.check_name(name)
+        granted, secret = keys.make_terms(budget=budget, **terms), keys.make_secret()
         with self.writing() as writing:
             present = writing.state.find(name)
             if present is not None and present.revoked is None:
                 raise InputError(f"there is a key of the name {name!r} already: revoke it, or choose another")
             number = len(writing.state.keys) + 1
-            writing.append(KeyAdded(key=number, name=name, terms=granted, secret=keep_secret(secret)))
+            kept = keys.keep_secret(secret)
+            writing.append(state.KeyAdded(key=number, name=name, terms=granted, secret=kept))
         return secret
 
-    def set_key(self, name: str, **changes: Any) -> Terms:
+    def set_key(self, name: str, **changes: Any) -> keys.Terms:
         """Change terms of a key from the next request on, as `add_key` takes them, and return all."""
         with self.writing() as writing:
             key = _find_active(writing.state, name)
-            terms = make_terms(key.terms, **changes)
-            writing.append(KeySet(key=key.number, terms=terms))
+            terms = keys.make_terms(key.terms, **changes)
+            writing.append(state.KeySet(key=key.number, terms=terms))
         return terms
 
-    def renew_key(self, name: str, grace: timedelta = GRACE) -> str:
+    def renew_key(self, name: str, grace: timedelta = keys.GRACE) -> str:
         """Give a key a new secret and return it; its last one ends after a grace, any before it at once."""
-        secret = make_secret()
+        secret = keys.make_secret()
         with self.writing() as writing:
             key = _find_active(writing.state, name)
-            until = as_text(datetime.fromisoformat(writing.time) + grace)
-            writing.append(KeyRenewed(key=key.number, secret=keep_secret(secret), until=until))
+            until = keys.as_text(datetime.fromisoformat(writing.time) + grace)
+            writing.append(state.KeyRenewed(key=key.number, secret=keys.keep_secret(secret), until=until))
         return secret
 
     def revoke_key(self, name: str) -> None:
         """Make a key worthless from the next request on; its name may be used again."""
         with self.writing() as writing:
-            writing.append(KeyRevoked(key=_find_active(writing.state, name).number))
+            writing.append(state.KeyRevoked(key=_find_active(writing.state, name).number))
 
     def forget_key(self, name: str) -> int:
-        """Delete the answers of the last revoked key of a name, and return how many there were."""
+        """Delete answers and means of the last revoked key of a name, and return how many answers."""
         with self.writing() as writing:
             named = [key for key in writing.state.keys.values() if key.name == name and key.revoked]
             if not named or named[-1].forgotten:
                 raise InputError(f"there are no answers of a revoked key {name!r}: revoke it first")
             number = named[-1].number
-            writing.append(Forgotten(key=number))
-            return writing.connection.execute(log.answers.delete().filter_by(key=number)).rowcount
+            writing.append(state.Forgotten(key=number))
+            writing.connection.execute(log.means.delete().filter_by(key=number))
+            count = writing.connection.execute(log.answers.delete().filter_by(key=number)).rowcount
+        self._database.erase_deleted()
+        return count
 
-    def list_keys(self) -> list[Key]:
+    def list_keys(self) -> list[keys.Key]:
         """Return all keys, revoked ones too, in the order in which they were made."""
         return list(self.state().keys.values())
 
-    def authenticate(self, secret: str, address: str | None = None) -> Key:
+    def authenticate(self, secret: str, address: str | None = None) -> keys.Key:
         """Return the key whose secret a client shows from an address; ``None`` for one that is not checked.
 
         Raises:
             Refusal: there is no such key, or it may not ask.
         """
-        shown, present = keep_secret(secret).hash, self.state()
+        shown, present = keys.keep_secret(secret).hash, self.state()
         key = present.owner(shown)
         if key is None:
             raise Refusal("unknown-key", "This service does not know the key; check it with its owner.")
@@ -153,7 +134,7 @@ class Ledger(Replay):
             raise Refusal("not-for-you", "The key is bound to another network than yours.", key=key.name)
         return key
 
-    def seconds_to_wait(self, key: Key, pending: int) -> int | None:
+    def seconds_to_wait(self, key: keys.Key, pending: int) -> int | None:
         """Return the whole seconds until a key may ask again; ``None`` if it may now.
 
         A request is let in as soon as there is room for one sample, whatever it holds. So a key exceeds its
@@ -168,7 +149,7 @@ class Ledger(Replay):
         wait = max(0.0, ahead) + (pending + 1) / rate - saved
         return max(1, math.ceil(wait)) if wait > 1e-6 else None
 
-    def find_answers(self, key: Key, model: str, contents: Sequence[bytes]) -> Answers:
+    def find_answers(self, key: keys.Key, model: str, contents: Sequence[bytes]) -> Answers:
         """Return the answers that a key was given before; they are free.
 
         Raises:
@@ -183,7 +164,7 @@ class Ledger(Replay):
 
     def charge(
         self,
-        key: Key,
+        key: keys.Key,
         model: str,
         contents: Sequence[bytes],
         computed: Mapping[bytes, int],
@@ -213,7 +194,7 @@ class Ledger(Replay):
             if not new:
                 return known
             entry = writing.append(
-                Answered(
+                state.Answered(
                     key=key.number,
                     model=model,
                     charged=len(new),
@@ -227,9 +208,10 @@ class Ledger(Replay):
             rows = [{"content": content, "label": label} | shared for content, label in new.items()]
             writing.connection.execute(log.answers.insert(), rows)
             budget = writing.state.keys[key.number].budget
-        return Answers(known.labels | new, tuple(sorted({*known.entries, entry.hash})), entry.time, budget)
+        hashes = tuple(sorted({*known.entries, entry.hash}))
+        return Answers(known.labels | new, hashes, writing.state.era, entry.time, budget)
 
-    def calibrate(self, key: Key, model: str, told: Calibration, mean: FloatArray) -> Calibration:
+    def calibrate(self, key: keys.Key, model: str, told: Calibration, mean: FloatArray) -> Calibration:
         """Fix, for good, the ``(width,)`` mean from which a model sees the samples of a key.
 
         Returns:
@@ -243,38 +225,51 @@ class Ledger(Replay):
             key.check(writing.time)
             there = key.use(model).find_calibration(told.digest)
             if there is None:
-                words = base64.b64encode(mean.astype(MEAN_TYPE).tobytes()).decode()
-                writing.append(Calibrated(key=key.number, model=model, calibration=told, mean=words))
+                words = mean.astype(_MEAN_TYPE).tobytes()
+                row: dict[str, Any] = {"key": key.number, "model": model}
+                writing.append(state.Calibrated(**row, calibration=told, mean=digest_of(words)))
+                writing.connection.execute(log.means.insert(), row | {"mean": words})
         return there or told
 
+    def mean(self, key: keys.Key, model: str) -> FloatArray | None:
+        """Return the ``(width,)`` mean from which a model sees the samples of a key; ``None`` for its own."""
+        with self.reading() as (connection, present):
+            digest = present.keys[key.number].use(model).mean
+            if digest is None:
+                return None
+            rows = list(log.select_in(connection, log.means.c.key, [key.number], model=model))
+            if [digest_of(row.mean) for row in rows] != [digest]:
+                raise self._damaged(f"the mean of the key {key.name!r} was changed")
+            return np.frombuffer(rows[0].mean, _MEAN_TYPE)
+
     def _find(
-        self, connection: Connection, present: State, key: Key, model: str, contents: Sequence[bytes]
+        self, connection: Connection, present: State, key: keys.Key, model: str, contents: Sequence[bytes]
     ) -> Answers:
         """Return answers that were given, once they agree with the entries that charged for them."""
         asked = log.select_in(connection, log.answers.c.content, set(contents), key=key.number, model=model)
         found = {bytes(row.content): row for row in asked}
         numbers = {row.entry for row in found.values() if row.entry >= present.first}
         entries = log.find_entries(connection, numbers | {number - 1 for number in numbers})
-        given, named = log.answers_of(connection, numbers), set[tuple[str, str]]()
+        given, named = log.answers_of(connection, numbers), {0: (key.created, "")}
         if present.archive is not None and any(row.entry < present.first for row in found.values()):
-            named.add((present.archive.time, present.archive.hash))
+            named[0] = present.archive.time, present.archive.hash
         for number in numbers:
             entry, before = entries.get(number), entries.get(number - 1)
             if entry is None or before is None or not entry.follows(before.hash):
                 raise self._damaged(f"entry {number} was changed, or is missing")
-            body = parse_body(entry)
-            if not isinstance(body, Answered) or body.digest != log.digest_rows(given[number]):
+            body = state.parse_body(entry)
+            if not isinstance(body, state.Answered) or body.digest != log.digest_rows(given[number]):
                 raise self._damaged(f"the answers of entry {number} were changed")
-            named.add((entry.time, entry.hash))
+            named[number] = entry.time, entry.hash
         labels = {content: row.label for content, row in found.items()}
-        hashes = tuple(sorted(digest for _, digest in named))
-        return Answers(labels, hashes, max(named, default=(key.created, ""))[0], key.budget)
+        hashes = tuple(sorted(digest for _, digest in named.values() if digest))
+        return Answers(labels, hashes, present.era, named[max(named)][0], key.budget)
 
     def _now(self, present: State) -> str:
-        return max(as_text(self._clock()), present.time)
+        return max(keys.as_text(self._clock()), present.time)
 
 
-def _find_active(present: State, name: str) -> Key:
+def _find_active(present: State, name: str) -> keys.Key:
     key = present.find(name)
     if key is None:
         raise InputError(f"there is no key of the name {name!r}")

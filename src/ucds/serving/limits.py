@@ -10,6 +10,8 @@ from ucds.data.decode import COMMON_FORMATS, FORMATS
 from ucds.errors import InputError
 
 MIB = 2**20
+SERVED_FORMATS = tuple(name for name in FORMATS if name != "HEIF")
+"""Formats that a confined process decodes; the library of HEIF starts a thread for each image."""
 
 
 @dataclass(frozen=True)
@@ -85,11 +87,10 @@ class Limits:
             is_number = name != "formats" and (name, value) != ("decode_workers", 0)
             if is_number and not 0 < value < 2**53:
                 raise InputError(f"{name} must be positive and below 2**53, not {value}")
-        unknown = sorted(set(self.formats) - set(FORMATS))
+        unknown = sorted(set(self.formats) - set(SERVED_FORMATS))
         if unknown or not self.formats:
-            raise InputError(
-                f"images can be of the formats {', '.join(FORMATS)}, not {', '.join(unknown) or 'none'}"
-            )
+            wrong = ", ".join(unknown) or "none"
+            raise InputError(f"images can be of the formats {', '.join(SERVED_FORMATS)}, not {wrong}")
         if self.client_share > 1:
             raise InputError(f"client_share is at most 1, not {self.client_share:g}")
         if self.max_queue < self.max_batch:

@@ -1,4 +1,4 @@
-"""The ledger's two tables: a log, whose entries are chained by hashes, and the answers they charge for."""
+"""The ledger's tables: a log, whose entries are chained by hashes, and the answers and means they name."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection, Row, select
 
 from ucds.errors import DamagedFileError, InputError
+from ucds.files import digest_of
 from ucds.labels.wire import answers_digest
 
 GENESIS = "0" * 64  # hash before the first entry
@@ -40,6 +41,14 @@ answers = sa.Table(
     sa.Column("content", sa.LargeBinary(16), primary_key=True),
     sa.Column("label", sa.Integer, nullable=False),
     sa.Column("entry", sa.BigInteger, nullable=False, index=True),
+)
+
+means = sa.Table(
+    "means",  # of calibrations; the log holds their digests alone, so that they can be forgotten
+    metadata,
+    sa.Column("key", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("model", sa.String(64), primary_key=True),
+    sa.Column("mean", sa.LargeBinary, nullable=False),
 )
 
 
@@ -105,6 +114,12 @@ def count_answers(connection: Connection) -> dict[tuple[int, str], int]:
     kind = answers.c.key, answers.c.model
     rows = connection.execute(select(*kind, sa.func.count()).group_by(*kind))
     return {(key, model): number for key, model, number in rows}
+
+
+def digests_of_means(connection: Connection) -> dict[tuple[int, str], str]:
+    """Compute the SHA-256 of the mean that each key has of each model."""
+    rows = connection.execute(select(means))
+    return {(row.key, row.model): digest_of(row.mean) for row in rows if isinstance(row.mean, bytes)}
 
 
 def select_in(

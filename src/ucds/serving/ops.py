@@ -60,15 +60,14 @@ class Metrics:
         self._seconds.labels(known).observe(seconds)
 
 
-def create_ops_app(metrics: Metrics, check_ready: Callable[[], None]) -> Starlette:
+def create_ops_app(metrics: Metrics, check_ready: Callable[[], str]) -> Starlette:
     """Build the application of the operator's port; `check_ready` refuses while the service cannot answer."""
 
     def healthz(request: Request) -> Response:
         return PlainTextResponse("ok\n")
 
     def readyz(request: Request) -> Response:
-        check_ready()
-        return PlainTextResponse("ready\n")
+        return PlainTextResponse(f"{check_ready()}\n")
 
     def figures(request: Request) -> Response:
         return Response(generate_latest(metrics.registry), media_type=_METRICS_TYPE)

@@ -18,6 +18,7 @@ TITLES = {
     "revoked-key": (403, "The key is revoked"),
     "expired-key": (403, "The key has expired"),
     "not-for-you": (403, "The key is bound to another network"),
+    "not-the-proxy": (403, "The proxy alone is answered"),
     "not-found": (404, "Nothing is here"),
     "wrong-method": (405, "The method is not allowed here"),
     "not-calibrated": (409, "The key cannot be calibrated"),

@@ -21,15 +21,16 @@ from pathlib import Path
 from sqlalchemy import Connection
 
 from ucds.errors import DamagedFileError, InputError, ServiceUnavailableError, UserError
+from ucds.labels.wire import read_signers
 from ucds.serving import log
+from ucds.serving import state as rules
 from ucds.serving.database import Database
 from ucds.serving.keys import as_text
 from ucds.serving.log import Entry
 from ucds.serving.signing import Signer
-from ucds.serving.state import Begun, Body, RuleBroken, Snapshot, State, Statement, open_snapshot
 
-MOST_BEHIND = timedelta(seconds=60)
-"""Time by which a clock may be behind the log."""
+MOST_AHEAD = timedelta(days=1)
+"""Time by which a clock may be ahead of the last entry: one that is wrong, once, must not date the log."""
 
 _RETRY_SECONDS = 1.0
 _ROOM = 2**20  # bytes that must be free before a service is ready again
@@ -40,16 +41,29 @@ class Writing:
     """A transaction that has the right to write, its time, and the state with what it has appended."""
 
     connection: Connection
-    state: State
-    time: str
+    state: rules.State
+    clock: str
     operator: str
     entry: Entry | None = None
 
-    def append(self, body: Body, blanks: int = 0) -> Entry:
+    @property
+    def time(self) -> str:
+        """Time of the next entry: that of the clock, but never before that of the last one."""
+        return max(self.clock, self.state.time)
+
+    def append(self, body: rules.Body, blanks: int = 0) -> Entry:
         """Append an entry to the log, with blanks behind it that mean nothing and take room."""
+        is_accepted, last = isinstance(body, rules.ClockAccepted), self.state.time
+        ahead = datetime.fromisoformat(self.clock) - datetime.fromisoformat(last)
+        if self.state.number and not is_accepted and ahead > MOST_AHEAD:
+            raise ServiceUnavailableError(
+                f"the clock says {self.clock}, a day or more after the ledger's last entry of {last}: set it "
+                "or, if it is right, say so by `ucds ledger accept-clock`"
+            )
         kind, words = type(body).__name__, body.model_dump_json() + " " * blanks
         number = self.state.number + 1
-        self.entry = Entry.after(self.state.hash, number, self.time, self.operator, kind, words)
+        time = self.clock if is_accepted else self.time
+        self.entry = Entry.after(self.state.hash, number, time, self.operator, kind, words)
         self.state = self.state.after(self.entry)
         self.connection.execute(log.log.insert().values(vars(self.entry)))
         return self.entry
@@ -60,7 +74,7 @@ class Replay:
 
     Every method raises DamagedFileError when the log was changed or set back; ServiceUnavailableError when
     the database does not answer, does not take the transaction, or was deleted or replaced, or when the clock
-    is behind the log; and NoSpaceError when the disk is full.
+    is far ahead of the log; and NoSpaceError when the disk is full.
 
     Args:
         place: run folder, SQLite file, or database address.
@@ -83,14 +97,16 @@ class Replay:
         self.place, self._database = place, Database(place, create=create)
         self.shown = self._database.shown
         self._reading, self._queue = threading.Lock(), threading.Lock()
-        self._state, self._tail = State(), None  # type: State, Entry | None
+        self._state, self._tail = rules.State(), None  # type: rules.State, Entry | None
+        self.signers: tuple[str, ...] = ()
+        self._damage: str | None = None
         self._failure: UserError | None = None
         self._next_try = 0.0
         with ExitStack() as unless_opened:
             unless_opened.callback(self.close)
             with self._database.transaction(writes=create) as connection:
                 if self._database.prepare(connection, create=create):
-                    self._writing(connection).append(Begun())
+                    self._writing(connection).append(rules.Begun())
                 self._advance(connection)
             unless_opened.pop_all()
 
@@ -98,10 +114,19 @@ class Replay:
         """Close the connections to the database."""
         self._database.close()
 
+    def trust(self, *signers: str) -> None:
+        """Accept snapshots that these public keys have signed and no others, and read the log anew.
+
+        A service trusts its own key, whatever the log says. Without a call, any key will do.
+        """
+        self.signers = read_signers(signers)
+        self._state, self._tail = rules.State(), None
+        self.state()
+
     @contextmanager
-    def reading(self) -> Iterator[tuple[Connection, State]]:
+    def reading(self) -> Iterator[tuple[Connection, rules.State]]:
         """Open a transaction, and read the log to its end; give the state of the ledger."""
-        with self._database.transaction() as connection:
+        with self._until_damaged(), self._database.transaction() as connection:
             yield connection, self._advance(connection)
 
     @contextmanager
@@ -111,7 +136,7 @@ class Replay:
         One entry may be appended. It is on disk when the context ends, or nothing is.
         """
         try:
-            with self._queue, self._database.transaction(writes=True) as connection:
+            with self._until_damaged(), self._queue, self._database.transaction(writes=True) as connection:
                 present = self._advance(connection)
                 writing = self._writing(connection)
                 yield writing
@@ -125,39 +150,44 @@ class Replay:
                 if self._state is present:  # else another thread has read it already
                     self._state, self._tail = writing.state, writing.entry
 
-    def state(self) -> State:
+    def state(self) -> rules.State:
         """Read the log to its end, and return the state of the ledger."""
         with self.reading() as (_, present):
             return present
 
-    def holds(self, told: Statement) -> bool:
+    def holds(self, told: rules.Statement) -> bool:
         """Return whether the log holds the entry of a checkpoint, or its loss was accepted."""
         with self.reading() as (connection, present):
             entry = log.find_entries(connection, [told.number]).get(told.number)
         same = told.number < present.first if entry is None else entry.hash == told.hash
-        return told.signer in present.signers and (same or present.excuses(told.time, told.number))
+        known = not self.signers or told.signer in self.signers
+        return known and (same or present.excuses(told))
 
-    def take_snapshot(self, signer: Signer, least: int = 1, blanks: int = 0) -> Statement | None:
+    def take_snapshot(self, signer: Signer, least: int = 1, blanks: int = 0) -> rules.Statement | None:
         """Append the state, signed, if ``least`` entries came since the last one; else return ``None``."""
         with self.writing() as writing:
             present = writing.state
             if present.unsigned < least:
                 return None
-            fields = {"number": present.number, "hash": present.hash, "state": present.digest()}
-            told = signer.sign(Statement, time=writing.time, **fields)
-            writing.append(Snapshot(statement=told, state=present), blanks)
+            fields = {"number": present.number, "hash": present.hash, "era": present.era}
+            told = signer.sign(rules.Statement, time=writing.time, state=present.digest(), **fields)
+            writing.append(rules.Snapshot(statement=told, state=present), blanks)
         return told
+
+    def accept_clock(self) -> str:
+        """Record that the clock is right, whatever the last entry says, and return the time."""
+        with self.writing() as writing:
+            return writing.append(rules.ClockAccepted()).time
 
     def check_counts(self) -> None:
         """Make sure that each key has as many answers of each model as the log charged for."""
         with self.writing() as writing:  # so that no charge comes in between
-            counted = log.count_answers(writing.connection)
-        keys = [key for key in writing.state.keys.values() if not key.forgotten]
-        charged = {
-            (key.number, m): use.answers for key in keys for m, use in key.models.items() if use.answers
-        }
-        if counted != charged:
-            raise self._damaged("answers were added or removed")
+            keys = [key for key in writing.state.keys.values() if not key.forgotten]
+            charged = {
+                (key.number, m): use.answers for key in keys for m, use in key.models.items() if use.answers
+            }
+            if log.count_answers(writing.connection) != charged:
+                raise self._damaged("answers were added or removed")
 
     def check_ready(self, signer: Signer) -> None:
         """Make sure that the log can be read, and that a write that failed would succeed now."""
@@ -170,35 +200,46 @@ class Replay:
         self._next_try = time.monotonic() + _RETRY_SECONDS
         self.take_snapshot(signer, least=0, blanks=_ROOM)  # a small entry may fit where a charge does not
 
-    def _advance(self, connection: Connection) -> State:
+    def _advance(self, connection: Connection) -> rules.State:
         """Read the entries that were added, and check that the last one seen is still there."""
         with self._reading:
             present, tail = self._state, self._tail
             try:
                 if tail is None and (tail := log.read_snapshot(connection)):
-                    present = open_snapshot(tail)  # at the start, in place of the entries before it
+                    present = rules.open_snapshot(
+                        tail, self.signers
+                    )  # at the start, in place of the entries before it
                 entries = log.read_entries(connection, max(1, present.number))
                 if tail is not None and next(entries, None) != tail:
                     present, tail = self._skip_archived(connection)
                     entries = log.read_entries(connection, present.number + 1)
                 for tail in entries:
-                    present = present.after(tail)
-            except RuleBroken as error:
+                    present = present.after(tail, self.signers)
+            except rules.RuleBroken as error:
                 raise self._damaged(str(error)) from None
             if tail is None:
                 raise self._damaged("the log is empty")
             self._state, self._tail = present, tail
             return present
 
-    def _skip_archived(self, connection: Connection) -> tuple[State, Entry]:
+    def _skip_archived(self, connection: Connection) -> tuple[rules.State, Entry]:
         """Go on from the first entry, a signed snapshot, if all that this process saw was archived."""
         first = next(log.read_entries(connection), None)
-        with suppress(RuleBroken):
+        with suppress(rules.RuleBroken):
             if first is not None and first.number > self._state.number:
-                later = open_snapshot(first)
-                if later.signers[: len(self._state.signers)] == self._state.signers:
-                    return later, first
+                return rules.open_snapshot(first, self.signers), first
         raise self._damaged(f"it does not hold entry {self._state.number} any more, which this process saw")
+
+    @contextmanager
+    def _until_damaged(self) -> Iterator[None]:
+        """Use the ledger no more, for good, once any check of it has failed."""
+        if self._damage is not None:
+            raise DamagedFileError(self._damage)
+        try:
+            yield
+        except DamagedFileError as error:
+            self._damage = str(error)
+            raise
 
     def _damaged(self, reason: str) -> DamagedFileError:
         return DamagedFileError(
@@ -206,14 +247,9 @@ class Replay:
         )
 
     def _writing(self, connection: Connection) -> Writing:
-        """Return a transaction with its time: that of the clock, but never before that of the last entry."""
+        """Return a transaction that writes, with the clock by which it does."""
         clock = self._database.read_clock(connection) or self._clock()
-        if self._state.time > as_text(clock + MOST_BEHIND):
-            raise ServiceUnavailableError(
-                f"the clock says {as_text(clock)}, but the ledger {self.shown} has an entry of "
-                f"{self._state.time}: set the clock"
-            )
-        return Writing(connection, self._state, max(as_text(clock), self._state.time), self._operator)
+        return Writing(connection, self._state, as_text(clock), self._operator)
 
 
 def _operator() -> str:

@@ -7,9 +7,10 @@ import logging
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
+from functools import partial
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 from types import FrameType
@@ -19,7 +20,7 @@ from starlette.types import ASGIApp
 
 from ucds.choices import Accelerator
 from ucds.errors import InputError
-from ucds.serving.app import create_app
+from ucds.serving.app import BehindProxy, create_app
 from ucds.serving.checkpoints import Snapshots
 from ucds.serving.database import ledger_url
 from ucds.serving.keys import as_text
@@ -27,7 +28,6 @@ from ucds.serving.labeller import ModelLabeller
 from ucds.serving.ledger import Ledger
 from ucds.serving.limits import Limits
 from ucds.serving.ops import create_ops_app
-from ucds.serving.sandbox import landlock_version
 from ucds.serving.service import Service
 from ucds.serving.signing import SIGNING_KEY_FILE, Signer
 from ucds.training.model_file import load_model
@@ -46,6 +46,7 @@ def serve(
     behind_proxy: str | None = None,
     ledger: str | Path | None = None,
     signing_key: str | Path | None = None,
+    signers: Iterable[str] = (),
     checkpoints: str | Path | None = None,
     model_batch: int | None = None,
     limits: Limits | None = None,
@@ -62,14 +63,15 @@ def serve(
 
     Args:
         run: folder of a finished source run.
-        host: name or number of an address of this machine.
+        host: name or number of an address of this machine, or ``unix:PATH``: a socket for user and group.
         port: port; 0 takes a free one.
         ops_port: port on the same host for ``/healthz``, ``/readyz`` and ``/metrics``; none if ``None``.
-        behind_proxy: address or network of the proxy in front, whose word on the addresses of clients is
-            believed; needed where ``host`` is not this machine's own. ``None`` believes nobody.
+        behind_proxy: address or network of the proxy in front, which alone is answered, and whose word on the
+            addresses of clients is believed; needed where ``host`` is not this machine's own.
         ledger: SQLite file or PostgreSQL address; ``ledger.sqlite`` in the run folder if ``None``.
         signing_key: PEM file of the key that signs receipts; it is made if it does not exist.
             ``signing-key.pem`` in the run folder if ``None``.
+        signers: earlier public keys of the provider, whose snapshots of the ledger count, too.
         checkpoints: file for signed snapshots of the ledger's log; none are written outside the ledger if
             ``None``.
         model_batch: samples that the model takes at a time; 8 on a CPU and 64 on a GPU if ``None``.
@@ -93,27 +95,16 @@ def serve(
         book = _open_ledger(ledger or run, _is_loopback(host), notice)
         stack.callback(book.close)
         signer = Signer.open(Path(signing_key).resolve() if signing_key else Path(run) / SIGNING_KEY_FILE)
-        book.set_signer(signer.public)
+        book.trust(signer.public, *signers)
         snapshots = Snapshots(book, signer, None if checkpoints is None else Path(checkpoints))
         stack.callback(snapshots.close)
-        if not landlock_version():
-            notice(
-                "warning: this kernel has no Landlock, so a decoder that an image takes over can read what "
-                "this user can read: give the service a user of its own"
-            )
         service = Service(labeller, book, signer, limits or Limits())
         stack.callback(service.close)
-        words = "Failed tries to write a checkpoint"
-        service.metrics.watch("ucds_checkpoint_failures", words, lambda: snapshots.failures)
-        listen(
-            service,
-            host=host,
-            port=port,
-            ops_port=ops_port,
-            behind_proxy=behind_proxy,
-            ready=ready,
-            stop=stop,
-        )
+        if service.weakness:
+            notice(f"warning: {service.weakness}")
+        service.metrics.watch("ucds_checkpoint_failures", "Failed checkpoints", lambda: snapshots.failures)
+        answer = partial(listen, service, ready=ready, stop=stop)
+        answer(host=host, port=port, ops_port=ops_port, behind_proxy=behind_proxy)
 
 
 def listen(
@@ -128,7 +119,7 @@ def listen(
 ) -> None:
     """Answer over HTTP for a service that is open already; :func:`serve` explains the other arguments."""
     with ExitStack() as stack:
-        listening = stack.enter_context(_bind(host, port))
+        listening = stack.enter_context(_listening(host, port))
         # The collector of garbage passes over what is there already. With torch that is 420,000 objects, for
         # which it would take a quarter of a second and stop every thread.
         gc.collect()
@@ -136,10 +127,15 @@ def listen(
         stack.callback(gc.unfreeze)
         if ops_port is not None:
             ops = create_ops_app(service.metrics, service.check_ready)
-            stack.enter_context(_in_thread(_Server(ops), stack.enter_context(_bind(host, ops_port))))
-        server = _Server(create_app(service), behind_proxy, service.limits.shutdown_seconds, stop)
+            near = "127.0.0.1" if _socket_path(host) else host
+            stack.enter_context(_in_thread(_Server(ops), stack.enter_context(_listening(near, ops_port))))
+        app: ASGIApp = create_app(service)
+        if behind_proxy is not None or _socket_path(host):
+            app = BehindProxy(app, None if behind_proxy is None else ip_network(behind_proxy))
+        server = _Server(app, service.limits.shutdown_seconds, stop)
         shown = f"[{host}]" if ":" in host else host
-        ready(f"http://{shown}:{listening.getsockname()[1]}")  # who connects from now on waits for an answer
+        # Who connects from now on waits for an answer.
+        ready(host if _socket_path(host) else f"http://{shown}:{listening.getsockname()[1]}")
         server.run(sockets=[listening])
 
 
@@ -147,11 +143,7 @@ class _Server(uvicorn.Server):
     """Stops at an event as at a signal, with status 0."""
 
     def __init__(
-        self,
-        app: ASGIApp,
-        behind_proxy: str | None = None,
-        shutdown_seconds: float = 1,
-        stop: threading.Event | None = None,
+        self, app: ASGIApp, shutdown_seconds: float = 1, stop: threading.Event | None = None
     ) -> None:
         logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
         config = uvicorn.Config(
@@ -161,8 +153,7 @@ class _Server(uvicorn.Server):
             log_config=None,
             access_log=False,
             server_header=False,
-            proxy_headers=behind_proxy is not None,
-            forwarded_allow_ips=behind_proxy,
+            proxy_headers=False,
             timeout_keep_alive=_KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=max(1, int(shutdown_seconds)),
         )
@@ -202,19 +193,48 @@ def _addresses(host: str) -> list[str]:
 
 def _is_loopback(host: str) -> bool:
     """Return whether nobody outside this machine can reach an address of it."""
-    return all(ip_address(address).is_loopback for address in _addresses(host))
+    addresses = [] if _socket_path(host) else _addresses(host)
+    return all(ip_address(address).is_loopback for address in addresses)
 
 
-def _bind(host: str, port: int) -> socket.socket:
-    """Listen on an address."""
-    number = _addresses(host)[0]
-    family = socket.AF_INET6 if ":" in number else socket.AF_INET
+def _socket_path(host: str) -> Path | None:
+    """Return the path of a Unix socket; ``None`` for an address."""
+    return Path(host.removeprefix("unix:")) if host.startswith("unix:") else None
+
+
+@contextmanager
+def _listening(host: str, port: int) -> Iterator[socket.socket]:
+    """Listen on an address or a Unix socket."""
+    path = _socket_path(host)
     try:
-        listening = socket.create_server((number, port), family=family, backlog=2048)
+        opened = _bind(_addresses(host)[0], port) if path is None else _bind_locally(path)
     except (OSError, OverflowError) as error:
-        raise InputError(
-            f"cannot listen on {host} port {port}: {getattr(error, 'strerror', error)}"
-        ) from None
+        where = host if path else f"{host} port {port}"
+        raise InputError(f"cannot listen on {where}: {getattr(error, 'strerror', None) or error}") from None
+    with opened:
+        yield opened
+    if path is not None:
+        path.unlink(missing_ok=True)
+
+
+def _bind_locally(path: Path) -> socket.socket:
+    """Make a Unix socket for user and group; one that nobody answers on any more is replaced."""
+    if path.is_socket():
+        with suppress(ConnectionRefusedError), socket.socket(socket.AF_UNIX) as other:
+            other.connect(str(path))
+            raise InputError(f"cannot listen on unix:{path}: another process answers there")
+        path.unlink()
+    made = socket.socket(socket.AF_UNIX)
+    made.bind(str(path))
+    path.chmod(0o660)  # nobody can connect before it listens
+    made.listen(2048)
+    return made
+
+
+def _bind(number: str, port: int) -> socket.socket:
+    """Listen on an address, given by its number."""
+    family = socket.AF_INET6 if ":" in number else socket.AF_INET
+    listening = socket.create_server((number, port), family=family, backlog=2048)
     # Else the second part of an answer waits 40 ms until the client's system acknowledges the first: asyncio
     # sets this only for a socket that names the protocol TCP, which those of `create_server` do not.
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -224,6 +244,8 @@ def _bind(host: str, port: int) -> socket.socket:
 def _check_exposure(host: str, behind_proxy: str | None) -> None:
     """Refuse to answer strangers without the proxy that encrypts and bounds their connections."""
     if behind_proxy is not None:
+        if _socket_path(host):
+            raise InputError(f"the proxy of {host} has no address: leave --behind-proxy out")
         try:
             ip_network(behind_proxy)
         except ValueError:

@@ -15,8 +15,9 @@ import numpy as np
 from fastapi.security import HTTPAuthorizationCredentials
 from starlette.requests import ClientDisconnect, Request
 
+from ucds.data.confinement import weakness
 from ucds.data.content import content_key
-from ucds.errors import DamagedFileError, UserError
+from ucds.errors import DamagedFileError, UserError, printable
 from ucds.labels import wire
 from ucds.serving.bounds import Share, Waste, cost_of_bytes, cost_of_refusal
 from ucds.serving.decoding import ImageDecoder
@@ -35,8 +36,6 @@ Result = TypeVar("Result")
 Shown = HTTPAuthorizationCredentials | None
 
 MULTIPART = "multipart/form-data"
-_WASTED = ("malformed", "too-slow", "too-large", "over-budget", "over-share", "not-calibrated")
-"""Refusals of work that was begun."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +79,7 @@ class Service:
         self._names: dict[int, str] = {}
         self._waste = Waste(limits.waste_seconds, lambda key: record("waste", key=self._names[key]), clock)
         self._decoder: ImageDecoder | None = None
+        self.weakness = weakness() if self.accepts == "images" else ""  # of its decoders' confinement
         if self.accepts == "images":
             self._decoder = ImageDecoder(labeller.row_shape[-1], limits, self._waste)
         self._readers = ThreadPoolExecutor(4, thread_name_prefix="ledger-read")
@@ -99,14 +99,15 @@ class Service:
         """Whether a key can be calibrated: the model recentres, and one request can hold samples enough."""
         return self.labeller.mean_width is not None and self.limits.max_batch >= FEWEST_TO_CENTRE
 
-    def check_ready(self) -> None:
-        """Refuse where the model does not answer, or the ledger cannot be used."""
+    def check_ready(self) -> str:
+        """Say that the service is ready, and what it lacks; refuse where model or ledger cannot be used."""
         if not self.batcher.alive:
             raise Refusal("busy", "The model does not answer.", retry_after=5)
         try:
             self.ledger.check_ready(self.signer)
         except UserError as error:
             raise _ledger_away(error) from None
+        return f"ready; {self.weakness}" if self.weakness else "ready"
 
     async def info(self, request: Request, shown: Shown) -> wire.ServiceInfo:
         """Return what a client must know to ask, and the budget and the calibration of its key."""
@@ -161,8 +162,8 @@ class Service:
             receipt=receipt,
         )
 
-    async def calibrate(self, request: Request, shown: Shown) -> wire.CalibrationAnswer:
-        """Fix the mean of a request's samples as the one from which all samples of the key are seen."""
+    async def calibrate(self, request: Request, shown: Shown) -> tuple[wire.CalibrationAnswer, int]:
+        """Fix the mean from which all samples of a key are seen; also return how many the request holds."""
         async with self._admit(request, shown) as upload:
             key, fresh = upload.key, False
             with self.queue.taking(key.number, len(upload.samples)):
@@ -176,13 +177,15 @@ class Service:
                     finally:
                         if not fresh:
                             self._waste.charge(key.number, time.monotonic() - begun)
-        return wire.CalibrationAnswer(calibration=found, unusable=_name(upload, unusable))
+        answer = wire.CalibrationAnswer(calibration=found, unusable=_name(upload, unusable))
+        return answer, len(upload.contents)
 
     async def _label(self, key: Key, contents: list[bytes], rows: dict[bytes, Rows], request: str) -> Answers:
         """Compute the labels of new contents, charge for them, and return those of all contents."""
         labeller, use = self.labeller, key.use(self.labeller.digest)
         stacked = np.stack(list(rows.values()))
-        labels = await asyncio.wrap_future(self.batcher.submit(stacked, key.number, use.vector))
+        mean = await _ask(self._readers, self.ledger.mean, key, labeller.digest) if use.calibration else None
+        labels = await asyncio.wrap_future(self.batcher.submit(stacked, key.number, mean))
         self.metrics.computed.inc(len(rows))
         charge = partial(
             self.ledger.charge,
@@ -223,8 +226,8 @@ class Service:
             try:
                 sent = await self._receive(request)
                 yield _Upload(key, length, [content for content, _ in sent], dict(sent))
-            except Refusal as refusal:
-                if refusal.kind in _WASTED:
+            except Exception as error:  # whatever it is, the body came for nothing
+                if not (isinstance(error, Refusal) and error.kind == "over-waste"):  # that is charged already
                     self._waste.charge(key.number, cost_of_refusal(length))
                 raise
 
@@ -255,10 +258,11 @@ class Service:
         length, most = request.headers.get("content-length", ""), self.limits.max_request_bytes
         if not (length.isascii() and length.isdigit()):
             raise Refusal("no-length", "Send the request's length in the header Content-Length.")
-        if int(length[:18]) > most:
+        digits = length.lstrip("0") or "0"
+        if len(digits) > 18 or int(digits) > most:
             detail = f"A request may hold {most:,} bytes at most; send fewer samples."
             raise Refusal("too-large", detail)
-        return int(length)
+        return int(digits)
 
     async def _receive(self, request: Request) -> list[tuple[bytes, Any]]:
         """Return the samples of a body, files or rows of numbers, each behind its content key."""
@@ -313,10 +317,15 @@ def _ledger_away(error: UserError) -> Refusal:
     )
 
 
+def in_few_words(reason: str) -> str:
+    """Return the start of a reason in ASCII: as JSON, it takes at most 200 bytes."""
+    return printable(reason).encode("ascii", "replace").decode()[:100]
+
+
 def _name(upload: _Upload, unusable: dict[bytes, str]) -> list[wire.UnusableSample]:
     """Name the samples of a request that cannot be used, by their positions."""
     return [
-        wire.UnusableSample(position=position, reason=unusable[content])
+        wire.UnusableSample(position=position, reason=in_few_words(unusable[content]))
         for position, content in enumerate(upload.contents)
         if content in unusable
     ]

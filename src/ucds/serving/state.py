@@ -7,26 +7,16 @@ refuses, all refuse. The first entry names the version of the rules by which its
 from __future__ import annotations
 
 import hashlib
+import math
 import secrets
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
-from ucds.labels.wire import (
-    Calibration,
-    Count,
-    Digest,
-    Message,
-    ModelDigest,
-    Positive,
-    PublicKey,
-    Signed,
-    Time,
-    is_authentic,
-)
+from ucds.labels import wire
 from ucds.math.privacy import Guarantee
 from ucds.serving.keys import Key, ModelUse, Name, Secret, Terms, as_text
 from ucds.serving.log import GENESIS, Entry
@@ -36,48 +26,45 @@ class RuleBroken(Exception):  # noqa: N818  (what it means depends on who asks)
     """An entry that cannot follow the log before it; the message is one sentence."""
 
 
-class Statement(Signed):
+class Statement(wire.Signed):
     """The provider's signed word on its log at one moment: a checkpoint."""
 
     format: Literal["ucds-snapshot/1"] = "ucds-snapshot/1"
-    number: Positive  # of entries
-    hash: Digest  # of the last entry; it covers all entries
-    time: Time
-    state: Digest  # of the state after the last entry
+    number: wire.Positive  # of entries
+    hash: wire.Digest  # of the last entry; it covers all entries
+    era: wire.Count
+    time: wire.Time
+    state: wire.Digest  # of the state after the last entry
 
 
-class Loss(Message):
-    """A loss: the entry that accepted it, its time, and the time of the entry before."""
+class Loss(wire.Message):
+    """A loss: the entry that accepted it, the era that begins there, and era and time of the entry before."""
 
-    entry: Positive
-    since: Time
-    time: Time
+    entry: wire.Positive
+    era: wire.Positive
+    after: wire.Count
+    since: wire.Time
 
 
-class Archive(Message):
+class Archive(wire.Message):
     """The entry, by hash and time, that moved all entries before the ``first`` that stays into a file."""
 
-    hash: Digest
-    time: Time
-    first: Positive
+    hash: wire.Digest
+    time: wire.Time
+    first: wire.Positive
 
 
-class State(Message):
+class State(wire.Message):
     """What a log says, from its first entry to one of them, whose number, hash and time come first."""
 
-    number: Count = 0
-    hash: Digest = GENESIS
-    time: Time = "0001-01-01T00:00:00.000+00:00"
-    signers: tuple[PublicKey, ...] = ()  # the present one last
+    number: wire.Count = 0
+    hash: wire.Digest = GENESIS
+    era: wire.Count = 0  # clocks can be wrong: in its order the log has eras first, then times
+    time: wire.Time = "0001-01-01T00:00:00.000+00:00"
     keys: dict[int, Key] = Field(default_factory=dict)
     losses: tuple[Loss, ...] = ()
     archive: Archive | None = None  # the last one
     statement: Statement | None = None  # the last one in the log
-
-    @property
-    def signer(self) -> str | None:
-        """Public key that signs now; ``None`` before the first."""
-        return self.signers[-1] if self.signers else None
 
     @property
     def unsigned(self) -> int:
@@ -93,10 +80,13 @@ class State(Message):
         """Compute the SHA-256 of the state."""
         return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
 
-    def excuses(self, time: str, number: int | None = None) -> bool:
-        """Return whether an entry that is not there, and that was signed at a time, is an accepted loss."""
-        since = [loss for loss in self.losses if loss.since <= time <= loss.time]
-        return any(number is None or number >= loss.entry for loss in since)
+    def excuses(self, told: Statement | wire.Receipt) -> bool:
+        """Return whether the entries that a signed word names are missing because of an accepted loss."""
+        number = told.number if isinstance(told, Statement) else math.inf
+        return any(
+            (loss.after, loss.since) <= (told.era, told.time) and told.era < loss.era and loss.entry <= number
+            for loss in self.losses
+        )
 
     def find(self, name: str) -> Key | None:
         """Return the key of a name that is not revoked, or else the last revoked one, or ``None``."""
@@ -107,23 +97,30 @@ class State(Message):
         """Return the key to which a secret belongs, by the secret's hash, or ``None``."""
         return next((k for k in self.keys.values() if any(one.hash == secret for one in k.secrets)), None)
 
-    def after(self, entry: Entry) -> State:
-        """Return the state after an entry; RuleBroken says why it cannot follow."""
+    def after(self, entry: Entry, signers: Collection[str] = ()) -> State:
+        """Return the state after an entry; RuleBroken says why it cannot follow.
+
+        A snapshot must be signed with one of the public keys that are named; with any if none is.
+        """
         if entry.number != self.number + 1:
             raise RuleBroken(f"entry {self.number + 1} is missing")
         with _named(entry):
             _require(entry.follows(self.hash), "was changed, or one before it")
             _require(_is_time(entry.time), "has no time that ucds writes")
-            _require(entry.time >= self.time, f"is dated before entry {self.number}")
             body = parse_body(entry)
+            in_order = entry.time >= self.time or isinstance(body, ClockAccepted)
+            _require(in_order, f"is dated before entry {self.number}")
             _require(isinstance(body, Begun) == (self.number == 0), "is out of order")
-            told = {"number": entry.number, "hash": entry.hash, "time": entry.time}
+            told: dict[str, Any] = {"number": entry.number, "hash": entry.hash, "time": entry.time}
             if isinstance(body, KeyEntry):
                 return self.model_copy(update=told | _key_changes(self, entry, body))
-            return self.model_copy(update=told | _changes(self, entry, body))
+            told |= _changes(self, entry, body)
+            if isinstance(body, Snapshot):
+                _check_snapshot(body, entry, signers)
+            return self.model_copy(update=told)
 
 
-class Body(Message):
+class Body(wire.Message):
     """What an entry says.
 
     The salt hides an entry behind its hash. Without one, a client could guess what it does not know of an
@@ -139,23 +136,20 @@ class Begun(Body):
     rules: Literal[1] = 1
 
 
-class SignerSet(Body):
-    """The public key that signs receipts and snapshots."""
-
-    signer: PublicKey
-
-
 class LossAccepted(Body):
-    """A decision of the provider: to go on without what a checkpoint names, or with another signer."""
+    """A decision of the provider: to go on without what a checkpoint names."""
 
-    lost: Statement | None = None
-    signer: PublicKey | None = None
+    lost: Statement
+
+
+class ClockAccepted(Body):
+    """The provider's word that the clock is right, though the last entry is far from it."""
 
 
 class Archived(Body):
     """The move of all entries before the ``first`` that stays into a file."""
 
-    first: Positive
+    first: wire.Positive
 
 
 class Snapshot(Body):
@@ -168,7 +162,7 @@ class Snapshot(Body):
 class KeyAdded(Body):
     """A new key."""
 
-    key: Positive
+    key: wire.Positive
     name: Name
     terms: Terms
     secret: Secret
@@ -177,7 +171,7 @@ class KeyAdded(Body):
 class KeyEntry(Body):
     """What happens to a key that is there."""
 
-    key: Positive
+    key: wire.Positive
 
 
 class KeySet(KeyEntry):
@@ -190,7 +184,7 @@ class KeyRenewed(KeyEntry):
     """A new secret of a key; the last one ends at a time, and any before it at once."""
 
     secret: Secret
-    until: Time
+    until: wire.Time
 
 
 class KeyRevoked(KeyEntry):
@@ -204,19 +198,19 @@ class Forgotten(KeyEntry):
 class Calibrated(KeyEntry):
     """The mean from which a model sees the samples of a key, for good."""
 
-    model: ModelDigest
-    calibration: Calibration
-    mean: str
+    model: wire.ModelDigest
+    calibration: wire.Calibration
+    mean: wire.Digest
 
 
 class Answered(KeyEntry):
     """A charge for samples that a key was answered about for the first time."""
 
-    model: ModelDigest
-    charged: Positive
-    digest: Digest  # of the answers; see `ucds.labels.wire.answers_digest`
+    model: wire.ModelDigest
+    charged: wire.Positive
+    digest: wire.Digest  # of the answers; see `ucds.labels.wire.answers_digest`
     request: str
-    calibration: ModelDigest | None = None  # digest of the one from which the samples were seen
+    calibration: wire.ModelDigest | None = None  # digest of the one from which the samples were seen
     privacy: Guarantee | None = None
 
 
@@ -233,13 +227,13 @@ def parse_body(entry: Entry) -> Body:
         raise RuleBroken("has a form that this version of ucds does not write") from None
 
 
-def open_snapshot(entry: Entry) -> State:
-    """Return the state after a snapshot, without the entries before it."""
+def open_snapshot(entry: Entry, signers: Collection[str] = ()) -> State:
+    """Return the state after a snapshot, without the entries before it; see :meth:`State.after`."""
     with _named(entry):
         body = parse_body(entry)
         if not isinstance(body, Snapshot):
             raise RuleBroken("begins the log, and is no snapshot")
-        _check_snapshot(body, entry)
+        _check_snapshot(body, entry, signers)
     told = {"number": entry.number, "hash": entry.hash, "time": entry.time, "statement": body.statement}
     return body.state.model_copy(update=told)
 
@@ -247,20 +241,19 @@ def open_snapshot(entry: Entry) -> State:
 def _changes(state: State, entry: Entry, body: Body) -> dict[str, Any]:
     """Check the rules of an entry, and return the new values of those fields of the state that it changes."""
     match body:
-        case SignerSet():
-            _require(not state.signers, "replaces the signer without a loss")
-            return {"signers": (body.signer,)}
-        case LossAccepted():
-            loss = Loss(entry=entry.number, since=state.time, time=entry.time)
-            signers = () if body.signer is None else (body.signer,)
-            return {"losses": (*state.losses, loss), "signers": state.signers + signers}
+        case LossAccepted(lost=lost):
+            era = 1 + max(state.era, lost.era)  # what was lost may have had eras of its own
+            loss = Loss(entry=entry.number, era=era, after=state.era, since=state.time)
+            return {"era": era, "losses": (*state.losses, loss)}
+        case ClockAccepted():
+            keys = {number: key.at(entry.time) for number, key in state.keys.items()}
+            return {"era": state.era + 1, "keys": keys}
         case Archived():
             last = 0 if state.statement is None else state.statement.number + 1
             _require(body.first == last > 0, "archives, but not up to the last snapshot")
             return {"archive": Archive(hash=entry.hash, time=entry.time, first=body.first)}
         case Snapshot():
             _require(body.state == state, "holds a state that the log does not have")
-            _check_snapshot(body, entry)
             return {"statement": body.statement}
         case KeyAdded(key=number, name=name, secret=secret):
             present = state.find(name)
@@ -298,7 +291,6 @@ def _key_changes(state: State, entry: Entry, body: KeyEntry) -> dict[str, Any]:
         case Calibrated():
             _require(body.model not in key.models, f"calibrates the key {key.name!r} again, or after answers")
             use = ModelUse(calibration=body.calibration, mean=body.mean)
-            _require(use.is_sound, "holds a mean that is no list of numbers")
             changes = {"models": key.models | {body.model: use}}
         case Answered():
             changes = _charge(key, entry, body)
@@ -319,11 +311,15 @@ def _charge(key: Key, entry: Entry, body: Answered) -> dict[str, Any]:
     return told | {"models": key.models | {body.model: use}}
 
 
-def _check_snapshot(body: Snapshot, entry: Entry) -> None:
+def _check_snapshot(body: Snapshot, entry: Entry, signers: Collection[str]) -> None:
     """Make sure that this is the signed word on its own state, which the entry follows."""
     told, state = body.statement, body.state
-    signed = is_authentic(told) and told.signer == state.signer and told.state == state.digest()
-    _require(signed, "is a snapshot with a wrong signature")
+    _require(wire.is_authentic(told) and told.state == state.digest(), "is a snapshot with a wrong signature")
+    _require(
+        not signers or told.signer in signers,
+        f"is a snapshot that the key {told.signer[:16]}.. signed; if that was a key of yours, name it by "
+        "--signer",
+    )
     placed = (told.number, told.hash) == (state.number, state.hash) and entry.number == state.number + 1
     _require(placed and entry.follows(told.hash), "is a snapshot of another log")
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import chain, islice, takewhile
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import Connection, Row
@@ -17,17 +16,17 @@ from sqlalchemy import Connection, Row
 from ucds.errors import DamagedFileError, InputError
 from ucds.files import require_writable, write_atomically
 from ucds.labels.journal import KeptReceipt, read_receipts
-from ucds.labels.wire import answers_digest, is_authentic
+from ucds.labels.wire import answers_digest, is_authentic, read_signers
 from ucds.serving import log
 from ucds.serving.checkpoints import read_checkpoints
 from ucds.serving.database import Database
 from ucds.serving.keys import as_text
 from ucds.serving.ledger import Ledger
 from ucds.serving.log import Entry
-from ucds.serving.replay import MOST_BEHIND
 from ucds.serving.state import Answered, Archived, RuleBroken, State, Statement, open_snapshot, parse_body
 
 _AT_A_TIME = 1000
+_MOST_AHEAD = timedelta(minutes=1)
 
 
 @dataclass(frozen=True)
@@ -57,6 +56,7 @@ class Verdict:
 def verify(
     place: str | Path,
     *,
+    signers: Collection[str] = (),
     checkpoints: Iterable[Path] = (),
     receipts: Iterable[Path] = (),
     archives: Sequence[Path] = (),
@@ -65,18 +65,24 @@ def verify(
 
     Args:
         place: run folder, SQLite file, or database address.
+        signers: public keys of the provider, without which no snapshot stands for the entries before it, and
+            nothing that is kept elsewhere can be compared.
         checkpoints: files that the service wrote.
         receipts: files that clients kept.
         archives: files that `ucds ledger archive` wrote, the oldest first.
 
     Raises:
-        UserError: the database or a file cannot be used, or a checkpoint has a wrong signature.
+        UserError: the database or a file cannot be used, no signer is named for a checkpoint or a receipt, or
+            a checkpoint has a wrong signature.
     """
+    signers = read_signers(signers)
     told = [(path, one) for path in checkpoints for one in read_checkpoints(path)]
     kept = [(path, number, one) for path in receipts for number, one in enumerate(read_receipts(path), 1)]
+    if (told or kept) and not signers:
+        raise InputError("name the provider's public key by --signer, to compare checkpoints or receipts")
     with closing(Database(place)) as database, database.transaction() as connection:
         database.prepare(connection)
-        check = _Check(connection, {one.number for _, one in told}, [one for *_, one in kept])
+        check = _Check(connection, signers, {one.number for _, one in told}, [one for *_, one in kept])
         check.read(archives)
         for path, statement in told:
             check.compare_statement(f"the checkpoint of {statement.time} in {path}", statement)
@@ -93,19 +99,14 @@ def archive(ledger: Ledger, out: Path) -> int:
     out = require_writable(out)
     if out.exists():
         raise InputError(f"{out} is there already: name a new file for the archive")
-    if faults := verify(ledger.place).faults:
+    if faults := verify(ledger.place, signers=ledger.signers).faults:
         raise DamagedFileError(f"the ledger does not agree with its log, so it stays as it is: {faults[0]}")
     with ledger.reading() as (connection, _):
         snapshot, oldest = log.read_snapshot(connection), next(log.read_entries(connection))
         if snapshot is None or snapshot == oldest:
             raise InputError("there is nothing to archive: the log has no snapshot since its first entry")
         old = takewhile(lambda entry: entry != snapshot, log.read_entries(connection))
-
-        def write(file: IO[bytes]) -> None:
-            os.fchmod(file.fileno(), 0o600)  # before there is anything to read
-            file.writelines(map(log.to_line, old))
-
-        write_atomically(out, write)
+        write_atomically(out, lambda file: file.writelines(map(log.to_line, old)), is_private=True)
     with ledger.writing() as writing:
         if log.read_snapshot(writing.connection) != snapshot:
             out.unlink()
@@ -118,8 +119,10 @@ def archive(ledger: Ledger, out: Path) -> int:
 class _Check:
     """Reads the log once, from the beginning to the end, with the answers of each entry."""
 
-    def __init__(self, connection: Connection, numbers: set[int], kept: list[KeptReceipt]) -> None:
-        self._connection, self._numbers = connection, numbers
+    def __init__(
+        self, connection: Connection, signers: Collection[str], numbers: set[int], kept: list[KeptReceipt]
+    ) -> None:
+        self._connection, self._signers, self._numbers = connection, signers, numbers
         self._wanted = {digest for one in kept for digest in one.receipt.entries}
         self._state, self._first, self._faults = State(), 1, list[str]()
         self._hashes: dict[int, str] = {}  # of the entries that checkpoints name
@@ -135,7 +138,7 @@ class _Check:
             while some := list(islice(entries, _AT_A_TIME)):
                 rows = log.answers_of(self._connection, [entry.number for entry in some])
                 for entry in some:
-                    self._state = self._state.after(entry)
+                    self._state = self._state.after(entry, self._signers)
                     self._note(entry)
                     self._faults += self._check_answers(entry, rows.get(entry.number, []))
             self._check_rest()
@@ -160,7 +163,9 @@ class _Check:
         oldest = next(entries)
         if oldest.number == 1:
             return chain([oldest], entries)
-        self._state, self._first = open_snapshot(oldest), oldest.number
+        if not self._signers:
+            raise RuleBroken(f"entry {oldest.number} begins the log: name the key that signed it by --signer")
+        self._state, self._first = open_snapshot(oldest, self._signers), oldest.number
         assert self._state.statement is not None
         self._hashes[oldest.number - 1] = self._state.statement.hash
         self._note(oldest)
@@ -197,24 +202,28 @@ class _Check:
         self._faults += [f"the answers of entry {entry} are gone" for entry in gone]
         kept = [self._state.keys[number].name for number in sorted(forgotten & self._keys)]
         self._faults += [f"there are answers of the key {name!r}, which was forgotten" for name in kept]
+        uses = [((n, m), use.mean) for n, key in self._state.keys.items() for m, use in key.models.items()]
+        if log.digests_of_means(self._connection) != {use: mean for use, mean in uses if mean}:
+            self._faults.append("means of calibrations were changed, added or removed")
         asked = sa.select(sa.func.count()).select_from(log.answers)
         if self._first > 1:
             asked = asked.where(log.answers.c.entry >= self._first)
         if self._connection.execute(asked).scalar_one() != self._answers:
             self._faults.append("there are answers of entries that are not in the log")
-        if self._state.time > as_text(datetime.now(UTC) + MOST_BEHIND):
-            self._faults.append(f"the log ends at {self._state.time}, which is still to come")
+        if self._state.time > as_text(datetime.now(UTC) + _MOST_AHEAD):
+            what = f"the log ends at {self._state.time}, which is still to come"
+            self._faults.append(f"{what}: if the clock is right, `ucds ledger accept-clock` mends it")
 
     def compare_statement(self, source: str, told: Statement) -> None:
         """Compare a checkpoint with the log."""
-        if told.signer not in self._state.signers:
-            self._faults.append(f"{source} is signed with a key that the log does not name")
+        if told.signer not in self._signers:
+            self._faults.append(f"{source} is signed with another key than the provider's")
         elif told.number < self._first - 1:
             self._faults.append(f"{source} names entry {told.number}, which is archived: give the archives")
         elif self._hashes.get(told.number) == told.hash:
             self._agreed += 1
             self._named = max(self._named, told.number)
-        elif self._state.excuses(told.time, told.number):
+        elif self._state.excuses(told):
             self._lost += 1
         else:
             self._faults.append(
@@ -229,11 +238,11 @@ class _Check:
         missing = [digest for digest in receipt.entries if digest not in self._entries]
         if not is_authentic(receipt):
             self._faults.append(f"{source} has a wrong signature")
-        elif receipt.signer not in self._state.signers:
-            self._faults.append(f"{source} is signed with a key that the log does not name")
+        elif receipt.signer not in self._signers:
+            self._faults.append(f"{source} is signed with another key than the provider's")
         elif receipt.answers_digest != answers_digest(labels.items()):
             self._faults.append(f"{source} stands beside other labels than it was given for")
-        elif missing and self._state.excuses(receipt.time):
+        elif missing and self._state.excuses(receipt):
             self._lost += 1
         elif missing:
             advice = "" if self._first == 1 else "; if it is archived, give the archives"

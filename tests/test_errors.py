@@ -1,0 +1,72 @@
+"""No error holds a secret that was typed in a wrong place."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from cli_kit import run_command
+
+from ucds.errors import InputError, UserError, without_secrets
+from ucds.labels.client import LabelClient
+from ucds.serving.ledger import Ledger
+
+KEY = "ucds_" + "aB3-_" * 8 + "xyz"
+ADDRESSES = (
+    "postgresql://anna:geheim@127.0.0.1:1/ledger",
+    "postgresql://anna@127.0.0.1:1/ledger?password=geheim",
+    "postgresql://127.0.0.1:1/ledger?user=anna&password=geheim&sslmode=disable",
+    "postgresql://anna:ge@geheim@127.0.0.1:1/ledger",
+    "postgresql://anna:ge/heim@127.0.0.1:geheim/ledger",
+    "postgresql://127.0.0.1:1/anna:geheim@db",
+    "postgres:/anna:geheim@127.0.0.1/ledger",
+    "postgresql+psycopg:anna:ein geheim@127.0.0.1/ledger",
+    "host=127.0.0.1 port=1 user=anna password=geheim",
+    "PASSWORD = geheim host=127.0.0.1",
+)
+WORDS = (
+    ("keys", "revoke", KEY),
+    ("keys", "add", KEY, "--budget", "5"),
+    ("keys", "add", "a b", "--budget", KEY),
+    ("query", "images", "--url", f"https://labels.example.org/?key={KEY}", "--out", "labels.json"),
+    ("query", "images", f"--kei={KEY}", "--out", "labels.json"),
+    ("query", "images", "more", KEY, "--out", "labels.json"),
+)
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
+def test_no_part_of_a_database_address_is_in_an_error(address: str) -> None:
+    with pytest.raises(UserError) as caught:
+        Ledger(address)
+    assert "geheim" not in f"{caught.value} {caught.value.__cause__}"
+
+
+@pytest.mark.parametrize("words", WORDS)
+def test_no_key_of_a_command_line_is_in_an_error(words: tuple[str, ...], tmp_path: Path) -> None:
+    place = ("--ledger", str(tmp_path)) if words[0] == "keys" else ()
+    if place:
+        Ledger(tmp_path, create=True).close()
+    done = run_command(*words, *place)
+    assert done.status == 2
+    assert done.err
+    assert KEY not in done.err + done.out
+
+
+def test_a_report_of_a_fault_holds_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    words = ["ucds", "keys", "list", "--ledger", f"postgresql://anna:geheim@h/x?{KEY}"]
+    monkeypatch.setattr(sys, "argv", words)
+    monkeypatch.setattr("ucds.serving.ledger.Ledger", lambda *given, **named: 1 // 0)
+    done = run_command(*words[1:])
+    (report,) = tmp_path.glob("ucds-fault-*")
+    assert "ZeroDivisionError" in report.read_text()
+    assert "geheim" not in report.read_text() + done.err
+
+
+def test_the_rest_of_a_message_stays() -> None:
+    assert without_secrets(f"the key {KEY} is unknown") == "the key ucds_... is unknown"
+    assert str(InputError(f"no {KEY}")) == "no ucds_..."
+    with pytest.raises(InputError, match=r"ucds_\.\.\."):
+        LabelClient(f"http://labels.example.org/{KEY}")
