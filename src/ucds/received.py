@@ -30,7 +30,7 @@ _MAY_BE_HOLLOW = 2**26  # bytes
 def open_inside(folder: Path, name: str, mode: Mode = "rb") -> IO[bytes]:
     """Open a regular file by its path below a folder, which the user named, by a link or not.
 
-    A mode that writes makes the file, for those who can read the folder.
+    A mode that writes makes the file, for its owner alone.
 
     Raises:
         OSError: there is no such file, or it cannot be opened.

@@ -8,7 +8,7 @@ import secrets
 import warnings
 from contextlib import ExitStack
 from pathlib import Path
-from typing import IO, Annotated, Literal, TypeVar
+from typing import IO, Literal, TypeVar
 
 from pydantic import Field
 
@@ -53,7 +53,7 @@ class _Header(Message):
     n_clusters: Clusters
     signer: PublicKey
     calibration: ModelDigest | None = None
-    order: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$", default_factory=lambda: secrets.token_hex(16))]
+    order: ContentKey = Field(default_factory=lambda: secrets.token_hex(16))  # secret of their order
 
 
 def journal_path(out: Path) -> Path:
