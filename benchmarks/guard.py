@@ -24,12 +24,13 @@ from records import Row, complete, table
 
 from ucds.data.ground_truth import GroundTruth
 from ucds.experiments.datasets import imbalanced_subset, long_tail_subset, small_subset
-from ucds.math.consensus import Partition, Vote, average_linkage, blend, cluster_by_vote, refine
+from ucds.math.consensus import Partition, Vote, average_linkage, blend, refine
 from ucds.math.domain_transport import join_domains
 from ucds.math.metrics import clustering_accuracy
+from ucds.math.second_opinion import cluster_by_opinions
 from ucds.math.spaces import Spaces, centre, make_spaces, unit_rows
 from ucds.target.consensus import average_labels
-from ucds.target.guard import WEIGHTS, Evidence, KnownLabels, weigh_labels
+from ucds.target.guard import GUARD, Evidence, KnownLabels, weigh_labels
 
 WEAK = "torchvision/squeezenet1_1"
 PARTS = ("whole", "100 images", "imbalanced", "long tail")
@@ -174,7 +175,7 @@ class Bench:
         evidence = weigh_labels(own.vote, own.spaces.graph, known)
         others = average_labels(own.spaces, known)
         found: dict[str, Partition] = {"own": own.vote.partition}
-        for use, weight in WEIGHTS.items():
+        for use, weight in GUARD.weights.items():
             if weight > 0:
                 votes = blend(own.vote.memberships, others, weight)
                 found[use] = refine(votes, average_linkage(votes, n_clusters, rng), n_clusters)
@@ -187,7 +188,7 @@ class Bench:
         """Cluster one part of a domain without labels, by the steps 1 and 2 of the method."""
         domain = self._domains[encoder, target]
         spaces = make_spaces(domain.vectors[choose_part(domain, part, self._seed)], n_clusters)
-        return Clustered(spaces, cluster_by_vote(spaces, n_clusters, np.random.default_rng(self._seed)))
+        return Clustered(spaces, cluster_by_opinions(spaces, n_clusters, np.random.default_rng(self._seed)))
 
     def labels(self, task: Task, rows: NDArray[np.int64], n_clusters: int) -> Partition:
         """Return the provider's label of each image, seen from the mean of these images."""
@@ -216,7 +217,7 @@ points of accuracy against setting the labels aside (*without labels*).
   the accuracy of every single run, and so also profits from chance; *share*: the guard's gain as a share of
   the oracle's.
 - *always ...*: gain of one use everywhere. Weight of the labels in the vote:
-  {", ".join(f"{use} {weight:g}" for use, weight in WEIGHTS.items())}.
+  {", ".join(f"{use} {weight:g}" for use, weight in GUARD.weights.items())}.
 
 *Weak*: SqueezeNet, where the other encoder is MobileNetV2. *Imbalanced*: half of the classes keep 30 % of
 their images. *Long tail*: the shares of the classes fall geometrically from 1 to a tenth.
@@ -231,10 +232,16 @@ dslr, one seed). The groups of ten and eleven classes here are others: the class
 def figures_of(run: Row) -> Row:
     """Return a run's task in words, accuracies, and gains in points, exact to the decimals of accuracies."""
     task, uses = Task(**run["task"]), run["uses"]
-    gains = {use: round(100 * (uses[use] - uses["own"]), 4) for use in WEIGHTS}
-    clusters = {"n_clusters": 20, "provider_clusters": round(20 * task.share)}  # their ratio alone counts
+    gains = {use: round(100 * (uses[use] - uses["own"]), 4) for use in GUARD.weights}
     measured = {figure: run[figure] for figure in MEASURED}
-    guarded = Evidence("own", **measured, **clusters, labelled=run["samples"], decided="guarded")
+    guarded = Evidence(
+        "own",
+        **measured,
+        n_clusters=20,  # the ratio of both numbers alone counts
+        provider_clusters=round(20 * task.share),
+        labelled=run["samples"],
+        decided="guarded",
+    )
     return gains | {
         "task": task,
         "target": task.target,
@@ -258,7 +265,7 @@ def row(runs: pd.DataFrame) -> dict[str, str]:
     """Write the figures of some runs by their titles: a task is the mean over its seeds."""
     tasks = runs.groupby("task", sort=False)
     # Means of whole decimals, which the sums of pandas would round.
-    means = tasks[["labels", "without", "guard", "oracle", *WEIGHTS]].agg(mean)
+    means = tasks[["labels", "without", "guard", "oracle", *GUARD.weights]].agg(mean)
     total = means.agg(mean)
     gain, best = total["guard"], total["oracle"]
     return {
@@ -270,10 +277,10 @@ def row(runs: pd.DataFrame) -> dict[str, str]:
         "worst task": f"{means['guard'].min():+.1f}",
         "worst run": f"{runs['guard'].min():+.1f}",
         f"runs below -{LOSS}": str((runs["guard"] < -LOSS).sum()),
-        "best fixed use": f"{mean(means[list(WEIGHTS)].max(axis=1)):+.1f}",
+        "best fixed use": f"{mean(means[list(GUARD.weights)].max(axis=1)):+.1f}",
         "oracle": f"{best:+.1f}",
         "share": f"{gain / best:.0%}" if best > 0.05 and gain >= 0 else "-",
-    } | {f"always {use}": f"{total[use]:+.1f}" for use in WEIGHTS if use != "own"}
+    } | {f"always {use}": f"{total[use]:+.1f}" for use in GUARD.weights if use != "own"}
 
 
 def page(runs: Sequence[Row]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from ucds.math import consensus
 from ucds.math.arrays import FloatArray, IntArray
 from ucds.math.consensus import (
-    FINENESS,
+    USUAL,
     Memberships,
     Partition,
     Vote,
@@ -52,8 +53,12 @@ def blobs(truth: Partition = TRUTH, noise: float = 0.1, width: int = 8) -> Float
 BLOBS, NOISE = blobs(), rng(1).normal(size=(N, 8)).astype(np.float32)
 
 
+def spaces_of(vectors: FloatArray, n_clusters: int = K, **options: Any) -> list[FloatArray]:
+    return list(make_spaces(vectors, n_clusters, **options).vectors.values())
+
+
 def votes(vectors: FloatArray, n_clusters: int = K, seed: int = 0, starts: int | None = 2) -> Vote:
-    return cluster_by_vote(make_spaces(vectors, n_clusters), n_clusters, rng(seed), starts=starts)
+    return cluster_by_vote(spaces_of(vectors, n_clusters), n_clusters, rng(seed), starts=starts)
 
 
 def noisy(share: float, seed: int) -> Partition:
@@ -220,7 +225,7 @@ def test_partitions_of_few_samples_are_no_finer_than_two_samples_a_cluster() -> 
 def test_few_samples_have_more_starts(n: int, starts: int) -> None:
     spaces = make_spaces(rng(2).normal(size=(n, 2)).astype(np.float32), 2, names=("features",))
     (found,) = cluster_by_vote(spaces, 2, rng()).by_space
-    assert len(found) == starts * len(FINENESS)
+    assert len(found) == starts * len(USUAL.fineness)
 
 
 def test_few_unequal_clusters_are_found_where_single_starts_of_kmeans_miss_them() -> None:
@@ -259,7 +264,7 @@ def test_copies_make_no_noise() -> None:
 def test_samples_that_a_run_does_not_see_get_the_nearest_centre() -> None:
     truth = np.arange(3100) % 2
     blob = (10 * np.eye(2)[truth] + 0.1 * rng().normal(size=(3100, 2))).astype(np.float32)
-    found = cluster_by_vote(make_spaces(blob, 2, names=("features",)), 2, rng(), starts=1)
+    found = cluster_by_vote(spaces_of(blob, 2, names=("features",)), 2, rng(), starts=1)
     assert adjusted_rand_score(truth, found.by_space[0][0]) == 1
     assert adjusted_rand_score(truth, found.partition) == 1
 
@@ -308,7 +313,7 @@ class Told:
 
 
 def watched(told: Told) -> Vote:
-    return cluster_by_vote(make_spaces(BLOBS, K, watch=told), K, rng(), starts=1, watch=told)
+    return cluster_by_vote(spaces_of(BLOBS, K, watch=told), K, rng(), starts=1, watch=told)
 
 
 def test_every_part_of_a_vote_is_told_in_order() -> None:

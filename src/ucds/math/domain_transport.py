@@ -19,8 +19,10 @@ from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 from torch.nn.functional import normalize, one_hot
 
+from ucds.choices import OpinionChoices, VoteChoices
 from ucds.math.arrays import FloatArray, Watch, counted
-from ucds.math.consensus import Partition, cluster_by_vote
+from ucds.math.consensus import USUAL, Partition
+from ucds.math.second_opinion import SECOND, cluster_by_opinions
 from ucds.math.spaces import WIDTH, centre, make_spaces, principal_axes, unit_rows
 from ucds.math.transport import semi_relaxed_transport
 
@@ -64,6 +66,8 @@ def cluster_domains(
     width: int = WIDTH,
     whitening: float = 0.5,
     starts: int | None = None,
+    choices: VoteChoices = USUAL,
+    second: OpinionChoices = SECOND,
     watch: Watch | None = None,
 ) -> DomainClusters:
     """Find prototypes for samples of several domains, all of which have the same weight.
@@ -76,13 +80,18 @@ def cluster_domains(
         whitening: 0 keeps the variances along the axes, 1 makes them equal.
         starts: number of partitions of a domain for each space and number of clusters; ``None`` chooses it by
             the number of samples.
+        choices: figures of the vote.
+        second: figures of the second opinion.
         watch: told after each clustering of a domain, and after each plan.
     """
     # Step 1: each domain by itself.
     partitions = []
     for vectors in domains:
         spaces = make_spaces(vectors, n_clusters, width=width, whitening=whitening, watch=watch)
-        partitions.append(cluster_by_vote(spaces, n_clusters, rng, starts=starts, watch=watch).partition)
+        vote = cluster_by_opinions(
+            spaces, n_clusters, rng, starts=starts, choices=choices, second=second, watch=watch
+        )
+        partitions.append(vote.partition)
     return join_domains(domains, partitions, n_clusters, width=width, whitening=whitening, watch=watch)
 
 

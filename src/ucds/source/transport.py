@@ -75,6 +75,8 @@ def _cluster(session: Session[ConsensusSettings], features: Dataset, n_clusters:
         width=min(WIDTH, settings.bottleneck_width),  # the axes become the bottleneck
         whitening=settings.whitening,
         starts=settings.starts,
+        choices=settings.vote,
+        second=settings.second_opinion,
         watch=session.runtime.watch,
     )
     # Plans come domain by domain, samples in any order.

@@ -1,0 +1,103 @@
+"""Asks neighbour embeddings for a second opinion on the consensus of a domain; for both sides.
+
+Embeddings show groups of any form, which the spaces of the first vote do not show, but they also divide
+groups where there is no gap. Three figures decide whether both opinions are to vote. The letters of the steps
+are those of ``docs/consensus.md``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import ceil
+
+import numpy as np
+from scipy.stats import entropy
+from sklearn.metrics import adjusted_mutual_info_score
+from sklearn.neighbors import NearestNeighbors
+
+from ucds.choices import OpinionChoices, VoteChoices
+from ucds.math.arrays import Watch, counted
+from ucds.math.consensus import (
+    USUAL,
+    Opinion,
+    Partition,
+    Vote,
+    blend,
+    cluster_by_vote,
+    inertias,
+    memberships,
+    settle,
+)
+from ucds.math.embedding import embed
+from ucds.math.kmeans import draw_representatives, side_by_side
+from ucds.math.spaces import Spaces
+
+SECOND = OpinionChoices()
+
+
+def cluster_by_opinions(
+    spaces: Spaces,
+    n_clusters: int,
+    rng: np.random.Generator,
+    *,
+    starts: int | None = None,
+    choices: VoteChoices = USUAL,
+    second: OpinionChoices = SECOND,
+    watch: Watch | None = None,
+) -> Vote:
+    """Cluster the samples by vote, and let a second opinion vote too where three figures allow it.
+
+    Args:
+        spaces: representations of the samples.
+        n_clusters: number of clusters of the consensus, K.
+        rng: generator of all that is random.
+        starts: see :func:`ucds.math.consensus.cluster_by_vote`.
+        choices: figures of the vote.
+        second: figures of the second opinion.
+        watch: told after each part of the work.
+    """
+    own = cluster_by_vote(
+        list(spaces.vectors.values()), n_clusters, rng, starts=starts, choices=choices, watch=watch
+    )
+    if not second.draws:
+        return own
+    # d. The second opinion is the consensus of a vote in embeddings of "features" and "principal".
+    n = len(spaces.principal)
+    seen = draw_representatives(n, rng)
+    bases = [space[seen] for space in (spaces.features, spaces.principal) for _ in range(second.draws)]
+    with side_by_side() as pool:
+        jobs = [
+            pool.submit(embed, base, second.width, draw, neighbours=second.neighbours, steps=second.steps)
+            for base, draw in zip(bases, rng.spawn(len(bases)), strict=True)
+        ]
+        placed = [job.result() for job in counted(watch, "embed", jobs)]
+    starts = ceil((starts or choices.starts(len(seen))) / second.draws)
+    found = cluster_by_vote(placed, n_clusters, rng, starts=starts, choices=choices, watch=watch)
+    other, others = found.partition, found.partitions
+    if len(seen) < n:  # a sample that has no place votes like the nearest sample that has one
+        search = NearestNeighbors(n_neighbors=1).fit(spaces.principal[seen])
+        nearest = search.kneighbors(spaces.principal, return_distance=False)[:, 0]
+        other, others = other[nearest], [one[nearest] for one in others]
+    # e. From the second opinion on, the votes of both move samples; this gives the joint partition.
+    votes = blend(own.memberships, memberships(others), second.weight)
+    joint, _ = settle(votes, other, n_clusters)
+    # f. It is taken if it is about as tight, as well kept together and as even as the own consensus.
+    before, after = (_measure(spaces, one, n_clusters) for one in (own.partition, joint))
+    taken = (
+        after[0] <= second.most_inertia * before[0]
+        and abs(after[1] / before[1] - 1) <= second.most_change
+        and before[2] - after[2] <= second.most_fall
+    )
+    opinion = Opinion(taken, float(adjusted_mutual_info_score(own.partition, other)), others)
+    if not taken:
+        return replace(own, opinion=opinion)
+    return replace(own, opinion=opinion, memberships=votes, partition=joint)
+
+
+def _measure(spaces: Spaces, partition: Partition, n_clusters: int) -> tuple[float, float, float]:
+    """Return inertia in "features", share of links inside clusters, and evenness of the cluster sizes."""
+    links = spaces.graph.tocoo()
+    ones, others = links.coords
+    inside = float(links.data[partition[ones] == partition[others]].sum() / links.data.sum())
+    evenness = float(entropy(np.bincount(partition)) / np.log(max(n_clusters, 2)))
+    return inertias(spaces.features, [partition], n_clusters)[0], inside, evenness
