@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from ucds.choices import METHODS, SPACES, Method, Role, Tune
+from ucds.choices import METHODS, SPACES, GuardChoices, Method, OpinionChoices, Role, Tune, VoteChoices
 from ucds.config import (
     SETTINGS,
     ConsensusSettings,
@@ -142,6 +142,9 @@ def test_every_setting_changes_the_hash() -> None:
         "dp_delta": 1e-6,
         "spaces": ("features",),
         "transfer": "own",
+        "vote": VoteChoices(halves=3),
+        "second_opinion": OpinionChoices(draws=3),
+        "guard": GuardChoices(undivided=0.8),
     }
     for kind in (PCDSettings, ConsensusSettings):
         base = kind()

@@ -216,14 +216,14 @@ def test_every_space_votes_into_several_numbers_of_clusters_the_first_of_which_i
 def test_partitions_of_few_samples_are_no_finer_than_two_samples_a_cluster() -> None:
     for space in votes(BLOBS[:10], starts=1).by_space:
         assert [int(one.max()) + 1 for one in space] == [4, 5, 5, 5]
-    spaces = make_spaces(BLOBS[:K], K, names=("features",))
+    spaces = spaces_of(BLOBS[:K], names=("features",))
     (space,) = cluster_by_vote(spaces, K, rng(), starts=1).by_space
     assert all(sorted(one) == list(range(K)) for one in space)
 
 
 @pytest.mark.parametrize(("n", "starts"), [(50, 20), (1500, 10)])
 def test_few_samples_have_more_starts(n: int, starts: int) -> None:
-    spaces = make_spaces(rng(2).normal(size=(n, 2)).astype(np.float32), 2, names=("features",))
+    spaces = spaces_of(rng(2).normal(size=(n, 2)).astype(np.float32), 2, names=("features",))
     (found,) = cluster_by_vote(spaces, 2, rng()).by_space
     assert len(found) == starts * len(USUAL.fineness)
 

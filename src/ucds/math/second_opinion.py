@@ -71,8 +71,13 @@ def cluster_by_opinions(
             for base, draw in zip(bases, rng.spawn(len(bases)), strict=True)
         ]
         placed = [job.result() for job in counted(watch, "embed", jobs)]
+
+    def watch_again(work: str, done: int, parts: int) -> None:
+        if watch is not None:
+            watch(f"second opinion: {work}", done, parts)
+
     starts = ceil((starts or choices.starts(len(seen))) / second.draws)
-    found = cluster_by_vote(placed, n_clusters, rng, starts=starts, choices=choices, watch=watch)
+    found = cluster_by_vote(placed, n_clusters, rng, starts=starts, choices=choices, watch=watch_again)
     other, others = found.partition, found.partitions
     if len(seen) < n:  # a sample that has no place votes like the nearest sample that has one
         search = NearestNeighbors(n_neighbors=1).fit(spaces.principal[seen])
