@@ -80,8 +80,12 @@ class Settings(BaseModel):
     @property
     def hash(self) -> str:
         """Twelve hexadecimal digits that change with any setting."""
-        canonical = json.dumps(self.essential(self.model_dump(mode="json")), sort_keys=True)
-        return digest_of(canonical.encode())[:12]
+        return hash_settings(self.essential(self.model_dump(mode="json")))
+
+
+def hash_settings(essential: Mapping[str, Any]) -> str:
+    """Return twelve hexadecimal digits of the essential ones of some settings."""
+    return digest_of(json.dumps(essential, sort_keys=True).encode())[:12]
 
 
 def _differing(values: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, Any]:

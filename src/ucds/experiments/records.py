@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from ucds.config import hash_settings
 from ucds.errors import DamagedFileError, InputError
 from ucds.experiments.grid import Cell
 from ucds.experiments.methods import METHODS
@@ -115,6 +116,12 @@ def essential_settings(described: Record) -> Mapping[str, Any] | None:
     if settings is None or method is None or method.settings is None:
         return settings
     return method.settings.essential(settings)
+
+
+def settings_hash(record: Record) -> str:
+    """Return the hash of the settings of a record, as they are told apart now; "none" if it has none."""
+    settings = essential_settings(record)
+    return "none" if settings is None else hash_settings(settings)
 
 
 def origin_of(record: Record) -> dict[str, str]:
