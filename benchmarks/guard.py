@@ -32,6 +32,7 @@ from ucds.math.spaces import Spaces, centre, make_spaces, unit_rows
 from ucds.target.consensus import average_labels
 from ucds.target.guard import GUARD, Evidence, KnownLabels, weigh_labels
 
+WEIGHTS = {"own": 0.0, "opinion": GUARD.opinion_weight, "equal": GUARD.equal_weight}
 WEAK = "torchvision/squeezenet1_1"
 PARTS = ("whole", "100 images", "imbalanced", "long tail")
 OTHER_SHARES = (0.65, 1.5)
@@ -175,7 +176,7 @@ class Bench:
         evidence = weigh_labels(own.vote, own.spaces.graph, known)
         others = average_labels(own.spaces, known)
         found: dict[str, Partition] = {"own": own.vote.partition}
-        for use, weight in GUARD.weights.items():
+        for use, weight in WEIGHTS.items():
             if weight > 0:
                 votes = blend(own.vote.memberships, others, weight)
                 found[use] = refine(votes, average_linkage(votes, n_clusters, rng), n_clusters)
@@ -217,7 +218,7 @@ points of accuracy against setting the labels aside (*without labels*).
   the accuracy of every single run, and so also profits from chance; *share*: the guard's gain as a share of
   the oracle's.
 - *always ...*: gain of one use everywhere. Weight of the labels in the vote:
-  {", ".join(f"{use} {weight:g}" for use, weight in GUARD.weights.items())}.
+  {", ".join(f"{use} {weight:g}" for use, weight in WEIGHTS.items())}.
 
 *Weak*: SqueezeNet, where the other encoder is MobileNetV2. *Imbalanced*: half of the classes keep 30 % of
 their images. *Long tail*: the shares of the classes fall geometrically from 1 to a tenth.
@@ -232,7 +233,7 @@ dslr, one seed). The groups of ten and eleven classes here are others: the class
 def figures_of(run: Row) -> Row:
     """Return a run's task in words, accuracies, and gains in points, exact to the decimals of accuracies."""
     task, uses = Task(**run["task"]), run["uses"]
-    gains = {use: round(100 * (uses[use] - uses["own"]), 4) for use in GUARD.weights}
+    gains = {use: round(100 * (uses[use] - uses["own"]), 4) for use in WEIGHTS}
     measured = {figure: run[figure] for figure in MEASURED}
     guarded = Evidence(
         "own",
@@ -265,7 +266,7 @@ def row(runs: pd.DataFrame) -> dict[str, str]:
     """Write the figures of some runs by their titles: a task is the mean over its seeds."""
     tasks = runs.groupby("task", sort=False)
     # Means of whole decimals, which the sums of pandas would round.
-    means = tasks[["labels", "without", "guard", "oracle", *GUARD.weights]].agg(mean)
+    means = tasks[["labels", "without", "guard", "oracle", *WEIGHTS]].agg(mean)
     total = means.agg(mean)
     gain, best = total["guard"], total["oracle"]
     return {
@@ -277,10 +278,10 @@ def row(runs: pd.DataFrame) -> dict[str, str]:
         "worst task": f"{means['guard'].min():+.1f}",
         "worst run": f"{runs['guard'].min():+.1f}",
         f"runs below -{LOSS}": str((runs["guard"] < -LOSS).sum()),
-        "best fixed use": f"{mean(means[list(GUARD.weights)].max(axis=1)):+.1f}",
+        "best fixed use": f"{mean(means[list(WEIGHTS)].max(axis=1)):+.1f}",
         "oracle": f"{best:+.1f}",
         "share": f"{gain / best:.0%}" if best > 0.05 and gain >= 0 else "-",
-    } | {f"always {use}": f"{total[use]:+.1f}" for use in GUARD.weights if use != "own"}
+    } | {f"always {use}": f"{total[use]:+.1f}" for use in WEIGHTS if use != "own"}
 
 
 def page(runs: Sequence[Row]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import FrozenInstanceError
 from typing import Any
 
 import pytest
@@ -269,3 +270,17 @@ def test_sources_alike_have_equal_settings_whatever_the_target_does() -> None:
         changed = kept.model_copy(update=others)
         assert for_source(changed) == for_source(kept) == kept
         assert for_source(changed).hash == kept.hash
+
+
+@pytest.mark.parametrize(
+    ("name", "figure"), [("vote", "halves"), ("second_opinion", "draws"), ("guard", "undivided")]
+)
+def test_figures_that_a_benchmark_varies_are_no_options_of_the_commands(name: str, figure: str) -> None:
+    with pytest.raises(InputError, match=f"'{name}' is no setting of a run: only a benchmark varies it"):
+        read_settings("consensus", "target", [f"{name}={{{figure} = 1}}"])
+    assert name in ConsensusSettings.from_mapping({name: {figure: 1}}).model_dump()
+
+
+def test_figures_are_frozen() -> None:
+    with pytest.raises(FrozenInstanceError):
+        ConsensusSettings().vote.halves = 3  # type: ignore[misc]

@@ -6,8 +6,7 @@ The figures of the consensus method that nobody chooses stand here too, so that 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 from ucds.errors import InputError
@@ -95,54 +94,43 @@ class VoteChoices:
 
     __pydantic_config__: ClassVar[ConfigDict] = {"extra": "forbid"}
 
-    # Numbers of clusters of the partitions that vote, as multiples of K. Partitions into more clusters than
-    # are sought split large groups in different places and keep small groups whole. What all of them put
-    # together depends little on single starts of k-means, most of which are poor when K is small.
+    # Multiples of K. Partitions into more clusters split large groups in different places and keep small ones
+    # whole: what all put together depends little on single starts, most of which are poor when K is small.
     fineness: tuple[float, ...] = (1.0, 1.25, 1.5, 2.0)
-    # Samples times starts; few samples need more starts, because single samples matter more.
-    voters: int = 15_000
+    voters: int = 15_000  # samples times starts; of few samples single ones matter more
     fewest_starts: int = 4
     most_starts: int = 20
-    # Random halves of the votes, each of which has a consensus: the votes may have two of nearly equal merit.
-    halves: int = 24
-    # Samples at most by which the consensus of some votes is found; all votes move all samples afterwards.
-    seen: int = 1000
-    # Share of the runs in each space and size that have a consensus of their own: chalk needs the halves,
-    # and cartoon needs the tightest.
-    tightest: float = 0.25
-    # Exponent of the inertia of a candidate, by which its co-association is divided.
-    tightness: float = 6.0
-    # Weight of single clusterings beside their consensus in what a model is fitted to. The consensus alone
-    # makes the model too sure; with a half, sketch loses more than a point of accuracy.
-    single_weight: float = 1 / 3
+    halves: int = 24  # of the votes: there may be two consensuses of nearly equal merit
+    seen: int = 1000  # representatives of the consensus of some votes at most
+    tightest: float = 0.25  # share of the runs in each space and size that have a consensus of their own
+    tightness: float = 6.0  # exponent of the inertia
+    single_weight: float = 1 / 3  # of single clusterings in what a model is fitted to; none: too sure a model
 
     def starts(self, samples: int) -> int:
         """Return the number of partitions for each space and number of clusters."""
         return min(max(self.voters // samples, self.fewest_starts), self.most_starts)
 
+    def with_starts(self, starts: int) -> VoteChoices:
+        """Return the same figures with one number of starts, whatever the number of samples."""
+        return replace(self, fewest_starts=starts, most_starts=starts)
+
 
 @dataclass(frozen=True)
 class OpinionChoices:
-    """Figures of the second opinion; the thresholds were read off 35 tasks, where they are flat."""
+    """Figures of the second opinion; the limits were read off 35 tasks, where they are flat."""
 
     __pydantic_config__: ClassVar[ConfigDict] = {"extra": "forbid"}
 
-    # Embeddings of each of the two spaces; without any, no second opinion is asked for. k-means in a single
-    # one varies by five points between seeds.
-    draws: int = 2
-    # Dimensions of the embeddings, nearest samples that a sample is linked with, and steps of the descent.
+    draws: int = 2  # embeddings of a space: k-means in one varies by five points; 0 asks for no opinion
     width: int = 20
     neighbours: int = 10
     steps: int = 300
-    # Weight of the second opinion's votes beside the own ones.
-    weight: float = 0.5
-    # Inertia at most in relation to that of the own consensus: 1.01 to 1.02 do as well.
-    most_inertia: float = 1.02
-    # Change at most of the share of links inside clusters, in relation: 0.01 to 0.02 do as well. A rise tells
-    # against a consensus as a fall does, as on photo and sketch.
-    most_change: float = 0.01
-    # Fall at most of the evenness of the cluster sizes: 0.01 to 0.03 do as well.
-    most_fall: float = 0.03
+    weight: float = 0.5  # of its votes beside the own ones
+    most_inertia: float = 1.02  # in relation to the own consensus
+    most_change: float = (
+        0.01  # of the share of links inside clusters: a rise tells against it, as a fall does
+    )
+    most_fall: float = 0.03  # of the evenness of the cluster sizes
 
 
 @dataclass(frozen=True)
@@ -151,21 +139,11 @@ class GuardChoices:
 
     __pydantic_config__: ClassVar[ConfigDict] = {"extra": "forbid"}
 
-    # Weights of labels that decide where the own clusterings are divided two to one, and that count equally.
-    opinion_weight: float = 0.35
+    opinion_weight: float = 0.35  # decides where the own clusterings are divided two to one
     equal_weight: float = 0.5
-    # Labels are set aside if they agree with the own clusterings less than so many times as well as these
-    # agree with each other. Where these agree little, wrong labels would be trusted otherwise.
-    least_agreement: float = 0.65
-    # Trust from which labels count as an opinion, and from which they count equally.
+    least_agreement: float = 0.65  # where own clusterings agree little, wrong labels would be trusted
     least_trust: float = -0.05
     equal_trust: float = 0.08
-    # Agreement of the own clusterings from which labels are used from the larger trust only. They would join
-    # and split groups that the own clusterings find in every space: with ten classes of Office-31, where
-    # these agree so well, such labels cost 10 points on amazon and 11 on webcam.
+    # Own agreement from which labels need the larger trust. They would join and split groups that all spaces
+    # show: with ten classes of Office-31, such labels cost 10 points on amazon and 11 on webcam.
     undivided: float = 0.9
-
-    @property
-    def weights(self) -> Mapping[str, float]:
-        """Weight of the labels among all clusterings, by their use."""
-        return {"own": 0.0, "opinion": self.opinion_weight, "equal": self.equal_weight}

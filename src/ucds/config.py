@@ -201,6 +201,11 @@ class ConsensusSettings(Settings):
     guard: GuardChoices = _only("target", GuardChoices(), description="figures of the guard")
     earlier: ClassVar[Mapping[str, Any]] = {"second_opinion": OpinionChoices(draws=0)}
 
+    @property
+    def voting(self) -> VoteChoices:
+        """Figures of the vote, with the number of starts if one is set."""
+        return self.vote.with_starts(self.starts) if self.starts else self.vote
+
     @model_validator(mode="after")
     def _privacy_is_whole(self) -> Self:
         if self.dp_epsilon is None and self.dp_delta is not None:

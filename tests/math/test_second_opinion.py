@@ -11,7 +11,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from ucds.choices import OpinionChoices
 from ucds.math.arrays import FloatArray, IntArray
-from ucds.math.consensus import Vote, blend, cluster_by_vote, memberships
+from ucds.math.consensus import USUAL, Vote, blend, cluster_by_vote, memberships
 from ucds.math.second_opinion import cluster_by_opinions
 from ucds.math.spaces import make_spaces
 
@@ -29,13 +29,13 @@ BLURRED, TRUTH = blobs(150, 0.4)
 
 def ask(vectors: FloatArray, second: OpinionChoices = QUICK, seed: int = 0) -> Vote:
     return cluster_by_opinions(
-        make_spaces(vectors, K), K, np.random.default_rng(seed), starts=2, second=second
+        make_spaces(vectors, K), K, np.random.default_rng(seed), choices=USUAL.with_starts(2), second=second
     )
 
 
 def own_vote(vectors: FloatArray) -> Vote:
     spaces = make_spaces(vectors, K).vectors
-    return cluster_by_vote(list(spaces.values()), K, np.random.default_rng(0), starts=2)
+    return cluster_by_vote(list(spaces.values()), K, np.random.default_rng(0), choices=USUAL.with_starts(2))
 
 
 def test_without_embeddings_the_consensus_is_the_own_one() -> None:

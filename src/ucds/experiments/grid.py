@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import reduce
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -101,8 +100,8 @@ class Sweep(_Table):
 
     def settings_of(self, value: float) -> FamilySettings:
         """Return the settings of the variant with this value."""
-        outer, *inner = self.setting.split(".")
-        return {self.family: {outer: reduce(lambda within, name: {name: within}, reversed(inner), value)}}
+        setting, _, figure = self.setting.partition(".")
+        return {self.family: {setting: {figure: value} if figure else value}}
 
 
 class Figure(_Table):

@@ -94,7 +94,6 @@ def cluster_by_vote(
     n_clusters: int,
     rng: np.random.Generator,
     *,
-    starts: int | None = None,
     choices: VoteChoices = USUAL,
     watch: Watch | None = None,
 ) -> Vote:
@@ -104,8 +103,6 @@ def cluster_by_vote(
         vectors: representations ``(n, d)`` of the samples, that with the closest groups last.
         n_clusters: number of clusters of the consensus, K.
         rng: generator of the starts.
-        starts: number of partitions for each space and number of clusters; ``None`` chooses it by the number
-            of samples.
         choices: figures of the vote.
         watch: told after each clustering and each candidate.
     """
@@ -113,7 +110,7 @@ def cluster_by_vote(
     # a. Every k-means partition is a vote; there are several for each space and number of clusters.
     most = max(n_clusters, n // 2)  # finer partitions of few samples would consist of single samples
     sizes = [min(round(n_clusters * fine), most) for fine in choices.fineness]
-    runs = run_kmeans(vectors, sizes, starts or choices.starts(n), rng, watch)
+    runs = run_kmeans(vectors, sizes, choices.starts(n), rng, watch)
     votes = [run.partition for same in runs for run in same]
     every = memberships(votes)
     # b. The votes may have two consensuses of nearly equal merit. So there are several candidates: that of

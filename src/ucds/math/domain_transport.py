@@ -65,7 +65,6 @@ def cluster_domains(
     *,
     width: int = WIDTH,
     whitening: float = 0.5,
-    starts: int | None = None,
     choices: VoteChoices = USUAL,
     second: OpinionChoices = SECOND,
     watch: Watch | None = None,
@@ -78,8 +77,6 @@ def cluster_domains(
         rng: generator of the starts of k-means.
         width: number of principal axes to project on.
         whitening: 0 keeps the variances along the axes, 1 makes them equal.
-        starts: number of partitions of a domain for each space and number of clusters; ``None`` chooses it by
-            the number of samples.
         choices: figures of the vote.
         second: figures of the second opinion.
         watch: told after each clustering of a domain, and after each plan.
@@ -88,9 +85,7 @@ def cluster_domains(
     partitions = []
     for vectors in domains:
         spaces = make_spaces(vectors, n_clusters, width=width, whitening=whitening, watch=watch)
-        vote = cluster_by_opinions(
-            spaces, n_clusters, rng, starts=starts, choices=choices, second=second, watch=watch
-        )
+        vote = cluster_by_opinions(spaces, n_clusters, rng, choices=choices, second=second, watch=watch)
         partitions.append(vote.partition)
     return join_domains(domains, partitions, n_clusters, width=width, whitening=whitening, watch=watch)
 

@@ -1,8 +1,7 @@
-"""Asks neighbour embeddings for a second opinion on the consensus of a domain; for both sides.
+"""Asks embeddings of neighbours for a second opinion on the consensus of a domain; for both sides.
 
 Embeddings show groups of any form, which the spaces of the first vote do not show, but they also divide
-groups where there is no gap. Three figures decide whether both opinions are to vote. The letters of the steps
-are those of ``docs/consensus.md``.
+groups where there is no gap. So three figures decide whether it counts; letters as in ``docs/consensus.md``.
 """
 
 from __future__ import annotations
@@ -16,18 +15,9 @@ from sklearn.metrics import adjusted_mutual_info_score
 from sklearn.neighbors import NearestNeighbors
 
 from ucds.choices import OpinionChoices, VoteChoices
+from ucds.math import consensus
 from ucds.math.arrays import Watch, counted
-from ucds.math.consensus import (
-    USUAL,
-    Opinion,
-    Partition,
-    Vote,
-    blend,
-    cluster_by_vote,
-    inertias,
-    memberships,
-    settle,
-)
+from ucds.math.consensus import USUAL, Opinion, Partition, Vote
 from ucds.math.embedding import embed
 from ucds.math.kmeans import draw_representatives, side_by_side
 from ucds.math.spaces import Spaces
@@ -40,7 +30,6 @@ def cluster_by_opinions(
     n_clusters: int,
     rng: np.random.Generator,
     *,
-    starts: int | None = None,
     choices: VoteChoices = USUAL,
     second: OpinionChoices = SECOND,
     watch: Watch | None = None,
@@ -51,13 +40,12 @@ def cluster_by_opinions(
         spaces: representations of the samples.
         n_clusters: number of clusters of the consensus, K.
         rng: generator of all that is random.
-        starts: see :func:`ucds.math.consensus.cluster_by_vote`.
-        choices: figures of the vote.
+        choices: figures of both votes.
         second: figures of the second opinion.
         watch: told after each part of the work.
     """
-    own = cluster_by_vote(
-        list(spaces.vectors.values()), n_clusters, rng, starts=starts, choices=choices, watch=watch
+    own = consensus.cluster_by_vote(
+        list(spaces.vectors.values()), n_clusters, rng, choices=choices, watch=watch
     )
     if not second.draws:
         return own
@@ -76,16 +64,16 @@ def cluster_by_opinions(
         if watch is not None:
             watch(f"second opinion: {work}", done, parts)
 
-    starts = ceil((starts or choices.starts(len(seen))) / second.draws)
-    found = cluster_by_vote(placed, n_clusters, rng, starts=starts, choices=choices, watch=watch_again)
+    fewer = choices.with_starts(ceil(choices.starts(len(seen)) / second.draws))
+    found = consensus.cluster_by_vote(placed, n_clusters, rng, choices=fewer, watch=watch_again)
     other, others = found.partition, found.partitions
     if len(seen) < n:  # a sample that has no place votes like the nearest sample that has one
         search = NearestNeighbors(n_neighbors=1).fit(spaces.principal[seen])
         nearest = search.kneighbors(spaces.principal, return_distance=False)[:, 0]
         other, others = other[nearest], [one[nearest] for one in others]
     # e. From the second opinion on, the votes of both move samples; this gives the joint partition.
-    votes = blend(own.memberships, memberships(others), second.weight)
-    joint, _ = settle(votes, other, n_clusters)
+    votes = consensus.blend(own.memberships, consensus.memberships(others), second.weight)
+    joint, _ = consensus.settle(votes, other, n_clusters)
     # f. It is taken if it is about as tight, as well kept together and as even as the own consensus.
     before, after = (_measure(spaces, one, n_clusters) for one in (own.partition, joint))
     taken = (
@@ -94,9 +82,8 @@ def cluster_by_opinions(
         and before[2] - after[2] <= second.most_fall
     )
     opinion = Opinion(taken, float(adjusted_mutual_info_score(own.partition, other)), others)
-    if not taken:
-        return replace(own, opinion=opinion)
-    return replace(own, opinion=opinion, memberships=votes, partition=joint)
+    chosen = {"memberships": votes, "partition": joint} if taken else {}
+    return replace(own, opinion=opinion, **chosen)
 
 
 def _measure(spaces: Spaces, partition: Partition, n_clusters: int) -> tuple[float, float, float]:
@@ -105,4 +92,4 @@ def _measure(spaces: Spaces, partition: Partition, n_clusters: int) -> tuple[flo
     ones, others = links.coords
     inside = float(links.data[partition[ones] == partition[others]].sum() / links.data.sum())
     evenness = float(entropy(np.bincount(partition)) / np.log(max(n_clusters, 2)))
-    return inertias(spaces.features, [partition], n_clusters)[0], inside, evenness
+    return consensus.inertias(spaces.features, [partition], n_clusters)[0], inside, evenness

@@ -74,8 +74,7 @@ def _cluster(session: Session[ConsensusSettings], features: Dataset, n_clusters:
         numpy_generator(session.runtime.seed, STAGE),
         width=min(WIDTH, settings.bottleneck_width),  # the axes become the bottleneck
         whitening=settings.whitening,
-        starts=settings.starts,
-        choices=settings.vote,
+        choices=settings.voting,
         second=settings.second_opinion,
         watch=session.runtime.watch,
     )

@@ -105,15 +105,8 @@ def agree(
         vectors, n_clusters, names=settings.spaces, whitening=settings.whitening, watch=watch
     )
     # Step 2: partitions in each space vote, and the consensus is the partition that agrees best with them.
-    own = cluster_by_opinions(
-        spaces,
-        n_clusters,
-        rng,
-        starts=settings.starts,
-        choices=settings.vote,
-        second=settings.second_opinion,
-        watch=watch,
-    )
+    second = settings.second_opinion
+    own = cluster_by_opinions(spaces, n_clusters, rng, choices=settings.voting, second=second, watch=watch)
     partition, evidence, averaged = own.partition, None, None
     voters = [one for one in own.partitions if one.max() < n_clusters]
     weights = np.full(len(voters), 1 / len(voters))

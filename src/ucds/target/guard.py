@@ -85,7 +85,8 @@ class Evidence:
     @property
     def weight(self) -> float:
         """Weight of the labels among all clusterings, 0 to 1."""
-        return self.choices.weights[self.use]
+        weights = {"opinion": self.choices.opinion_weight, "equal": self.choices.equal_weight}
+        return weights.get(self.use, 0.0)
 
     @property
     def consistency(self) -> float:
@@ -105,8 +106,8 @@ class Evidence:
     @property
     def least_trust(self) -> float:
         """Trust from which labels are used, if no other rule sets them aside."""
-        least = self.choices
-        return least.equal_trust if self.own_agreement >= least.undivided else least.least_trust
+        undivided = self.own_agreement >= self.choices.undivided
+        return self.choices.equal_trust if undivided else self.choices.least_trust
 
     @property
     def advised(self) -> Use:
@@ -144,8 +145,7 @@ class Evidence:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the entries as JSON types, with weight, trust and sentence."""
-        entries = asdict(self)
-        del entries["choices"]
+        entries = {name: value for name, value in asdict(self).items() if name != "choices"}
         return entries | {"weight": self.weight, "trust": self.trust, "sentence": self.sentence}
 
 
