@@ -84,9 +84,10 @@ def _descend(
     lower = np.lexsort((ones, others))[upper]  # where the transpose, entry by entry, lies in the graph
     ones, others, sureness = ones[upper], others[upper], graph.data[upper]
     pull, order = graph.copy(), rng.permutation(n)
-    repelling = min(_REPELLING, n)
+    repelling, across = min(_REPELLING, n), np.empty((len(ones), positions.shape[1]), np.float32)
     for step in range(steps):
-        across = positions[ones] - positions[others]
+        np.take(positions, ones, axis=0, out=across, mode="clip")  # else it would be copied once more
+        across -= positions[others]
         squares = np.maximum(np.einsum("ew,ew->e", across, across), _NEAREST)
         powers = np.exp((_B - 1) * np.log(squares))
         pull.data[upper] = pull.data[lower] = 4 * _A * _B * sureness * powers / (1 + _A * powers * squares)
@@ -102,7 +103,18 @@ def _descend(
 def _repel(positions: FloatArray, some: NDArray[np.int64]) -> FloatArray:
     """Sum the forces ``(n, w)`` by which some samples repel all."""
     fixed, lengths = positions[some], np.einsum("nw,nw->n", positions, positions)
-    squares = np.maximum(lengths[:, None] + lengths[some] - 2 * (positions @ fixed.T), _NEAREST)
-    force = 2 * _B / ((np.float32(0.001) + squares) * (1 + _A * np.exp(_B * np.log(squares))))
+    squares = positions @ (-2 * fixed.T)  # and on in place: new arrays would take twice the time
+    squares += lengths[:, None]
+    squares += lengths[some]
+    force = np.log(np.maximum(squares, _NEAREST, out=squares))
+    force *= _B
+    np.exp(force, out=force)
+    force *= _A
+    force += 1
+    squares += np.float32(0.001)
+    force *= squares
+    np.divide(2 * _B, force, out=force)
     force[some, np.arange(len(some))] = 0
-    return np.asarray(force.sum(1, keepdims=True) * positions - force @ fixed, dtype=np.float32)
+    total: FloatArray = force.sum(1, keepdims=True) * positions
+    total -= force @ fixed
+    return total

@@ -7,7 +7,6 @@ groups where there is no gap. So three figures decide whether it counts; letters
 from __future__ import annotations
 
 from dataclasses import replace
-from math import ceil
 
 import numpy as np
 from scipy.stats import entropy
@@ -64,7 +63,7 @@ def cluster_by_opinions(
         if watch is not None:
             watch(f"second opinion: {work}", done, parts)
 
-    fewer = choices.with_starts(ceil(choices.starts(len(seen)) / second.draws))
+    fewer = choices.with_starts(choices.starts(len(seen) * second.draws))
     found = consensus.cluster_by_vote(placed, n_clusters, rng, choices=fewer, watch=watch_again)
     other, others = found.partition, found.partitions
     if len(seen) < n:  # a sample that has no place votes like the nearest sample that has one
