@@ -91,7 +91,7 @@ def hash_settings(essential: Mapping[str, Any]) -> str:
 def _differing(values: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, Any]:
     """Select the entries that differ from the usual ones; of entries that are mappings, their entries."""
     return {
-        name: _differing(value, usual[name]) if isinstance(value, dict) else value
+        name: _differing(value, usual.get(name) or {}) if isinstance(value, dict) else value
         for name, value in values.items()
         if name not in usual or value != usual[name]
     }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import warnings
 
 import numpy as np
@@ -96,3 +98,17 @@ def test_few_and_equal_samples_have_a_place(n: int, alike: bool) -> None:
     found = place(unit_rows(vectors.astype(np.float32)))
     assert found.shape == (n, 20)
     assert np.isfinite(found).all()
+
+
+LIGHT = """
+import sys
+import numpy as np
+from ucds.math.embedding import embed
+embed(np.eye(12, dtype=np.float32), 2, np.random.default_rng(0), neighbours=4, steps=10)
+print(*sorted({"numba", "llvmlite", "umap", "torch"} & sys.modules.keys()))
+"""
+
+
+def test_nothing_is_compiled_for_it() -> None:
+    done = subprocess.run([sys.executable, "-c", LIGHT], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []

@@ -44,6 +44,11 @@ def test_without_embeddings_the_consensus_is_the_own_one() -> None:
     np.testing.assert_array_equal(found.partition, own.partition)
 
 
+@pytest.mark.parametrize(("n", "asked"), [(10 * K - 1, False), (10 * K, True)])
+def test_none_is_asked_for_where_a_neighbourhood_would_hold_several_clusters(n: int, asked: bool) -> None:
+    assert (ask(BLURRED[:n]).opinion is not None) == asked
+
+
 @pytest.mark.parametrize("limit", ["most_inertia", "most_change", "most_fall"])
 def test_each_of_the_three_figures_can_set_the_second_opinion_aside(limit: str) -> None:
     anything = replace(QUICK, most_inertia=np.inf, most_change=np.inf, most_fall=np.inf)

@@ -46,10 +46,10 @@ def cluster_by_opinions(
     own = consensus.cluster_by_vote(
         list(spaces.vectors.values()), n_clusters, rng, choices=choices, watch=watch
     )
-    if not second.draws:
+    n = len(spaces.principal)
+    if not second.draws or n < second.neighbours * n_clusters:  # a neighbourhood would hold several clusters
         return own
     # d. The second opinion is the consensus of a vote in embeddings of "features" and "principal".
-    n = len(spaces.principal)
     seen = draw_representatives(n, rng)
     bases = [space[seen] for space in (spaces.features, spaces.principal) for _ in range(second.draws)]
     with side_by_side() as pool:
@@ -58,13 +58,9 @@ def cluster_by_opinions(
             for base, draw in zip(bases, rng.spawn(len(bases)), strict=True)
         ]
         placed = [job.result() for job in counted(watch, "embed", jobs)]
-
-    def watch_again(work: str, done: int, parts: int) -> None:
-        if watch is not None:
-            watch(f"second opinion: {work}", done, parts)
-
+    # It takes a second or two, whatever the number of samples, so that nobody is told of its parts.
     fewer = choices.with_starts(choices.starts(len(seen) * second.draws))
-    found = consensus.cluster_by_vote(placed, n_clusters, rng, choices=fewer, watch=watch_again)
+    found = consensus.cluster_by_vote(placed, n_clusters, rng, choices=fewer)
     other, others = found.partition, found.partitions
     if len(seen) < n:  # a sample that has no place votes like the nearest sample that has one
         search = NearestNeighbors(n_neighbors=1).fit(spaces.principal[seen])
