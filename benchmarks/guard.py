@@ -24,13 +24,15 @@ from records import Row, complete, table
 
 from ucds.data.ground_truth import GroundTruth
 from ucds.experiments.datasets import imbalanced_subset, long_tail_subset, small_subset
-from ucds.math.consensus import Partition, Vote, average_linkage, blend, cluster_by_vote, refine
+from ucds.math.consensus import Partition, Vote, average_linkage, blend, refine
 from ucds.math.domain_transport import join_domains
 from ucds.math.metrics import clustering_accuracy
+from ucds.math.second_opinion import cluster_by_opinions
 from ucds.math.spaces import Spaces, centre, make_spaces, unit_rows
 from ucds.target.consensus import average_labels
-from ucds.target.guard import WEIGHTS, Evidence, KnownLabels, weigh_labels
+from ucds.target.guard import GUARD, Evidence, KnownLabels, weigh_labels
 
+WEIGHTS = {"own": 0.0, "opinion": GUARD.opinion_weight, "equal": GUARD.equal_weight}
 WEAK = "torchvision/squeezenet1_1"
 PARTS = ("whole", "100 images", "imbalanced", "long tail")
 OTHER_SHARES = (0.65, 1.5)
@@ -187,7 +189,7 @@ class Bench:
         """Cluster one part of a domain without labels, by the steps 1 and 2 of the method."""
         domain = self._domains[encoder, target]
         spaces = make_spaces(domain.vectors[choose_part(domain, part, self._seed)], n_clusters)
-        return Clustered(spaces, cluster_by_vote(spaces, n_clusters, np.random.default_rng(self._seed)))
+        return Clustered(spaces, cluster_by_opinions(spaces, n_clusters, np.random.default_rng(self._seed)))
 
     def labels(self, task: Task, rows: NDArray[np.int64], n_clusters: int) -> Partition:
         """Return the provider's label of each image, seen from the mean of these images."""
@@ -232,9 +234,15 @@ def figures_of(run: Row) -> Row:
     """Return a run's task in words, accuracies, and gains in points, exact to the decimals of accuracies."""
     task, uses = Task(**run["task"]), run["uses"]
     gains = {use: round(100 * (uses[use] - uses["own"]), 4) for use in WEIGHTS}
-    clusters = {"n_clusters": 20, "provider_clusters": round(20 * task.share)}  # their ratio alone counts
     measured = {figure: run[figure] for figure in MEASURED}
-    guarded = Evidence("own", **measured, **clusters, labelled=run["samples"], decided="guarded")
+    guarded = Evidence(
+        "own",
+        **measured,
+        n_clusters=20,  # the ratio of both numbers alone counts
+        provider_clusters=round(20 * task.share),
+        labelled=run["samples"],
+        decided="guarded",
+    )
     return gains | {
         "task": task,
         "target": task.target,

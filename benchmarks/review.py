@@ -145,7 +145,7 @@ class Reviewed:
 
 def remember(found: Clustered, labels: Partition | None, n_clusters: int) -> Remembered:
     """Return what a run would remember of a clustering."""
-    partitions = np.array([one for space in found.vote.by_space for one in space])
+    partitions = np.array(found.vote.partitions)
     everything = np.arange(partitions.shape[1])
     averaged = None
     if labels is not None:

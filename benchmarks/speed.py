@@ -9,6 +9,7 @@ speed.json, and the page is written from them: parts that are not measured again
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import platform
@@ -18,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,6 +32,7 @@ from cluster_number import blobs
 from ot.batch import bregman_log_projection_batch
 from records import table, time_call
 from sklearn.cluster import KMeans
+from sklearn.manifold import trustworthiness
 from sklearn.utils import gen_batches
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from torch import Tensor
@@ -42,6 +45,8 @@ from ucds.data.samples import Samples, subset
 from ucds.data.sources import find_samples
 from ucds.experiments.revision import code_revision
 from ucds.math.arrays import IntArray
+from ucds.math.plane import place_all
+from ucds.math.spaces import unit_rows
 from ucds.math.transport import cosine_cost, solve_transport
 from ucds.models import ClusteringModel
 from ucds.source.pcd import learn_source
@@ -220,6 +225,31 @@ def measure_consensus(options: argparse.Namespace) -> Rows:
         yield f"{n:,}", *(f"{one:.1f}" for one in np.median(rounds, axis=0))
 
 
+def measure_second_opinion(options: argparse.Namespace) -> Rows:
+    usual = ucds.ConsensusSettings()
+    without = usual.model_copy(update={"second_opinion": replace(usual.second_opinion, draws=0)})
+    for n in (3_000, 5_000, 20_000, 50_000):
+        with tempfile.TemporaryDirectory() as folder:
+            vectors, runs = blobs(50, n, seed=0).vectors, map(str, itertools.count())
+
+            def fit(settings: ucds.ConsensusSettings) -> None:
+                out, compute = Path(folder) / next(runs), ucds.Compute("cpu", cache=None)  # noqa: B023
+                ucds.train_target(vectors, out, n_clusters=50, settings=settings, compute=compute)  # noqa: B023
+
+            sides = {"with": partial(fit, usual), "without": partial(fit, without)}
+            seconds = take_turns(options.rounds, sides)
+        ratio = (seconds["with"] / seconds["without"]).median()
+        yield f"{n:,}", *(f"{one:.2f}" for one in (*seconds.median(), ratio))
+
+
+def measure_map(options: argparse.Namespace) -> Rows:
+    for n in (1_000, 2_000, 10_000):
+        vectors = unit_rows(blobs(50, n, seed=0).vectors)
+        seconds = take_turns(options.rounds, {"map": partial(place_all, vectors, vectors[:50].T, 0)})
+        kept = trustworthiness(vectors, place_all(vectors, vectors[:50].T, 0)[0])
+        yield f"{n:,}", f"{seconds['map'].median():.1f}", f"{kept:.3f}"
+
+
 def measure_start(options: argparse.Namespace) -> Rows:
     """Time what a user waits for, on each folder of images."""
     encoder = ["--backbone", BACKBONE, "--weights", options.weights]
@@ -327,6 +357,16 @@ PARTS: dict[str, tuple[Callable[[argparse.Namespace], Rows], str, Sequence[str]]
         "Embeddings of 512 numbers in 50 clusters. `KMeans(50, n_init=5)` is its rival.",
         ("samples", "ours (s)", "k-means (s)", "ratio", "our accuracy (%)", "its accuracy (%)"),
     ),
+    "second opinion": (
+        measure_second_opinion,
+        "The same embeddings, fitted alone with the second opinion and without. Target: at most 2.5 times.",
+        ("samples", "with (s)", "without (s)", "ratio"),
+    ),
+    "map": (
+        measure_map,
+        "The same embeddings in the plane, on one thread. Targets: 8 s at 10,000 samples.",
+        ("samples", "seconds", "trustworthiness"),
+    ),
     "start": (
         measure_start,
         "Commands on all processors, from an empty cache: the graph of the encoder is made on the way. The "
@@ -361,7 +401,7 @@ def page(runs: Mapping[str, Any]) -> str:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    usual = ["transport", "step", "consensus"]
+    usual = ["transport", "step", "consensus", "second opinion", "map"]
     parser.add_argument("parts", nargs="*", default=usual, help="parts; those without images by default")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=1)

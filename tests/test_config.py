@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import FrozenInstanceError
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
-from ucds.choices import METHODS, SPACES, Method, Role, Tune
+from ucds.choices import METHODS, SPACES, GuardChoices, Method, OpinionChoices, Role, Tune, VoteChoices
 from ucds.config import (
     SETTINGS,
     ConsensusSettings,
@@ -142,6 +143,9 @@ def test_every_setting_changes_the_hash() -> None:
         "dp_delta": 1e-6,
         "spaces": ("features",),
         "transfer": "own",
+        "vote": VoteChoices(halves=3),
+        "second_opinion": OpinionChoices(draws=3),
+        "guard": GuardChoices(undivided=0.8),
     }
     for kind in (PCDSettings, ConsensusSettings):
         base = kind()
@@ -266,3 +270,17 @@ def test_sources_alike_have_equal_settings_whatever_the_target_does() -> None:
         changed = kept.model_copy(update=others)
         assert for_source(changed) == for_source(kept) == kept
         assert for_source(changed).hash == kept.hash
+
+
+@pytest.mark.parametrize(
+    ("name", "figure"), [("vote", "halves"), ("second_opinion", "draws"), ("guard", "undivided")]
+)
+def test_figures_that_a_benchmark_varies_are_no_options_of_the_commands(name: str, figure: str) -> None:
+    with pytest.raises(InputError, match=f"'{name}' is no setting of a run: only a benchmark varies it"):
+        read_settings("consensus", "target", [f"{name}={{{figure} = 1}}"])
+    assert name in ConsensusSettings.from_mapping({name: {figure: 1}}).model_dump()
+
+
+def test_figures_are_frozen() -> None:
+    with pytest.raises(FrozenInstanceError):
+        ConsensusSettings().vote.halves = 3  # type: ignore[misc]

@@ -1,13 +1,19 @@
-"""Names that a user chooses between, on the command line and in Python alike, and numbers of clusters."""
+"""Names that a user chooses between, on the command line and in Python alike, and numbers of clusters.
+
+The figures of the consensus method that nobody chooses stand here too, so that a benchmark can vary them.
+"""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 from ucds.errors import InputError
+
+if TYPE_CHECKING:
+    from pydantic import ConfigDict
 
 Accelerator = Literal["auto", "cpu", "cuda"]
 Precision = Literal["32-true", "bf16-mixed"]
@@ -94,3 +100,64 @@ def read_clusters(given: int | str, least: int = 1) -> int | ClusterRange:
     if not 2 <= low < int(number[2]):
         raise InputError(f"numbers of clusters {given}: a range goes from at least 2 up to a larger number")
     return ClusterRange(low, int(number[2]))
+
+
+@dataclass(frozen=True)
+class VoteChoices:
+    """Figures of the vote of k-means; ``docs/measurements.md`` says on which tasks they were chosen."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = {"extra": "forbid"}
+
+    # Multiples of K. Partitions into more clusters split large groups in different places and keep small ones
+    # whole: what all put together depends little on single starts, most of which are poor when K is small.
+    fineness: tuple[float, ...] = (1.0, 1.25, 1.5, 2.0)
+    voters: int = 15_000  # samples times starts; of few samples single ones matter more
+    fewest_starts: int = 4
+    most_starts: int = 20
+    halves: int = 24  # of the votes: there may be two consensuses of nearly equal merit
+    seen: int = 1000  # representatives of the consensus of some votes at most
+    tightest: float = 0.25  # share of the runs in each space and size that have a consensus of their own
+    tightness: float = 6.0  # exponent of the inertia
+    single_weight: float = 1 / 3  # of single clusterings in what a model is fitted to; none: too sure a model
+
+    def starts(self, samples: int) -> int:
+        """Return the number of partitions for each space and number of clusters."""
+        return min(max(self.voters // samples, self.fewest_starts), self.most_starts)
+
+    def with_starts(self, starts: int) -> VoteChoices:
+        """Return the same figures with one number of starts, whatever the number of samples."""
+        return replace(self, fewest_starts=starts, most_starts=starts)
+
+
+@dataclass(frozen=True)
+class OpinionChoices:
+    """Figures of the second opinion; the limits were read off 35 tasks, where they are flat."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = {"extra": "forbid"}
+
+    draws: int = 2  # embeddings of a space: k-means in one varies by five points; 0 asks for no opinion
+    width: int = 20
+    neighbours: int = 10
+    steps: int = 300
+    weight: float = 0.5  # of its votes beside the own ones
+    most_inertia: float = 1.02  # in relation to the own consensus
+    most_change: float = (
+        0.01  # of the share of links inside clusters: a rise tells against it, as a fall does
+    )
+    most_fall: float = 0.03  # of the evenness of the cluster sizes
+
+
+@dataclass(frozen=True)
+class GuardChoices:
+    """Figures of the transfer guard; ``docs/measurements.md`` says on which tasks they were chosen."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = {"extra": "forbid"}
+
+    opinion_weight: float = 0.35  # decides where the own clusterings are divided two to one
+    equal_weight: float = 0.5
+    least_agreement: float = 0.65  # where own clusterings agree little, wrong labels would be trusted
+    least_trust: float = -0.05
+    equal_trust: float = 0.08
+    # Own agreement from which labels need the larger trust. They would join and split groups that all spaces
+    # show: with ten classes of Office-31, such labels cost 10 points on amazon and 11 on webcam.
+    undivided: float = 0.9

@@ -14,7 +14,19 @@ from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from ucds.choices import METHODS, SPACES, Method, Role, Space, Transfer, Tune, require_choice
+from ucds.choices import (
+    METHODS,
+    SPACES,
+    GuardChoices,
+    Method,
+    OpinionChoices,
+    Role,
+    Space,
+    Transfer,
+    Tune,
+    VoteChoices,
+    require_choice,
+)
 from ucds.errors import InputError
 from ucds.files import digest_of
 
@@ -25,6 +37,9 @@ class Settings(BaseModel):
     model_config = ConfigDict(
         frozen=True, strict=True, extra="forbid", validate_default=True, allow_inf_nan=False
     )
+
+    earlier: ClassVar[Mapping[str, Any]] = {}
+    """What was done before a setting existed, by its name, where the default does something else."""
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> Self:
@@ -54,11 +69,32 @@ class Settings(BaseModel):
         close = difflib.get_close_matches(name, cls.model_fields, n=1)
         return f"unknown setting '{name}'" + (f", did you mean '{close[0]}'?" if close else "")
 
+    @classmethod
+    def essential(cls, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Select the settings of a record that differ from what a record without them says.
+
+        So records stay the same when a setting is added that changes nothing by default.
+        """
+        return _differing(values, cls(**cls.earlier).model_dump(mode="json"))
+
     @property
     def hash(self) -> str:
         """Twelve hexadecimal digits that change with any setting."""
-        canonical = json.dumps(self.model_dump(), sort_keys=True)
-        return digest_of(canonical.encode())[:12]
+        return hash_settings(self.essential(self.model_dump(mode="json")))
+
+
+def hash_settings(essential: Mapping[str, Any]) -> str:
+    """Return twelve hexadecimal digits of the essential ones of some settings."""
+    return digest_of(json.dumps(essential, sort_keys=True).encode())[:12]
+
+
+def _differing(values: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, Any]:
+    """Select the entries that differ from the usual ones; of entries that are mappings, their entries."""
+    return {
+        name: _differing(value, usual.get(name) or {}) if isinstance(value, dict) else value
+        for name, value in values.items()
+        if name not in usual or value != usual[name]
+    }
 
 
 def _only(side: Role, default: Any, **constraints: Any) -> Any:
@@ -159,6 +195,17 @@ class ConsensusSettings(Settings):
         "target", "guarded", description="use of the labels: guarded, or own, opinion, equal"
     )
 
+    # Figures that only a benchmark varies
+    vote: VoteChoices = Field(VoteChoices(), description="figures of the vote")
+    second_opinion: OpinionChoices = Field(OpinionChoices(), description="figures of the second opinion")
+    guard: GuardChoices = _only("target", GuardChoices(), description="figures of the guard")
+    earlier: ClassVar[Mapping[str, Any]] = {"second_opinion": OpinionChoices(draws=0)}
+
+    @property
+    def voting(self) -> VoteChoices:
+        """Figures of the vote, with the number of starts if one is set."""
+        return self.vote.with_starts(self.starts) if self.starts else self.vote
+
     @model_validator(mode="after")
     def _privacy_is_whole(self) -> Self:
         if self.dp_epsilon is None and self.dp_delta is not None:
@@ -171,6 +218,9 @@ SETTINGS: Mapping[Method, type[PCDSettings] | type[ConsensusSettings]] = {
     "consensus": ConsensusSettings,
 }
 """Settings class of each method."""
+
+FIGURES = ("vote", "second_opinion", "guard")
+"""Settings that benchmarks and Python may vary, and the commands may not: nobody can choose them by sight."""
 
 MethodSettings = PCDSettings | ConsensusSettings
 
@@ -243,6 +293,8 @@ def make_settings(method: Method, side: Role, own: Mapping[str, Any], **named: A
     settings = kind.from_mapping(values)
     unused = _unused(settings, side)
     for name in values:
+        if name in FIGURES:
+            raise InputError(f"bad settings: '{name}' is no setting of a run: only a benchmark varies it")
         if side_of(kind, name) not in (None, side):
             raise InputError(f"bad settings: '{name}' is a setting of the other side, not of the {side}")
         if name in unused:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -191,6 +192,26 @@ def test_a_sweep_is_a_variant_for_each_value(tmp_path: Path) -> None:
     found = small(tmp_path, '[[sweeps]]\nsetting = "mixing_weight"\nvalues = [0.6, 5]\n')
     own = {c.variant: c.settings.mixing_weight for c in found.cells() if isinstance(c.settings, PCDSettings)}
     assert list(own.items()) == [("", 1.0), ("mixing_weight = 0.6", 0.6), ("mixing_weight = 5", 5.0)]
+
+
+def test_a_grid_sweeps_the_figures_of_the_consensus_method(tmp_path: Path) -> None:
+    """The vote, the second opinion and the guard, each figure beside the usual others."""
+    swept = {"vote.halves": 3.0, "second_opinion.draws": 0.0, "guard.least_trust": 0.1}
+    more = "".join(
+        f'[[sweeps]]\nfamily = "consensus"\nsetting = "{name}"\nvalues = [{value}]\n'
+        for name, value in swept.items()
+    )
+    cells = small(tmp_path, more, methods=["po", "consensus"], seeds=[0]).cells()
+    found = {cell.variant: cell for cell in cells if cell.method == "consensus"}
+    usual = found[""].settings
+    assert isinstance(usual, ConsensusSettings)
+    for name, value in swept.items():
+        settings, (outer, inner) = found[f"{name} = {value:g}"].settings, name.split(".")
+        changed = replace(getattr(usual, outer), **{inner: value})
+        assert settings == usual.model_copy(update={outer: changed})
+    bad = '[[sweeps]]\nfamily = "consensus"\nsetting = "guard.least"\nvalues = [1]\n'
+    with pytest.raises(UserError, match=r"guard\.least: unexpected"):
+        small(tmp_path, bad, methods=["po", "consensus"])
 
 
 def test_the_name_of_the_only_data_set(tmp_path: Path) -> None:

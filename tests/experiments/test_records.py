@@ -11,13 +11,17 @@ from typing import Any
 import pytest
 from grid_kit import VARIANTS, record, small
 
+from ucds.config import ConsensusSettings
 from ucds.errors import NoSpaceError, UserError
+from ucds.experiments.grid import read_benchmark
+from ucds.experiments.methods import METHODS
 from ucds.experiments.records import (
     append_record,
     describe,
     identity,
     lock_records,
     read_records,
+    settings_hash,
 )
 
 ONE, TWO, THREE = (record("po", "a", seed, 0.5) for seed in (1, 2, 3))
@@ -121,3 +125,40 @@ def test_settings_tell_the_cells_apart_whose_method_looks_at_them(
     other = plain.model_copy(update={"settings": {**plain.settings, **settings}})
     one, two = ({cell.method: identity(describe(cell)) for cell in asked.cells()} for asked in (plain, other))
     assert {method for method in EVERY if one[method] != two[method]} == looking
+
+
+RECORDED = sorted((Path(__file__).parents[2] / "results").glob("*/runs.jsonl"))
+
+
+@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.parent.name)
+def test_a_record_is_the_same_after_a_setting_was_added_that_changes_nothing_by_default(path: Path) -> None:
+    """Records that lack such a setting, as they were made before, are those of the same cells."""
+    for made in read_records(path):
+        kind = METHODS[made["method"]].settings
+        if kind is None:
+            continue
+        usual = kind(**kind.earlier).model_dump(mode="json")
+        plain = {name: value for name, value in made["settings"].items() if usual.get(name) != value}
+        assert identity(made | {"settings": plain}) == identity(made)
+        assert identity(made | {"settings": usual | plain}) == identity(made)
+        assert settings_hash(made | {"settings": plain}) == settings_hash(made)
+        for name in plain:
+            other = {key: value for key, value in plain.items() if key != name}
+            assert identity(made | {"settings": other}) != identity(made)
+
+
+@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.parent.name)
+def test_the_records_of_results_are_those_of_the_cells_of_their_files(path: Path) -> None:
+    """So ``benchmark --resume`` runs none of them again, but for methods that have changed since."""
+    config = path.parents[2] / "configs" / f"{path.parent.name}.toml"
+    cells = {identity(describe(cell)) for cell in read_benchmark(config).cells()}
+    strange = {made["method"] for made in read_records(path) if identity(made) not in cells}
+    assert not {name for name in strange if METHODS[name].settings is not ConsensusSettings}
+
+
+def test_a_setting_whose_default_changes_something_tells_records_apart_that_lack_it(tmp_path: Path) -> None:
+    cells = small(tmp_path, methods=["po", "consensus-alone"], seeds=[0]).cells()
+    now = next(describe(cell) for cell in cells if cell.method == "consensus-alone")
+    before = {name: value for name, value in now["settings"].items() if name != "second_opinion"}
+    off = now["settings"] | {"second_opinion": now["settings"]["second_opinion"] | {"draws": 0}}
+    assert identity(now | {"settings": before}) == identity(now | {"settings": off}) != identity(now)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from ucds.math import consensus
 from ucds.math.arrays import FloatArray, IntArray
 from ucds.math.consensus import (
-    FINENESS,
+    USUAL,
     Memberships,
     Partition,
     Vote,
@@ -52,8 +53,14 @@ def blobs(truth: Partition = TRUTH, noise: float = 0.1, width: int = 8) -> Float
 BLOBS, NOISE = blobs(), rng(1).normal(size=(N, 8)).astype(np.float32)
 
 
-def votes(vectors: FloatArray, n_clusters: int = K, seed: int = 0, starts: int | None = 2) -> Vote:
-    return cluster_by_vote(make_spaces(vectors, n_clusters), n_clusters, rng(seed), starts=starts)
+def spaces_of(vectors: FloatArray, n_clusters: int = K, **options: Any) -> list[FloatArray]:
+    return list(make_spaces(vectors, n_clusters, **options).vectors.values())
+
+
+def votes(vectors: FloatArray, n_clusters: int = K, seed: int = 0, starts: int = 2) -> Vote:
+    return cluster_by_vote(
+        spaces_of(vectors, n_clusters), n_clusters, rng(seed), choices=USUAL.with_starts(starts)
+    )
 
 
 def noisy(share: float, seed: int) -> Partition:
@@ -216,18 +223,18 @@ def test_every_space_votes_into_several_numbers_of_clusters_the_first_of_which_i
 
 @pytest.mark.filterwarnings("ignore:Number of distinct clusters")
 def test_partitions_of_few_samples_are_no_finer_than_two_samples_a_cluster() -> None:
-    for space in votes(BLOBS[:10], starts=1).by_space:
+    for space in votes(BLOBS[:10], choices=USUAL.with_starts(1)).by_space:
         assert [int(one.max()) + 1 for one in space] == [4, 5, 5, 5]
-    spaces = make_spaces(BLOBS[:K], K, names=("features",))
-    (space,) = cluster_by_vote(spaces, K, rng(), starts=1).by_space
+    spaces = spaces_of(BLOBS[:K], names=("features",))
+    (space,) = cluster_by_vote(spaces, K, rng(), choices=USUAL.with_starts(1)).by_space
     assert all(sorted(one) == list(range(K)) for one in space)
 
 
 @pytest.mark.parametrize(("n", "starts"), [(50, 20), (1500, 10)])
 def test_few_samples_have_more_starts(n: int, starts: int) -> None:
-    spaces = make_spaces(rng(2).normal(size=(n, 2)).astype(np.float32), 2, names=("features",))
+    spaces = spaces_of(rng(2).normal(size=(n, 2)).astype(np.float32), 2, names=("features",))
     (found,) = cluster_by_vote(spaces, 2, rng()).by_space
-    assert len(found) == starts * len(FINENESS)
+    assert len(found) == starts * len(USUAL.fineness)
 
 
 def test_few_unequal_clusters_are_found_where_single_starts_of_kmeans_miss_them() -> None:
@@ -266,7 +273,7 @@ def test_copies_make_no_noise() -> None:
 def test_samples_that_a_run_does_not_see_get_the_nearest_centre() -> None:
     truth = np.arange(3100) % 2
     blob = (10 * np.eye(2)[truth] + 0.1 * rng().normal(size=(3100, 2))).astype(np.float32)
-    found = cluster_by_vote(make_spaces(blob, 2, names=("features",)), 2, rng(), starts=1)
+    found = cluster_by_vote(spaces_of(blob, 2, names=("features",)), 2, rng(), choices=USUAL.with_starts(1))
     assert adjusted_rand_score(truth, found.by_space[0][0]) == 1
     assert adjusted_rand_score(truth, found.partition) == 1
 
@@ -317,14 +324,16 @@ class Told:
 
 
 def watched(told: Told) -> Vote:
-    return cluster_by_vote(make_spaces(BLOBS, K, watch=told), K, rng(), starts=1, watch=told)
+    return cluster_by_vote(
+        spaces_of(BLOBS, K, watch=told), K, rng(), choices=USUAL.with_starts(1), watch=told
+    )
 
 
 def test_every_part_of_a_vote_is_told_in_order() -> None:
     told = Told()
     watched(told)
     assert told.works() == {"find neighbours": 1, "k-means": 16, "find the consensus": 25}
-    cluster_domains([BLOBS], K, rng(), starts=1, watch=(told := Told()))
+    cluster_domains([BLOBS], K, rng(), choices=USUAL.with_starts(1), watch=(told := Told()))
     assert told.works()["transport"] == 3
 
 

@@ -12,7 +12,7 @@ from scipy.special import softmax
 from sklearn.metrics import adjusted_rand_score
 
 from ucds.math.arrays import FloatArray
-from ucds.math.consensus import match
+from ucds.math.consensus import USUAL, match
 from ucds.math.domain_transport import (
     DomainClusters,
     SemiRelaxedPlan,
@@ -99,7 +99,7 @@ def shifted(sizes: list[list[int]]) -> tuple[list[FloatArray], list[np.ndarray]]
 
 
 def run(domains: list[FloatArray], width: int = 64) -> DomainClusters:
-    return cluster_domains(domains, K, np.random.default_rng(0), width=width, starts=2)
+    return cluster_domains(domains, K, np.random.default_rng(0), width=width, choices=USUAL.with_starts(2))
 
 
 def test_what_it_gives_fits_together() -> None:

@@ -122,13 +122,15 @@ def test_the_start_looks_from_the_mean_at_the_middle_of_each_cluster() -> None:
 
 
 def test_the_stability_of_the_clusters_is_told_and_written(tmp_path: Path) -> None:
-    (said,) = train(folder=tmp_path / "run").said
+    said, second = train(folder=tmp_path / "run").said
     assert not (tmp_path / "run" / "transfer.json").exists()
     assert json.loads((tmp_path / "run" / "stability.json").read_text()) == {
         "own_agreement": pytest.approx(1),
         "doubtful": False,
         "overconfident": False,
+        "second_opinion": {"taken": True, "agreement": pytest.approx(1), "sentence": second},
     }
+    assert "agrees to 1.00 (1 is full agreement), was taken into account" in second
     assert "agree with each other to 1.00 (1 is full agreement)" in said
 
 

@@ -14,16 +14,14 @@ from sklearn.metrics import adjusted_mutual_info_score
 from ucds.choices import Transfer
 from ucds.math.consensus import Partition, Vote, memberships
 from ucds.target.guard import (
-    EQUAL_TRUST,
-    LEAST_AGREEMENT,
-    LEAST_TRUST,
-    UNDIVIDED,
-    WEIGHTS,
+    GUARD,
     Evidence,
     KnownLabels,
     consistency,
     weigh_labels,
 )
+
+WEIGHTS = {"own": 0.0, "opinion": 0.35, "equal": 0.5}
 
 N, K = 400, 4
 TRUTH = np.arange(N) // (N // K)
@@ -82,15 +80,15 @@ def evidence(
 @pytest.mark.parametrize(
     ("figures", "use"),
     [
-        ({"trust": LEAST_TRUST - 0.001}, "own"),
-        ({"trust": LEAST_TRUST}, "opinion"),
-        ({"trust": EQUAL_TRUST - 0.001}, "opinion"),
-        ({"trust": EQUAL_TRUST}, "equal"),
-        ({"own_agreement": UNDIVIDED - 0.001, "trust": 0.0}, "opinion"),
-        ({"own_agreement": UNDIVIDED, "trust": 0.0}, "own"),
-        ({"own_agreement": UNDIVIDED, "trust": EQUAL_TRUST}, "equal"),
-        ({"agreement": LEAST_AGREEMENT}, "equal"),
-        ({"agreement": LEAST_AGREEMENT - 0.001}, "own"),
+        ({"trust": GUARD.least_trust - 0.001}, "own"),
+        ({"trust": GUARD.least_trust}, "opinion"),
+        ({"trust": GUARD.equal_trust - 0.001}, "opinion"),
+        ({"trust": GUARD.equal_trust}, "equal"),
+        ({"own_agreement": GUARD.undivided - 0.001, "trust": 0.0}, "opinion"),
+        ({"own_agreement": GUARD.undivided, "trust": 0.0}, "own"),
+        ({"own_agreement": GUARD.undivided, "trust": GUARD.equal_trust}, "equal"),
+        ({"agreement": GUARD.least_agreement}, "equal"),
+        ({"agreement": GUARD.least_agreement - 0.001}, "own"),
         ({"provider_clusters": K - 1}, "own"),
         ({"provider_clusters": 2 * K}, "equal"),
     ],
@@ -98,7 +96,7 @@ def evidence(
 def test_each_rule_at_its_edge(figures: dict[str, Any], use: str) -> None:
     found = evidence(**figures)
     assert found.advised == use
-    assert replace(found, use=found.advised).weight == WEIGHTS[use]  # type: ignore[index]
+    assert replace(found, use=found.advised).weight == WEIGHTS[use]
 
 
 def test_the_sentence_tells_use_and_reasons() -> None:
@@ -106,7 +104,7 @@ def test_the_sentence_tells_use_and_reasons() -> None:
     assert found.trust == pytest.approx(0.9 - 0.8)
     for words in ("90% as often", "to 0.80 and with the labels to 0.60", "trust 0.10", "from -0.05"):
         assert words in found.sentence
-    assert "used from 0.08" in replace(found, own_agreement=UNDIVIDED, provider_agreement=0.9).sentence
+    assert "used from 0.08" in replace(found, own_agreement=GUARD.undivided, provider_agreement=0.9).sentence
     assert "labels were not used" in replace(found, use="own").sentence
     assert "as much as all your own clusterings together" in replace(found, use="equal").sentence
     assert "decided where your own clusterings were divided," in found.sentence
@@ -155,7 +153,7 @@ def test_labels_of_some_samples_are_weighed_on_those(labels: Partition, use: str
 @pytest.mark.parametrize("labels", [TRUTH, SHUFFLED], ids=["right", "shuffled"])
 def test_a_setting_decides_and_the_evidence_stays(transfer: Transfer, labels: Partition) -> None:
     found = weigh(labels, transfer=transfer)
-    assert (found.use, found.decided, found.weight) == (transfer, transfer, WEIGHTS[transfer])  # type: ignore[index]
+    assert (found.use, found.decided, found.weight) == (transfer, transfer, WEIGHTS[transfer])
     assert found.trust == weigh(labels).trust
     assert found.sentence.endswith(", because the setting 'transfer' says so")
     assert "%" not in found.sentence

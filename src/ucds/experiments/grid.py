@@ -88,14 +88,20 @@ class Variant(_Table):
 
 
 class Sweep(_Table):
-    """One variant for each value of a setting of PCD."""
+    """One variant for each value of a setting, "epsilon", or of a figure within one, "guard.least_trust"."""
 
+    family: str = Field("pcd", description="name of the section of settings")
     setting: str
     values: tuple[float, ...] = Field(min_length=1)
 
     def name_of(self, value: float) -> str:
         """Return the name of the variant with this value."""
         return f"{self.setting} = {value:g}"
+
+    def settings_of(self, value: float) -> FamilySettings:
+        """Return the settings of the variant with this value."""
+        setting, _, figure = self.setting.partition(".")
+        return {self.family: {setting: {figure: value} if figure else value}}
 
 
 class Figure(_Table):
@@ -163,7 +169,7 @@ class Benchmark(_Table):
         """The grid as it stands, if it has a backbone, then variants and sweeps."""
         base = Variant.model_construct(name="", paper=self.paper)
         swept = tuple(
-            Variant(name=sweep.name_of(value), settings={"pcd": {sweep.setting: value}})
+            Variant(name=sweep.name_of(value), settings=sweep.settings_of(value))
             for sweep in self.sweeps
             for value in sweep.values
         )

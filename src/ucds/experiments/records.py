@@ -8,13 +8,15 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from ucds.config import hash_settings
 from ucds.errors import DamagedFileError, InputError
 from ucds.experiments.grid import Cell
+from ucds.experiments.methods import METHODS
 from ucds.experiments.scoring import Record
 from ucds.files import append_line, parse_json
 
@@ -103,7 +105,23 @@ def describe(cell: Cell) -> dict[str, Any]:
 
 def identity(described: Record) -> str:
     """Return a text that is equal for all records of one cell, and for what :func:`describe` says of it."""
-    return json.dumps({name: described[name] for name in IDENTITY}, sort_keys=True)
+    found = {name: described[name] for name in IDENTITY} | {"settings": essential_settings(described)}
+    return json.dumps(found, sort_keys=True)
+
+
+def essential_settings(described: Record) -> Mapping[str, Any] | None:
+    """Return the settings of a record without those that a record may lack."""
+    settings: Mapping[str, Any] | None = described["settings"]
+    method = METHODS.get(described["method"])
+    if settings is None or method is None or method.settings is None:
+        return settings
+    return method.settings.essential(settings)
+
+
+def settings_hash(record: Record) -> str:
+    """Return the hash of the settings of a record, as they are told apart now; "none" if it has none."""
+    settings = essential_settings(record)
+    return "none" if settings is None else hash_settings(settings)
 
 
 def origin_of(record: Record) -> dict[str, str]:

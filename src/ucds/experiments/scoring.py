@@ -14,13 +14,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from ucds.config import Settings
 from ucds.experiments.pipeline import Outcome
 from ucds.experiments.revision import code_revision
 from ucds.math.arrays import IntArray
 from ucds.math.metrics import clustering_accuracy, match_clusters, proportions_by_class, proportions_l1, score
-from ucds.math.plane import place_all
+from ucds.math.spaces import unit_rows
 from ucds.training.options import Compute
 from ucds.training.prediction import encode
 from ucds.training.prepare import Training
@@ -112,14 +113,19 @@ def measure(outcome: Outcome, classes: IntArray, names: Sequence[str]) -> dict[s
 
 
 def place_features(trained: Training, runtime: Runtime, classes: IntArray) -> dict[str, Any]:
-    """Compute the entries of a record that a figure of features in the plane is drawn from."""
+    """Compute the entries of a record that the paper's t-SNE figure is drawn from."""
+    from sklearn.manifold import TSNE
+
     model = trained.trained.to(runtime.device)
     features = encode(model, trained.data, runtime).cpu().numpy()
-    samples, prototypes = place_all(features, model.prototypes.detach().cpu().numpy(), runtime.seed)
+    directions = unit_rows(np.concatenate([features, model.prototypes.detach().cpu().numpy().T]))
+    with threadpool_limits(1):  # the figure must not depend on the number of processors
+        perplexity = min(30.0, (len(directions) - 1) / 3)
+        points = TSNE(perplexity=perplexity, random_state=runtime.seed).fit_transform(directions).round(2)
     return {
-        "sample_points": samples.round(2).tolist(),
+        "sample_points": points[: len(features)].tolist(),
         "sample_classes": classes.tolist(),
-        "prototype_points": prototypes.round(2).tolist(),
+        "prototype_points": points[len(features) :].tolist(),
     }
 
 

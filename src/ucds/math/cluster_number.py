@@ -22,7 +22,7 @@ from scipy.cluster.hierarchy import fcluster, ward
 from sklearn.metrics import adjusted_rand_score, silhouette_score
 
 from ucds.math.arrays import DoubleArray, FloatArray, IntArray, Watch, counted
-from ucds.math.consensus import FINENESS, Partition, average_linkage, memberships, refine
+from ucds.math.consensus import USUAL, Partition, average_linkage, memberships, refine
 from ucds.math.kmeans import squared_distances
 from ucds.math.spaces import make_spaces, reduce_features
 
@@ -182,7 +182,7 @@ def _measure(parts: Sequence[_Part], k: int, rng: np.random.Generator) -> tuple[
 def _cluster(part: _Part, k: int, rng: np.random.Generator) -> Partition:
     """Find the consensus of the clusterings of a part in all spaces."""
     most = max(k, len(part.rows) // 2)
-    sizes = [min(round(k * fine), most) for fine in FINENESS]
+    sizes = [min(round(k * fine), most) for fine in USUAL.fineness]
     votes = [fcluster(tree, size, "maxclust").astype(np.int64) - 1 for tree in part.trees for size in sizes]
     joined = memberships(votes)
     return refine(joined, average_linkage(joined, k, rng), k, rounds=3)

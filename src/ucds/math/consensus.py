@@ -22,9 +22,9 @@ from scipy.optimize import linear_sum_assignment
 from sklearn.metrics import adjusted_mutual_info_score
 from sklearn.metrics.cluster import contingency_matrix
 
+from ucds.choices import VoteChoices
 from ucds.math.arrays import DoubleArray, FloatArray, IntArray, Watch, counted
 from ucds.math.kmeans import REPRESENTATIVES, draw_representatives, run_kmeans, side_by_side
-from ucds.math.spaces import Spaces
 
 Partition = NDArray[np.int64]
 """``(n,)`` cluster of each sample; the numbers themselves mean nothing."""
@@ -32,25 +32,25 @@ Partition = NDArray[np.int64]
 Memberships: TypeAlias = sparse.csr_array
 """``(n, m)`` rows of unit length; the inner product of two rows is the co-association of the two samples."""
 
-FINENESS = (1.0, 1.25, 1.5, 2.0)
-"""Numbers of clusters of the partitions that vote, as multiples of K.
+USUAL = VoteChoices()
 
-Partitions into more clusters than are sought split large groups in different places and keep small groups
-whole. What all of them put together depends little on single starts of k-means, most of which are poor when
-K is small."""
-
-SINGLE_WEIGHT = 1 / 3
-"""Weight of single clusterings beside their consensus in what a model is fitted to. The consensus alone makes
-the model too sure; with a half, sketch loses more than a point of accuracy."""
-
-_VOTERS = 15_000  # samples times starts; few samples need more starts, because single samples matter more
-_FEWEST_STARTS, _MOST_STARTS = 4, 20
-_HALVES = 24
-_OF_SUBSET = 1000  # representatives of the consensus of some votes at most
-_TIGHTEST = 0.25  # share of the runs in each space and size that have a consensus of their own
-_TIGHTNESS = 6.0  # exponent of the inertia; docs/measurements.md says on which tasks these were chosen
 _BLOCK = 500  # samples whose co-associations with all others are computed at a time
 _ROUNDING = 1e-5  # of mean co-associations, which are sums in single precision
+
+
+@dataclass(frozen=True)
+class Opinion:
+    """A second opinion on a consensus, see :mod:`ucds.math.second_opinion`.
+
+    Attributes:
+        taken: whether it votes beside the own clusterings.
+        agreement: adjusted mutual information of the two consensuses.
+        partitions: partitions ``(n,)`` in embeddings.
+    """
+
+    taken: bool
+    agreement: float
+    partitions: list[Partition]
 
 
 @dataclass(frozen=True)
@@ -59,15 +59,23 @@ class Vote:
 
     Attributes:
         by_space: partitions ``(n,)`` of each space; the first of each has K clusters.
-        memberships: ``(n, m)`` all of these as one matrix.
+        memberships: ``(n, m)`` all that votes as one matrix.
         partition: ``(n,)`` consensus.
         n_clusters: number of clusters of the consensus, K.
+        opinion: second opinion; ``None`` if none was asked for.
     """
 
     by_space: list[list[Partition]]
     memberships: Memberships
     partition: Partition
     n_clusters: int
+    opinion: Opinion | None = None
+
+    @property
+    def partitions(self) -> list[Partition]:
+        """All partitions that vote, those of a second opinion that was taken among them."""
+        own = [one for space in self.by_space for one in space]
+        return own + self.opinion.partitions if self.opinion and self.opinion.taken else own
 
     @property
     def compared(self) -> list[Partition]:
@@ -82,39 +90,36 @@ class Vote:
 
 
 def cluster_by_vote(
-    spaces: Spaces,
+    vectors: Sequence[FloatArray],
     n_clusters: int,
     rng: np.random.Generator,
     *,
-    starts: int | None = None,
+    choices: VoteChoices = USUAL,
     watch: Watch | None = None,
 ) -> Vote:
     """Cluster the samples in every space, and find a tight partition on which these clusterings agree.
 
     Args:
-        spaces: representations of the samples.
+        vectors: representations ``(n, d)`` of the samples, that with the closest groups last.
         n_clusters: number of clusters of the consensus, K.
         rng: generator of the starts.
-        starts: number of partitions for each space and number of clusters; ``None`` chooses it by the number
-            of samples.
+        choices: figures of the vote.
         watch: told after each clustering and each candidate.
     """
-    vectors = list(spaces.vectors.values())
     n = len(vectors[0])
     # a. Every k-means partition is a vote; there are several for each space and number of clusters.
     most = max(n_clusters, n // 2)  # finer partitions of few samples would consist of single samples
-    sizes = [min(round(n_clusters * fine), most) for fine in FINENESS]
-    starts = int(np.clip(_VOTERS // n, _FEWEST_STARTS, _MOST_STARTS)) if starts is None else starts
-    runs = run_kmeans(vectors, sizes, starts, rng, watch)
+    sizes = [min(round(n_clusters * fine), most) for fine in choices.fineness]
+    runs = run_kmeans(vectors, sizes, choices.starts(n), rng, watch)
     votes = [run.partition for same in runs for run in same]
     every = memberships(votes)
     # b. The votes may have two consensuses of nearly equal merit. So there are several candidates: that of
     # the tightest quarter of the votes, and of random halves, each with samples moved by all votes.
     ranked = [sorted(same, key=lambda run: run.inertia) for same in runs]
-    tightest = [run.partition for same in ranked for run in same[: ceil(_TIGHTEST * len(same))]]
+    tightest = [run.partition for same in ranked for run in same[: ceil(choices.tightest * len(same))]]
     half = ceil(len(votes) / 2)
-    halves = [[votes[i] for i in rng.choice(len(votes), half, replace=False)] for _ in range(_HALVES)]
-    most = min(_OF_SUBSET, 2 * n // 3)
+    halves = [[votes[i] for i in rng.choice(len(votes), half, replace=False)] for _ in range(choices.halves)]
+    most = min(choices.seen, 2 * n // 3)
 
     def settle_some(subset: list[Partition], seen: IntArray) -> tuple[Partition, float]:
         some = memberships(subset)
@@ -134,7 +139,7 @@ def cluster_by_vote(
     loose = np.maximum([inertias(space, partitions, n_clusters) for space in vectors], 1e-12)
     loose /= loose.min(1, keepdims=True)
     looseness = (loose.mean(0) + loose[-1]) / 2
-    best = int((agreement / looseness**_TIGHTNESS).argmax())
+    best = int((agreement / looseness**choices.tightness).argmax())
     of_space = len(votes) // len(vectors)
     by_space = [votes[first : first + of_space] for first in range(0, len(votes), of_space)]
     return Vote(by_space, every, partitions[best], n_clusters)
@@ -299,16 +304,16 @@ def mean_shares(
     return np.asarray(shares / shares.sum(1, keepdims=True), dtype=np.float32)
 
 
-def soften(partition: Partition, single: FloatArray) -> FloatArray:
+def soften(partition: Partition, single: FloatArray, weight: float = USUAL.single_weight) -> FloatArray:
     """Compute the shares ``(n, K)`` that a model is fitted to: a partition, and what makes it less sure.
 
     Args:
         partition: ``(n,)`` clusters.
-        single: ``(n, K)`` shares of single clusterings, see :func:`mean_shares`; they have a weight of
-            :data:`SINGLE_WEIGHT`.
+        single: ``(n, K)`` shares of single clusterings, see :func:`mean_shares`.
+        weight: weight of these.
     """
     certain = np.eye(single.shape[1], dtype=np.float32)[partition]
-    return np.asarray((1 - SINGLE_WEIGHT) * certain + np.float32(SINGLE_WEIGHT) * single, dtype=np.float32)
+    return np.asarray((1 - weight) * certain + np.float32(weight) * single, dtype=np.float32)
 
 
 def match(partition: Partition, other: Partition) -> dict[int, int]:

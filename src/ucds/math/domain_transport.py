@@ -19,8 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
+from ucds.choices import OpinionChoices, VoteChoices
 from ucds.math.arrays import DoubleArray, FloatArray, Watch, counted
-from ucds.math.consensus import Partition, cluster_by_vote
+from ucds.math.consensus import USUAL, Partition
+from ucds.math.second_opinion import SECOND, cluster_by_opinions
 from ucds.math.spaces import WIDTH, centre, make_spaces, principal_axes, unit_rows
 
 Real = TypeVar("Real", np.float32, np.float64)
@@ -64,7 +66,8 @@ def cluster_domains(
     *,
     width: int = WIDTH,
     whitening: float = 0.5,
-    starts: int | None = None,
+    choices: VoteChoices = USUAL,
+    second: OpinionChoices = SECOND,
     lengths: bool = False,
     watch: Watch | None = None,
 ) -> DomainClusters:
@@ -76,8 +79,8 @@ def cluster_domains(
         rng: generator of the starts of k-means.
         width: number of principal axes to project on.
         whitening: 0 keeps the variances along the axes, 1 makes them equal.
-        starts: number of partitions of a domain for each space and number of clusters; ``None`` chooses it by
-            the number of samples.
+        choices: figures of the vote.
+        second: figures of the second opinion.
         lengths: whether distances from the mean count, see :func:`ucds.math.spaces.make_spaces`.
         watch: told after each clustering of a domain, and after each plan.
     """
@@ -87,7 +90,8 @@ def cluster_domains(
         spaces = make_spaces(
             vectors, n_clusters, width=width, whitening=whitening, lengths=lengths, watch=watch
         )
-        partitions.append(cluster_by_vote(spaces, n_clusters, rng, starts=starts, watch=watch).partition)
+        vote = cluster_by_opinions(spaces, n_clusters, rng, choices=choices, second=second, watch=watch)
+        partitions.append(vote.partition)
     return join_domains(domains, partitions, n_clusters, width=width, whitening=whitening, watch=watch)
 
 

@@ -131,11 +131,13 @@ class Spaces:
 
     Attributes:
         vectors: ``(n, w)`` vectors by name of the space, see :func:`make_spaces`.
+        features: ``(n, w)`` those of the space of this name, whatever the names.
         principal: ``(n, w)`` vectors in which neighbours are searched, whatever the names.
         graph: ``(n, n)`` row-stochastic matrix that averages over mutual neighbours.
     """
 
     vectors: dict[Space, FloatArray]
+    features: FloatArray
     principal: FloatArray
     graph: sparse.csr_array
 
@@ -174,4 +176,4 @@ def make_spaces(
     for name in names:
         base = plain[name.removeprefix("diffused-")]
         spaces[name] = diffuse(base, graph, _ROUNDS, lengths) if name.startswith("diffused-") else base
-    return Spaces(spaces, plain["principal"], graph)
+    return Spaces(spaces, plain["features"], plain["principal"], graph)

@@ -109,6 +109,7 @@ def _draw_sensitivity(results: TableRecords, path: Path, dataset: str, target: s
     points = [
         (LOSSES.get(sweep.setting, sweep.setting), *point)
         for sweep in results.benchmark.sweeps
+        if sweep.family == "pcd"
         for point in _points(results, sweep, dataset, target)
     ]
     if not points:

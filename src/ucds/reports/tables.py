@@ -13,7 +13,7 @@ import pandas as pd
 
 from ucds.experiments.datasets import objects_in
 from ucds.experiments.grid import Benchmark, Published
-from ucds.experiments.records import FILE, read_records
+from ucds.experiments.records import FILE, read_records, settings_hash
 from ucds.experiments.scoring import COLUMNS, Record
 from ucds.files import write_text_atomically
 from ucds.reports.figures import draw_figures
@@ -267,7 +267,7 @@ def _provenance(results: TableRecords) -> list[str]:
     return [
         f"{len(used)} of {results.wanted} cells have a record.",
         *dict.fromkeys(map(_origin, used)),
-        f"Settings {listed(record['settings_hash'] for record in used)}; "
+        f"Settings {listed(map(settings_hash, used))}; "
         f"{listed('{device} ({threads} threads)'.format_map(record) for record in used)}; "
         f"torch {listed(record['versions']['torch'] for record in used)}.",
         f"Revisions {listed(record['revision'] for record in used)}.",

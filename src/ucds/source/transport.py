@@ -74,7 +74,8 @@ def _cluster(session: Session[ConsensusSettings], features: Dataset, n_clusters:
         numpy_generator(session.runtime.seed, STAGE),
         width=min(WIDTH, settings.bottleneck_width),  # the axes become the bottleneck
         whitening=settings.whitening,
-        starts=settings.starts,
+        choices=settings.voting,
+        second=settings.second_opinion,
         lengths=features.samples.kind == "lengths",
         watch=session.runtime.watch,
     )

@@ -23,15 +23,16 @@ from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.arrays import FloatArray, Watch
 from ucds.math.consensus import (
     Memberships,
+    Opinion,
     Partition,
     Vote,
     average_linkage,
     blend,
-    cluster_by_vote,
     mean_shares,
     refine,
     soften,
 )
+from ucds.math.second_opinion import cluster_by_opinions
 from ucds.math.spaces import Spaces, centre, make_spaces, principal_axes, unit_rows
 from ucds.target.guard import Evidence, KnownLabels, weigh_labels
 from ucds.target.remembered import MOST_SHARES, Remembered, number_alike, write_features, write_remembered
@@ -107,13 +108,14 @@ def agree(
     chosen, whitening = settings.spaces, settings.whitening
     spaces = make_spaces(vectors, n_clusters, names=chosen, whitening=whitening, lengths=lengths, watch=watch)
     # Step 2: partitions in each space vote, and the consensus is the partition that agrees best with them.
-    own = cluster_by_vote(spaces, n_clusters, rng, starts=settings.starts, watch=watch)
+    second = settings.second_opinion
+    own = cluster_by_opinions(spaces, n_clusters, rng, choices=settings.voting, second=second, watch=watch)
     partition, evidence, averaged = own.partition, None, None
-    voters = [one for space in own.by_space for one in space if one.max() < n_clusters]
+    voters = [one for one in own.partitions if one.max() < n_clusters]
     weights = np.full(len(voters), 1 / len(voters))
     if labels is not None:
         # Step 3: the guard decides how much the provider's labels count.
-        evidence = weigh_labels(own, spaces.graph, labels, settings.transfer)
+        evidence = weigh_labels(own, spaces.graph, labels, settings.transfer, settings.guard)
         averaged = average_labels(spaces, labels)
         if evidence.weight > 0:
             # Step 4: the labels vote, averaged over neighbours and with their weight.
@@ -123,7 +125,7 @@ def agree(
             weights = np.append((1 - evidence.weight) * weights, evidence.weight)
     # Step 5: single clusterings tell how sure the cluster of each sample is.
     single = mean_shares(voters, weights, partition, n_clusters)
-    return Agreed(partition, soften(partition, single), own, evidence, averaged)
+    return Agreed(partition, soften(partition, single, settings.vote.single_weight), own, evidence, averaged)
 
 
 def average_labels(spaces: Spaces, labels: KnownLabels) -> Memberships:
@@ -229,18 +231,34 @@ def _say(reporter: Reporter, agreed: Agreed) -> None:
             ": fewer samples are in the right cluster than the confidence says; look at the clusters first"
         )
     reporter.say(f"single clusterings of your samples agree with each other to {agreement:.2f}{advice}")
+    if agreed.own.opinion is not None:
+        reporter.say(describe_opinion(agreed.own.opinion))
     if agreed.evidence is not None:
         reporter.say(agreed.evidence.sentence)
+
+
+def describe_opinion(opinion: Opinion) -> str:
+    """Say in a sentence what became of the second opinion."""
+    alike = f"with which the first consensus agrees to {opinion.agreement:.2f} (1 is full agreement)"
+    if opinion.taken:
+        return f"a second opinion, {alike}, was taken into account"
+    return f"a second opinion, {alike}, was set aside, because your samples support it less"
 
 
 def _write(folder: Path, samples: Samples, agreed: Agreed) -> None:
     """Write what a report tells of the vote, and what a review of the clusters starts from."""
     agreement = agreed.own.agreement
-    stability = {
+    stability: dict[str, object] = {
         "own_agreement": agreement,
         "doubtful": agreement < GROUPLESS,
         "overconfident": agreement < SETTLED,
     }
+    if (opinion := agreed.own.opinion) is not None:
+        stability["second_opinion"] = {
+            "taken": opinion.taken,
+            "agreement": opinion.agreement,
+            "sentence": describe_opinion(opinion),
+        }
     write_text_atomically(folder / STABILITY_FILE, json.dumps(stability, indent=2) + "\n")
     if agreed.evidence is not None:
         transfer = agreed.evidence.to_dict()
@@ -250,7 +268,7 @@ def _write(folder: Path, samples: Samples, agreed: Agreed) -> None:
 
 def remember_vote(folder: Path, samples: Samples, agreed: Agreed, clusters: Partition) -> None:
     """Write down, for a review that starts from some clusters ``(n,)``, the vote about the samples."""
-    partitions = np.array([one for space in agreed.own.by_space for one in space])
+    partitions = np.array(agreed.own.partitions)
     labels = None if agreed.averaged is None else agreed.averaged.toarray()
     remembered = (tuple(samples.ids), partitions, clusters, agreed.own.n_clusters, labels, samples.keys)
     write_remembered(folder, Remembered(*remembered))

@@ -23,7 +23,7 @@ import numpy as np
 from scipy import sparse
 from sklearn.metrics import adjusted_mutual_info_score
 
-from ucds.choices import Transfer
+from ucds.choices import GuardChoices, Transfer
 from ucds.math.arrays import IntArray
 from ucds.math.consensus import Partition, Vote
 
@@ -31,21 +31,7 @@ Use = Literal["own", "opinion", "equal"]
 """Use of the provider's labels: set aside, decide where the own clusterings are divided two to one, or count
 as much as all own clusterings together."""
 
-WEIGHTS: Mapping[Use, float] = {"own": 0.0, "opinion": 0.35, "equal": 0.5}
-"""Weight of the labels among all clusterings."""
-
-LEAST_AGREEMENT = 0.65
-"""Labels are set aside if they agree with the own clusterings less than so many times as well as these agree
-with each other. Where the own clusterings agree little, wrong labels would be trusted otherwise."""
-
-LEAST_TRUST, EQUAL_TRUST = -0.05, 0.08
-"""Trust from which labels count as an opinion, and from which they count equally;
-``docs/measurements.md`` says on which tasks these values were chosen and confirmed."""
-
-UNDIVIDED = 0.9
-"""Agreement of the own clusterings from which labels are used from the larger trust only. They would join and
-split groups that the own clusterings find in every space: with ten classes of Office-31, where these agree so
-well, such labels cost 10 points on amazon and 11 on webcam."""
+GUARD = GuardChoices()
 
 SAME = 0.99
 """Agreement of the own clusterings and of the labels from which labels are said to be not needed."""
@@ -82,6 +68,7 @@ class Evidence:
         provider_clusters: number of clusters of the provider, whether or not all of them occur.
         labelled: number of samples that have a label.
         decided: ``"guarded"`` if the figures decided, else the use that the setting ``transfer`` names.
+        choices: weights and thresholds of the guard.
     """
 
     use: Use
@@ -93,11 +80,13 @@ class Evidence:
     provider_clusters: int
     labelled: int
     decided: Transfer
+    choices: GuardChoices = GUARD
 
     @property
     def weight(self) -> float:
         """Weight of the labels among all clusterings, 0 to 1."""
-        return WEIGHTS[self.use]
+        weights = {"opinion": self.choices.opinion_weight, "equal": self.choices.equal_weight}
+        return weights.get(self.use, 0.0)
 
     @property
     def consistency(self) -> float:
@@ -117,15 +106,16 @@ class Evidence:
     @property
     def least_trust(self) -> float:
         """Trust from which labels are used, if no other rule sets them aside."""
-        return EQUAL_TRUST if self.own_agreement >= UNDIVIDED else LEAST_TRUST
+        undivided = self.own_agreement >= self.choices.undivided
+        return self.choices.equal_trust if undivided else self.choices.least_trust
 
     @property
     def advised(self) -> Use:
         """Use that the figures advise."""
         joins_groups = self.provider_clusters < self.n_clusters
-        if joins_groups or self.agreement < LEAST_AGREEMENT or self.trust < self.least_trust:
+        if joins_groups or self.agreement < self.choices.least_agreement or self.trust < self.least_trust:
             return "own"
-        return "equal" if self.trust >= EQUAL_TRUST else "opinion"
+        return "equal" if self.trust >= self.choices.equal_trust else "opinion"
 
     @property
     def sentence(self) -> str:
@@ -143,9 +133,9 @@ class Evidence:
         if self.provider_clusters < self.n_clusters:
             numbers = f"{self.provider_clusters} clusters and yours are {self.n_clusters}"
             return f"they have {numbers}: they join groups that your samples tell apart"
-        if self.agreement < LEAST_AGREEMENT:
+        if self.agreement < (least := self.choices.least_agreement):
             agreement = f"{max(self.agreement, 0):.0%} as well as these agree among themselves"
-            return f"they agree with your own clusterings only {agreement} (used from {LEAST_AGREEMENT:.0%})"
+            return f"they agree with your own clusterings only {agreement} (used from {least:.0%})"
         return (
             f"neighbours have the same label {self.consistency:.0%} as often as they are in one cluster of "
             f"your own consensus, and your own clusterings agree among themselves to "
@@ -155,11 +145,16 @@ class Evidence:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the entries as JSON types, with weight, trust and sentence."""
-        return asdict(self) | {"weight": self.weight, "trust": self.trust, "sentence": self.sentence}
+        entries = {name: value for name, value in asdict(self).items() if name != "choices"}
+        return entries | {"weight": self.weight, "trust": self.trust, "sentence": self.sentence}
 
 
 def weigh_labels(
-    own: Vote, graph: sparse.csr_array, labels: KnownLabels, transfer: Transfer = "guarded"
+    own: Vote,
+    graph: sparse.csr_array,
+    labels: KnownLabels,
+    transfer: Transfer = "guarded",
+    choices: GuardChoices = GUARD,
 ) -> Evidence:
     """Compare a provider's labels with clusterings of the target's own features, and choose their use.
 
@@ -168,6 +163,7 @@ def weigh_labels(
         graph: ``(n, n)`` row-stochastic matrix that averages over a sample and its neighbours.
         labels: provider's labels of some samples.
         transfer: use of the labels, or ``"guarded"``.
+        choices: weights and thresholds.
     """
     values, rows, provider_clusters = labels
     agreements = [adjusted_mutual_info_score(one[rows], values) for one in own.compared]
@@ -181,6 +177,7 @@ def weigh_labels(
         provider_clusters=provider_clusters,
         labelled=len(rows),
         decided=transfer,
+        choices=choices,
     )
     return replace(found, use=found.advised if transfer == "guarded" else transfer)
 

@@ -113,6 +113,7 @@ def test_the_summary_says_what_was_found(client: Path, page_file: Path, labels: 
     assert f"{evidence['trust']:.3f}" in text
     stability = json.loads((client / "stability.json").read_text())
     assert f"Single clusterings agree with each other to {stability['own_agreement']:.2f}" in text
+    assert stability["second_opinion"]["sentence"][1:] + "." in text
     assert ("work of chance" in text) == stability["doubtful"]
 
 

@@ -36,6 +36,8 @@ def summarise(findings: Findings, record: RunRecord, what: str) -> list[str]:
         lines.append(
             f"Single clusterings agree with each other to {agreement:.2f} (1 is full agreement, 0 is chance)."
         )
+        if "second_opinion" in record.stability:
+            lines.append(finish(str(record.stability["second_opinion"]["sentence"])))
     if findings.answers is not None:
         known = findings.answers >= 0
         lines.append(

@@ -11,7 +11,7 @@ let highlighted = () => true;
 function place(x, y) {
   const side = Math.min(canvas.clientWidth, canvas.clientHeight) * 0.94 * view.zoom;
   const wide = canvas.clientWidth > canvas.clientHeight ? canvas.clientWidth / canvas.clientHeight : 1;
-  const across = side * Math.min(wide, 1.8); // use some of a wide canvas; distances in t-SNE are no lengths
+  const across = side * Math.min(wide, 1.8); // use some of a wide canvas; distances of an embedding are no lengths
   return [canvas.clientWidth / 2 + (x / 1000 - view.x) * across, canvas.clientHeight / 2 + (y / 1000 - view.y) * side];
 }
 

@@ -1,0 +1,114 @@
+"""Tests of the embedding of neighbours: its graph, its descent, and UMAP beside it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.cluster import KMeans
+from sklearn.datasets import load_digits
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+from ucds.math.arrays import FloatArray, IntArray
+from ucds.math.embedding import embed, link_neighbours
+from ucds.math.metrics import clustering_accuracy
+from ucds.math.spaces import reduce_features, unit_rows
+
+TRUTH = np.arange(150) % 5
+
+
+def blobs(noise: float, width: int = 12) -> FloatArray:
+    draw = np.random.default_rng(0).normal(size=(len(TRUTH), width))
+    return unit_rows((np.eye(width)[TRUTH] + noise * draw).astype(np.float32))
+
+
+def unequal() -> tuple[FloatArray, IntArray]:
+    """Groups of unequal sizes and of no common width."""
+    truth = np.repeat(np.arange(5), [100, 60, 40, 30, 20])
+    draw = np.random.default_rng(0).normal(size=(len(truth), 12)) * (0.1 + 0.05 * truth[:, None])
+    return unit_rows((np.eye(12)[truth] + draw).astype(np.float32)), truth
+
+
+def digits() -> tuple[FloatArray, IntArray]:
+    found = load_digits()
+    return reduce_features(found.data[:450].astype(np.float32)), found.target[:450]
+
+
+def place(vectors: FloatArray, seed: int = 0, width: int = 20, steps: int = 300) -> FloatArray:
+    return embed(vectors, width, np.random.default_rng(seed), neighbours=10, steps=steps)
+
+
+def accuracy(placed: FloatArray, truth: IntArray) -> float:
+    found = KMeans(truth.max() + 1, n_init=10, random_state=0).fit_predict(placed)
+    return 100 * clustering_accuracy(found.astype(np.int64), truth)
+
+
+def test_surenesses_sum_to_the_logarithm_and_the_nearest_neighbour_is_sure() -> None:
+    vectors, count = blobs(0.3), 8
+    graph = link_neighbours(vectors, count).toarray()
+    np.testing.assert_array_equal(graph, graph.T)
+    assert (np.diag(graph) == 0).all()
+    distances = 1 - vectors.astype(np.float64) @ vectors.T
+    np.fill_diagonal(distances, np.inf)
+    one_way = np.zeros_like(distances)
+    for row, (far, own) in enumerate(zip(distances, one_way, strict=True)):
+        nearest = np.argsort(far)[: count - 1]
+        assert graph[row, nearest[0]] == pytest.approx(1)
+        low, high = 1e-9, 1e3
+        for _ in range(200):
+            scale = np.sqrt(low * high)
+            own[nearest] = np.exp(-(far[nearest] - far[nearest[0]]) / scale)
+            low, high = (low, scale) if own.sum() > np.log2(count) else (scale, high)
+    np.testing.assert_allclose(graph, one_way + one_way.T - one_way * one_way.T, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("vectors", "truth"),
+    [(blobs(0.3), TRUTH), unequal(), digits()],
+    ids=["blobs", "unequal", "digits"],
+)
+def test_kmeans_finds_the_groups_as_it_does_beside_umap(vectors: FloatArray, truth: IntArray) -> None:
+    umap = pytest.importorskip("umap")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        reducer = umap.UMAP(10, 20, min_dist=0.0, metric="cosine", random_state=0, n_jobs=1)
+        theirs = accuracy(reducer.fit_transform(vectors), truth)
+    ours = [accuracy(place(vectors, seed), truth) for seed in range(3)]
+    assert np.mean(ours) >= theirs - 1, (ours, theirs)
+
+
+@pytest.mark.parametrize("width", [2, 20])
+def test_equal_seeds_give_equal_positions_for_any_number_of_threads(width: int) -> None:
+    vectors = blobs(0.3)
+    found = []
+    for threads in (1, 2, 4):
+        with threadpool_limits(threads):
+            found.append(place(vectors, width=width, steps=50))
+    assert all(np.array_equal(found[0], other) for other in found[1:])
+    assert not np.array_equal(found[0], place(vectors, seed=1, width=width, steps=50))
+
+
+@pytest.mark.parametrize("n", [2, 3, 11])
+@pytest.mark.parametrize("alike", [True, False])
+def test_few_and_equal_samples_have_a_place(n: int, alike: bool) -> None:
+    vectors = np.ones((n, 3)) if alike else np.random.default_rng(0).normal(size=(n, 3))
+    found = place(unit_rows(vectors.astype(np.float32)))
+    assert found.shape == (n, 20)
+    assert np.isfinite(found).all()
+
+
+LIGHT = """
+import sys
+import numpy as np
+from ucds.math.embedding import embed
+embed(np.eye(12, dtype=np.float32), 2, np.random.default_rng(0), neighbours=4, steps=10)
+print(*sorted({"numba", "llvmlite", "umap", "torch"} & sys.modules.keys()))
+"""
+
+
+def test_nothing_is_compiled_for_it() -> None:
+    done = subprocess.run([sys.executable, "-c", LIGHT], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
