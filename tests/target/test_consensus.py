@@ -9,7 +9,7 @@ import pytest
 from sklearn.metrics import adjusted_rand_score
 
 from ucds.config import ConsensusSettings
-from ucds.math.consensus import SINGLE_WEIGHT, Partition
+from ucds.math.consensus import USUAL, Partition
 from ucds.target.consensus import GROUPLESS, SETTLED, Agreed, agree
 from ucds.target.guard import KnownLabels
 from ucds.target.remembered import Remembered
@@ -92,7 +92,7 @@ def test_own_clusterings_and_labels_have_the_weight_of_one_clustering_together()
     found = run(CLEAR, np.zeros(N, int), transfer="equal")
     own = np.sort(found.shares[np.arange(N), found.partition])
     single = np.repeat([0.5, 1.0], [N - N // K, N // K])  # share of the single clusterings
-    np.testing.assert_allclose(own, 1 - SINGLE_WEIGHT * (1 - single), atol=1e-6)
+    np.testing.assert_allclose(own, 1 - USUAL.single_weight * (1 - single), atol=1e-6)
 
 
 def test_the_guard_sets_shuffled_labels_aside() -> None:
