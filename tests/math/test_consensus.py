@@ -216,7 +216,7 @@ def test_every_space_votes_into_several_numbers_of_clusters_the_first_of_which_i
 
 @pytest.mark.filterwarnings("ignore:Number of distinct clusters")
 def test_partitions_of_few_samples_are_no_finer_than_two_samples_a_cluster() -> None:
-    for space in votes(BLOBS[:10], choices=USUAL.with_starts(1)).by_space:
+    for space in votes(BLOBS[:10], starts=1).by_space:
         assert [int(one.max()) + 1 for one in space] == [4, 5, 5, 5]
     spaces = spaces_of(BLOBS[:K], names=("features",))
     (space,) = cluster_by_vote(spaces, K, rng(), choices=USUAL.with_starts(1)).by_space
