@@ -144,7 +144,7 @@ class OpinionChoices:
     most_change: float = (
         0.01  # of the share of links inside clusters: a rise tells against it, as a fall does
     )
-    most_fall: float = 0.03  # of the evenness of the cluster sizes
+    most_fall: float = 0.01  # of the evenness of the cluster sizes
 
 
 @dataclass(frozen=True)
