@@ -141,9 +141,7 @@ class OpinionChoices:
     steps: int = 300
     weight: float = 0.5  # of its votes beside the own ones
     most_inertia: float = 1.02  # in relation to the own consensus
-    most_change: float = (
-        0.01  # of the share of links inside clusters: a rise tells against it, as a fall does
-    )
+    most_change: float = 0.01  # of the share of links inside clusters; a rise tells against it, too
     most_fall: float = 0.01  # of the evenness of the cluster sizes
 
 
