@@ -17,7 +17,7 @@ import numpy as np
 from pydantic import BaseModel, Field
 
 from ucds.data.content import Column, content_key, require_ids, texts_of
-from ucds.data.decode import ByteArray, UnusableImageError, decode_image
+from ucds.data.decode import PIXELS_VERSION, ByteArray, UnusableImageError, decode_image
 from ucds.data.folders import FEATURES_FILE, require_domains
 from ucds.data.image_files import MAX_FILE_BYTES, processors
 from ucds.data.parts import DESCRIPTION, Described, Part, PartStore, Rows, read_description
@@ -149,7 +149,7 @@ class FeatureFolder(Samples):
         else:
             self._places, domain = np.arange(len(ids)), np.zeros(len(ids), np.int64)
             names = (named[0] if named else self.manifest.domain,)
-        form = f"images {self.manifest.size} {self.manifest.decoder}"  # the fingerprint is that of the images
+        form = f"images {self.manifest.size} {PIXELS_VERSION}"  # the fingerprint is that of the images
         kept_ids, kept_paths = (texts_of(texts).take(self._places) for texts in (ids, paths))
         super().__init__(kept_ids, domain, names, form, kept_paths)
         self.keys = Column[bytes](np.concatenate([part.keys.array for part, _ in parts])[self._places])

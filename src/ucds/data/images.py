@@ -23,7 +23,14 @@ from PIL import Image
 
 from ucds.data.columns import Pictures
 from ucds.data.content import KEY_TYPE, Column, content_key, first_of_each, texts_of
-from ucds.data.decode import DECODER_VERSION, ByteArray, UnusableImageError, decode_image, to_square
+from ucds.data.decode import (
+    DECODER_VERSION,
+    PIXELS_VERSION,
+    ByteArray,
+    UnusableImageError,
+    decode_image,
+    to_square,
+)
 from ucds.data.folders import Scan
 from ucds.data.image_files import Stamp, map_ahead, processors, read_image_bytes, stamp
 from ucds.data.parts import PartStore
@@ -98,7 +105,7 @@ class ImageSamples(Samples):
         keys, problems = self._bring_up_to_date(scan, known, capacity, progress or (lambda done, total: None))
         good = np.setdiff1d(np.arange(len(scan)), list(problems))
         _check_domains(scan, good, problems)
-        files, form = scan.take(good), f"images {size} {DECODER_VERSION}"
+        files, form = scan.take(good), f"images {size} {PIXELS_VERSION}"
         super().__init__(files.ids, files.domain, files.domain_names, form, files.readable_paths)
         self.files, self.keys, self.skipped = files, Column(keys[good]), len(problems)
         self.listed, self.kept = texts_of(scan.ids), good
