@@ -29,7 +29,7 @@ from ucds.errors import one_line
 ByteArray = npt.NDArray[np.uint8]
 
 DECODER_VERSION = 3  # part of every cache key: raise it whenever the decoded pixels change
-# Part of the fingerprint of images: raise it when 8-bit JPEG or PNG files change; records are of other data then.
+# Part of the fingerprint of images, by which records know their data: raise it when 8-bit JPEG or PNG change.
 PIXELS_VERSION = 2
 COMMON_FORMATS = ("JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP")
 FORMATS = (*COMMON_FORMATS, "PPM", "JPEG2000", "AVIF", "HEIF", "DICOM")
