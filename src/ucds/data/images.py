@@ -8,7 +8,6 @@ remembered is only a short cut: where it is lost, files are read once more.
 from __future__ import annotations
 
 import json
-import shutil
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -43,7 +42,7 @@ _COPIES_SHOWN = 3
 
 
 class _Loaded(NamedTuple):
-    """What one thread found out about one file; no pixels if the store has them, or if nobody wants them."""
+    """What one thread found out about one file; no pixels if the store has them."""
 
     stamp: Stamp | None
     key: bytes
@@ -120,14 +119,6 @@ class ImageSamples(Samples):
         unknown = np.flatnonzero(~is_known)
         lost, free = np.flatnonzero(is_known & (store.rows_of(Column(keys)) < 0)), 0
         if store.writable:
-            # Where room is short, files are read once more beforehand: copies of stored images need none.
-            on_disk = shutil.disk_usage(store.path).free // store.row_bytes
-            if len(unknown) + len(lost) > min(capacity - len(store), on_disk):
-                copies = self._find_copies(scan, unknown.tolist())
-                for position, (_, key) in copies.items():
-                    keys[position], is_known[position] = key, True
-                _save_known(known_file, {scan.paths[position]: found for position, found in copies.items()})
-                unknown = np.flatnonzero(~is_known)
             # Rows of other data sets make room.
             store.make_room(min(len(unknown) + len(lost), capacity), capacity, Column(keys[is_known]))
             free = max(0, capacity - len(store))
@@ -162,21 +153,7 @@ class ImageSamples(Samples):
                     _save_known(known_file, fresh)
         return keys, problems
 
-    def _find_copies(self, scan: Scan, positions: Sequence[int]) -> dict[int, tuple[Stamp, bytes]]:
-        """Return stamp and content key of the files whose content has a row: they need no room."""
-        if not len(self._store):
-            return {}
-        copies = dict[int, tuple[Stamp, bytes]]()
-        with ThreadPoolExecutor(processors()) as pool:
-            loaded = map_ahead(pool, lambda place: self._load(scan, place, decode=False), positions, _AHEAD)
-            for position, found in zip(positions, loaded, strict=True):
-                if isinstance(found, UnusableImageError) or found.stamp is None:
-                    continue
-                if self._store.rows_of([found.key])[0] >= 0:
-                    copies[position] = found.stamp, found.key
-        return copies
-
-    def _load(self, scan: Scan, position: int, *, decode: bool = True) -> _Loaded | UnusableImageError:
+    def _load(self, scan: Scan, position: int) -> _Loaded | UnusableImageError:
         """Read and decode one file, or return what is wrong with it."""
         # Taken first: a file that changes while it is read is read again next time.
         path = scan.file(position)
@@ -184,7 +161,7 @@ class ImageSamples(Samples):
         try:
             data = read_image_bytes(path)
             key = content_key(data)
-            wanted = decode and self._store.rows_of([key])[0] < 0
+            wanted = self._store.rows_of([key])[0] < 0
             return _Loaded(before, key, decode_image(data, self.size, path) if wanted else None)
         except UnusableImageError as error:
             return error
