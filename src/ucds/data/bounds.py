@@ -67,14 +67,9 @@ class TimedFile(io.BytesIO):
 
 
 def require_memory(image: Image.Image, pixels: int, data: bytes, size: int, bounds: Bounds) -> int:
-    """Return the bytes of memory that an opened image takes on its way to a square, which are within bounds.
+    """Return the bytes of memory that an opened image takes on its way to a square of some size.
 
-    Args:
-        image: image, not decoded yet, of the size that it will be decoded at.
-        pixels: pixels that its header names.
-        data: bytes of its file; empty for an image that somebody else has opened.
-        size: side of the square in pixels.
-        bounds: the bounds.
+    It is not decoded yet, and has the size that it will be decoded at; its header names so many pixels.
 
     Raises:
         UnusableImageError: a bound is exceeded.

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -18,13 +18,11 @@ from ucds.data.bounds import UnusableImageError
 from ucds.data.content import domains_by_name, number_rows, present_domains, require_ids, texts_of
 from ucds.data.folders import Scan, scan_files
 from ucds.data.image_files import read_image_bytes
+from ucds.data.samples import Samples
 from ucds.data.tables import READ_SUFFIXES, Column, Columns, plain_column, read_table, texts_of_names
+from ucds.data.vectors import VectorSamples
 from ucds.errors import InputError, UcdsWarning, UserError, one_line, shown
 from ucds.math.arrays import IntArray
-
-if TYPE_CHECKING:
-    from ucds.data.samples import Samples
-    from ucds.data.vectors import VectorSamples
 
 PATH_NAMES = ("path", "file_name", "filename", "file", "filepath", "image_path")
 PICTURE_NAMES = ("image",)
@@ -120,8 +118,6 @@ def content_of(value: object) -> object:
 
 
 def _vectors(columns: Columns, domains: list[str] | None, ids: list[str] | None) -> VectorSamples:
-    from ucds.data.vectors import VectorSamples  # it brings torch, which a list of paths does not need
-
     n = len(next(iter(columns.values())))
     if (name := first_present(VECTOR_NAMES, columns)) is None:
         array, names = _joined(columns)
@@ -198,8 +194,6 @@ def samples_in_items(source: Any, n: int) -> Scan | Samples | Pictures:
         pictures = (_picture(source, i) for i in range(n))
         return Pictures(pictures, number_rows(n), *domains_by_name(None, n, "images"))
     items = source if whole else [_item(source, i) for i in range(n)]
-    from ucds.data.vectors import VectorSamples
-
     return VectorSamples(
         _array_of(items, "the input holds neither images, image files nor embeddings of one width")
     )
@@ -211,8 +205,7 @@ def _in_rows(source: Any, n: int, first: Mapping[str, Any]) -> Scan | Samples | 
     if in_memory := name is not None and not isinstance(first[keys[name]], str):
         picture, apart = keys[name], (*ID_NAMES, DOMAIN_NAME)
         keys = {text: key for text, key in keys.items() if plain_column(text) in apart}
-    light = source.select_columns([*keys.values()]) if hasattr(source, "select_columns") else source
-    rows = [_item(light, i) for i in range(n)] if keys else []
+    rows = [_item(source, i) for i in range(n)] if keys else []
     columns = {text: [_entry(row, i, key) for i, row in enumerate(rows)] for text, key in keys.items()}
     if in_memory:  # pictures are taken when they are read
         pictures, domains = (

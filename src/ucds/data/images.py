@@ -95,14 +95,12 @@ class ImageSamples(Samples):
         root = f"{DECODER_VERSION}|{scan.root.resolve()}".encode("utf-8", "surrogatepass")
         capacity, known = limit // self._store.row_bytes, folder / f"{digest_of(root)[:32]}.known"
         keys, problems = self._bring_up_to_date(scan, known, capacity, progress or (lambda done, total: None))
-        good = np.setdiff1d(np.arange(len(scan)), list(problems))
-        _check_domains(scan, good, problems)
+        good = _usable(scan, problems)
         files, form = scan.take(good), f"images {size} {DECODER_VERSION}"
         super().__init__(files.ids, files.domain, files.domain_names, form, files.readable_paths)
         self.files, self.keys, self.skipped = files, Column(keys[good]), len(problems)
         self.listed, self.kept = texts_of(scan.ids), good
         self._rows = self._store.rows_of(self.keys)
-        _warn_of_skipped(list(problems.values()), len(scan), "files")
         _warn_of_copies(self)
 
     def _bring_up_to_date(
@@ -216,13 +214,21 @@ def _save_known(path: Path, fresh: Mapping[str, tuple[Stamp, bytes]]) -> None:
             write_sealed(path, _SEAL, json.dumps(entries).encode())
 
 
-def _warn_of_skipped(problems: Sequence[UnusableImageError], total: int, what: str) -> None:
-    for problem in problems[:_WARNINGS_SHOWN]:
+def _usable(found: Scan | Pictures, problems: Mapping[int, UnusableImageError]) -> IntArray:
+    """Return the positions of images that can be used, of which each domain needs one; warn of the others."""
+    n, good = len(found.domain), np.setdiff1d(np.arange(len(found.domain)), list(problems))
+    for d in np.setdiff1d(found.domain, found.domain[good]).tolist():
+        example = next(problem for i, problem in problems.items() if found.domain[i] == d)
+        count, name = int((found.domain == d).sum()), found.domain_names[d]
+        raise InputError(f"None of the {count:,} files of {name!r} can be used ({example}).")
+    for problem in list(problems.values())[:_WARNINGS_SHOWN]:
         warnings.warn(f"{problem}; skipped", UcdsWarning, stacklevel=3)
     if problems:
-        kinds = Counter(problem.reason.split(" (")[0] for problem in problems).most_common()
+        kinds = Counter(problem.reason.split(" (")[0] for problem in problems.values()).most_common()
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in kinds)
-        warnings.warn(f"{len(problems):,} of {total:,} {what} skipped: {reasons}.", UcdsWarning, stacklevel=3)
+        what = "files" if isinstance(found, Scan) else "images"
+        warnings.warn(f"{len(problems):,} of {n:,} {what} skipped: {reasons}.", UcdsWarning, stacklevel=3)
+    return good
 
 
 def _warn_of_copies(samples: ImageSamples) -> None:
@@ -233,15 +239,6 @@ def _warn_of_copies(samples: ImageSamples) -> None:
         more = ", .." if len(copies) > _COPIES_SHOWN else ""
         told = f"{len(copies):,} of {len(samples):,} images are copies of others, and count twice: "
         warnings.warn(f"{told}{', '.join(pairs)}{more}", UcdsWarning, stacklevel=3)
-
-
-def _check_domains(scan: Scan | Pictures, good: IntArray, problems: Mapping[int, UnusableImageError]) -> None:
-    present = set(scan.domain[good].tolist())
-    for d, name in enumerate(scan.domain_names):
-        if d not in present:
-            example = next(problem for i, problem in problems.items() if scan.domain[i] == d)
-            count = int((scan.domain == d).sum())
-            raise InputError(f"None of the {count:,} files of {name!r} can be used ({example}).")
 
 
 class MemoryImages(Samples):
@@ -261,13 +258,11 @@ class MemoryImages(Samples):
                     squares.append(_square(image, size, f"image {found.ids[position]}"))
                 except UnusableImageError as error:
                     problems[position] = error
-        kept = np.setdiff1d(np.arange(len(found.domain)), list(problems))
-        _check_domains(found, kept, problems)
+        kept = _usable(found, problems)
         good = found.take(kept)
         super().__init__(good.ids, good.domain, good.domain_names, f"memory {size}")
         self._array, self.skipped = np.stack(squares), len(problems)
         self.listed, self.kept = texts_of(found.ids), kept
-        _warn_of_skipped(list(problems.values()), len(found.domain), "images")
 
     def read(self, index: IntArray) -> ByteArray:
         """Return a copy of the images at positions ``index``: ``(b, 3, size, size)`` uint8."""

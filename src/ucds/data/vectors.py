@@ -35,9 +35,7 @@ class VectorSamples(Samples):
     Args:
         array: ``(n, d)`` real numbers, possibly memory-mapped, or rows of such arrays that are known to be
             finite.
-        domain: ``(n,)`` positions in ``domain_names``; all samples in the first domain when omitted.
-        domain_names: one name per domain, each of which has a sample.
-        ids: one id per row; "0", "1", .. when omitted.
+        domain, domain_names, ids: see :class:`Samples`; one domain, and "0", "1", .. when omitted.
         columns: names of the columns, if they have any.
 
     Raises:
