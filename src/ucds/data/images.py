@@ -217,9 +217,9 @@ def _save_known(path: Path, fresh: Mapping[str, tuple[Stamp, bytes]]) -> None:
 def _usable(found: Scan | Pictures, problems: Mapping[int, UnusableImageError]) -> IntArray:
     """Return the positions of images that can be used, of which each domain needs one; warn of the others."""
     n, good = len(found.domain), np.setdiff1d(np.arange(len(found.domain)), list(problems))
-    for d in np.setdiff1d(found.domain, found.domain[good]).tolist():
-        example = next(problem for i, problem in problems.items() if found.domain[i] == d)
-        count, name = int((found.domain == d).sum()), found.domain_names[d]
+    if len(empty := np.setdiff1d(found.domain, found.domain[good])):
+        example = next(problem for i, problem in problems.items() if found.domain[i] == empty[0])
+        count, name = int((found.domain == empty[0]).sum()), found.domain_names[empty[0]]
         raise InputError(f"None of the {count:,} files of {name!r} can be used ({example}).")
     for problem in list(problems.values())[:_WARNINGS_SHOWN]:
         warnings.warn(f"{problem}; skipped", UcdsWarning, stacklevel=3)
