@@ -131,7 +131,7 @@ def test_pictures_are_decoded_side_by_side_and_those_that_are_gone_are_grey(
     monkeypatch.setattr(data_features, "decode_image", wait_and_decode)
     index = np.array([2, 1, 0])
     found = pictures.read(index)
-    names = [pictures.ids[position] for position in index]
+    names = [pictures.paths[position] for position in index]
     assert names == ["day/05.png", "day/03.png", "day/01.png"]
     for place in (0, 2):
         expected = decode((images / names[place]).read_bytes(), pictures.size)
@@ -162,7 +162,7 @@ def test_a_service_is_asked_about_them_as_embeddings(features: Path) -> None:
     assert isinstance(questions, VectorQuestions)
     samples = FeatureFolder(features, by_domain=False)
     assert questions.ids == samples.ids
-    sent = np.frombuffer(questions.read(5), "<f4")
+    sent = np.frombuffer(questions.read(5).content, "<f4")
     np.testing.assert_array_equal(sent, samples.read(np.array([5]))[0])
 
 

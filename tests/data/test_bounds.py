@@ -99,7 +99,7 @@ FILES: dict[str, tuple[Callable[[], bytes], str]] = {
         "too much memory",
     ),
     "WebP": (kit.large_webp, "too much memory"),
-    "JPEG 2000": (kit.slow_jpeg2000, ""),
+    "JPEG 2000": (kit.slow_jpeg2000, "too much memory"),
     "JPEG 2000 of many tiles": (partial(saved, "L", "JPEG2000", 3300, tile_size=(16, 16)), "too much memory"),
     "AVIF": (partial(saved, "RGB", "AVIF", 6000, speed=10), "too much memory"),
     "DICOM, deflated": (

@@ -89,11 +89,10 @@ def test_ids_and_domains_go_with_the_rows() -> None:
     np.testing.assert_array_equal(found.read(np.arange(4)), ROWS)
 
 
-def test_many_names_are_counted_in_the_message() -> None:
+def test_many_names_are_shortened_in_the_message() -> None:
     many = VectorSamples(np.zeros((2, 1000)), columns=[f"measurement {i}" for i in range(1000)])
     with pytest.raises(InputError) as error:
         in_order(many, [f"\x1b\nother {i}" for i in range(1000)])
-    assert "998 more" in str(error.value)
     assert len(str(error.value)) < 200
     assert str(error.value).isprintable()
 

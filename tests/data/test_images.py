@@ -255,24 +255,6 @@ def test_rows_of_other_data_sets_make_room(tmp_path, make_images, write_images, 
     assert np.array_equal(everything(first), reference(first))  # a run that goes on decodes its images itself
 
 
-@pytest.mark.parametrize("room", ["bound", "disk"])
-def test_a_copied_folder_needs_no_room(tmp_path, make_images, decodings, monkeypatch, room):
-    make_images(*names("a", 6))
-    first = opened(tmp_path)
-    shutil.copytree(tmp_path / "data" / "a", tmp_path / "copy" / "a")
-    limit = (8 if room == "bound" else 100) * ROW
-    if room == "disk":
-        usage = shutil.disk_usage(tmp_path)._replace(free=2 * ROW)
-        monkeypatch.setattr(shutil, "disk_usage", lambda place: usage)
-    for _ in range(2):
-        scan = scan_domains(tmp_path / "copy")
-        second = ImageSamples(scan, tmp_path / "cache", size=SIZE, limit_bytes=limit)
-        assert second.keys == first.keys
-        assert np.array_equal(everything(second), everything(first))
-        monkeypatch.setattr(images, "read_image_bytes", lambda path: pytest.fail("a file was read again"))
-    assert len(decodings) == 6
-
-
 def test_files_that_vanish_or_change_after_the_opening(tmp_path, make_images, noise_image):
     first, second, third = make_images("a/1.png", "a/2.png", "a/3.png")
     samples = opened(tmp_path, limit_bytes=0)  # nothing is kept, and all is read again

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -67,8 +66,8 @@ def _written(form: str, mode: str = "RGB", orientation: int = 1, **more: Any) ->
     return file.getvalue() + NAME.encode() * (form not in ("HEIF", "AVIF", "PPM"))
 
 
-def _same_pixels(one: bytes, other: bytes, sides: tuple[int, ...] = SIDES) -> bool:
-    return all(np.array_equal(decode_image(one, side), decode_image(other, side)) for side in sides)
+def _same_pixels(one: bytes, other: bytes) -> bool:
+    return all(np.array_equal(decode_image(one, side), decode_image(other, side)) for side in SIDES)
 
 
 def _told(data: bytes) -> set[str]:
@@ -91,8 +90,7 @@ def test_every_format_keeps_pixels_and_direction_and_nothing_else(
 ) -> None:
     data = _written(form, mode, orientation)
     bare = without_metadata(data)
-    # For a small square a JPEG 2000 is decoded at a reduced size, and the PNG that is sent is not.
-    assert _same_pixels(bare, data, SIDES[:2] if form == "JPEG2000" else SIDES)
+    assert _same_pixels(bare, data)
     assert _told(bare) == set()
     assert NAME.encode() not in bare
     assert without_metadata(bare) == bare  # it is charged once, whoever has removed the metadata
@@ -209,10 +207,3 @@ SECRET = b"-----BEGIN OPENSSH PRIVATE KEY-----\n"
 def test_what_is_not_an_image_is_refused(form: str, spoil: Callable[[bytes], bytes]) -> None:
     with pytest.raises(UnusableImageError):
         without_metadata(spoil(_plain(form)))
-
-
-def test_a_large_chunk_of_text_costs_nothing() -> None:
-    chunk = b"zTXt" + b"Comment\0\0" + zlib.compress(bytes(900_000))
-    whole = (len(chunk) - 4).to_bytes(4) + chunk + zlib.crc32(chunk).to_bytes(4)
-    data = _plain("PNG")
-    assert without_metadata(data[:33] + whole + data[33:]) == data

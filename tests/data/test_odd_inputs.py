@@ -129,4 +129,4 @@ def test_a_csv_file_with_very_long_lines_is_read(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("\n".join([names, *lines]))
     found = find_samples(tmp_path / "x.csv", by_domain=False)
     assert isinstance(found, VectorSamples)
-    np.testing.assert_array_equal(found.read(np.arange(2)), rows.astype(np.float32))
+    np.testing.assert_array_equal(found.read(np.arange(2)).astype(np.float32), rows.astype(np.float32))

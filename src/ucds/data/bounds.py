@@ -67,27 +67,21 @@ class TimedFile(io.BytesIO):
 
 
 def require_memory(image: Image.Image, pixels: int, data: bytes, size: int, bounds: Bounds) -> int:
-    """Return the bytes of memory that an opened image takes on its way to a square, which are within bounds.
+    """Return the bytes of memory that an opened image takes on its way to a square of some size.
 
-    Args:
-        image: image, not decoded yet, of the size that it will be decoded at.
-        pixels: pixels that its header names.
-        data: bytes of its file; empty for an image that somebody else has opened.
-        size: side of the square in pixels.
-        bounds: the bounds.
+    It is not decoded yet, and has the size that it will be decoded at; its header names so many pixels.
 
     Raises:
         UnusableImageError: a bound is exceeded.
     """
-    halvings = image.reduce if isinstance(image.reduce, int) else 0
-    held = image.width * image.height * _BYTES_A_PIXEL.get(image.mode, 4) >> 2 * halvings
+    held = image.width * image.height * _BYTES_A_PIXEL.get(image.mode, 4)
     beside, kind = pixels * _BESIDE_A_PIXEL.get(image.format or "", 0), image.format
     if kind in ("JPEG", "MPO"):
         beside = _coefficients(image, pixels, data.count(_START_OF_SCAN))
     elif kind == "TIFF":
         beside = _tile(image) + held * (0x0112 in image.tag_v2)  # type: ignore[attr-defined]  # turned upright
     elif kind == "JPEG2000" and data:
-        beside = _wavelets(data, halvings)
+        beside = _wavelets(data)
     elif kind == "HEIF":
         beside *= 1 + (image.mode == "RGBA") + (image.info.get("bit_depth", 8) > 8)
     elif kind == "PNG" and image.mode == "RGB" and "transparency" in image.info:
@@ -95,11 +89,6 @@ def require_memory(image: Image.Image, pixels: int, data: bytes, size: int, boun
     narrow = 4 * size * image.height + 20 * image.width  # the columns of the square, and one row on its way
     bounds.require(pixels, needed := len(data) + held + beside + narrow)
     return needed
-
-
-def halvings_of(data: bytes) -> int:
-    """Return how often a JPEG 2000 can be halved when it is decoded."""
-    return data[data.index(_CODING_STYLE, data.index(_CODESTREAM)) + 9]
 
 
 def _coefficients(image: Any, pixels: int, scans: int) -> int:
@@ -121,7 +110,7 @@ def _tile(image: Any) -> int:
     return int(across * down * max(4, tags.get(277, 1) * max(tags.get(258, (1,))) // 8))
 
 
-def _wavelets(data: bytes, halvings: int) -> int:
+def _wavelets(data: bytes) -> int:
     """Return the bytes of one tile of a JPEG 2000, and of what its decoder notes of each block and tile."""
     start = data.index(_CODESTREAM)
     style = data[data.index(_CODING_STYLE, start) :][:50]
@@ -130,4 +119,4 @@ def _wavelets(data: bytes, halvings: int) -> int:
     samples = min(across, width) * min(down, height) * channels
     precincts = style[14 : 15 + style[9]] if style[4] & 1 else b""
     block = min(style[10] + style[11] + 4, *((one & 15) + (one >> 4) for one in precincts), 12)
-    return int((5 * samples >> 2 * halvings) + (200 * samples >> block) + 12_000 * tiles)
+    return int(5 * samples + (200 * samples >> block) + 12_000 * tiles)

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -18,13 +18,11 @@ from ucds.data.bounds import UnusableImageError
 from ucds.data.content import domains_by_name, number_rows, present_domains, require_ids, texts_of
 from ucds.data.folders import Scan, scan_files
 from ucds.data.image_files import read_image_bytes
+from ucds.data.samples import Samples
 from ucds.data.tables import READ_SUFFIXES, Column, Columns, plain_column, read_table, texts_of_names
+from ucds.data.vectors import VectorSamples
 from ucds.errors import InputError, UcdsWarning, UserError, one_line, shown
 from ucds.math.arrays import IntArray
-
-if TYPE_CHECKING:
-    from ucds.data.samples import Samples
-    from ucds.data.vectors import VectorSamples
 
 PATH_NAMES = ("path", "file_name", "filename", "file", "filepath", "image_path")
 PICTURE_NAMES = ("image",)
@@ -83,13 +81,17 @@ def samples_in_columns(columns: Columns, what: str, root: Path) -> Scan | Vector
     Warns:
         UcdsWarning: a column of classes, or of the numbers of the rows, is left out.
     """
-    domains = _domains_in(columns)
+    domains, ids = _texts_of([DOMAIN_NAME], columns), _texts_of(ID_NAMES, columns)
     try:
-        if (name := first_present(PATH_NAMES, columns)) is not None:
-            return scan_files(texts_in(columns[name]), root, domains, _given_ids(columns))
+        if (paths := _texts_of(PATH_NAMES, columns)) is not None:
+            return scan_files(paths, root, domains, ids)
         if (name := first_present(PICTURE_NAMES, columns)) is not None:
-            return _pictures(columns[name], columns, root, domains)
-        return _vectors(columns, domains)
+            n = len(columns[name])
+            pictures = [_picture(columns[name], i) for i in range(n)]
+            if isinstance(pictures[0], str):
+                return scan_files(texts_in(pictures), root, domains, ids)
+            return Pictures(pictures, ids or number_rows(n), *domains_by_name(domains, n, "images"))
+        return _vectors(columns, domains, ids)
     except UserError as error:
         raise InputError(f"{what}: {error}") from None
 
@@ -103,33 +105,9 @@ def read_texts(path: Path) -> dict[str, str]:
     if path.suffix.lower() not in READ_SUFFIXES or not path.is_file():
         return {}
     columns = read_table(path, WORD_NAMES)
-    if (name := first_present(TEXT_NAMES, columns)) is None:
-        return {}
-    texts, paths = texts_in(columns[name]), first_present((*PATH_NAMES, *PICTURE_NAMES), columns)
-    ids = _given_ids(columns)
-    if ids is None:
-        ids = number_rows(len(texts)) if paths is None else texts_in(columns[paths])
-    return dict(zip(ids, texts, strict=True))
-
-
-def _pictures(column: Column, columns: Columns, root: Path, domains: list[str] | None) -> Scan | Pictures:
-    """Return the pictures of a column that holds paths, contents of files, or pictures."""
-    n = len(column)
-    values = [_picture(column, i) for i in range(n)]
-    if isinstance(values[0], str):
-        return scan_files(texts_in(values), root, domains, _given_ids(columns))
-    return _pictures_of(values, len(values), columns)
-
-
-def _pictures_of(pictures: Iterable[object], n: int, columns: Columns) -> Pictures:
-    """Return pictures with the ids and domains of a table."""
-    ids, domains = _given_ids(columns) or number_rows(n), _domains_in(columns)
-    return Pictures(pictures, ids, *domains_by_name(domains, n, "images"))
-
-
-def _domains_in(columns: Columns) -> list[str] | None:
-    name = first_present([DOMAIN_NAME], columns)
-    return None if name is None else texts_in(columns[name])
+    texts = _texts_of(TEXT_NAMES, columns) or []
+    paths = _texts_of((*PATH_NAMES, *PICTURE_NAMES), columns)
+    return dict(zip(_texts_of(ID_NAMES, columns) or paths or number_rows(len(texts)), texts, strict=False))
 
 
 def content_of(value: object) -> object:
@@ -139,16 +117,14 @@ def content_of(value: object) -> object:
     return value
 
 
-def _vectors(columns: Columns, domains: list[str] | None) -> VectorSamples:
-    from ucds.data.vectors import VectorSamples  # it brings torch, which a list of paths does not need
-
+def _vectors(columns: Columns, domains: list[str] | None, ids: list[str] | None) -> VectorSamples:
     n = len(next(iter(columns.values())))
     if (name := first_present(VECTOR_NAMES, columns)) is None:
         array, names = _joined(columns)
     else:
         problem = f"the column {name!r} must hold a list of numbers a row, all of one length"
         array, names = _array_of(columns[name], problem), None
-    return VectorSamples(array, *domains_by_name(domains, n, "data"), _given_ids(columns), names)
+    return VectorSamples(array, *domains_by_name(domains, n, "data"), ids, names)
 
 
 def _array_of(vectors: Any, problem: str) -> np.ndarray[Any, Any]:
@@ -189,8 +165,9 @@ def _joined(columns: Columns) -> tuple[np.ndarray[Any, Any], tuple[str, ...] | N
     return array, None if numbered else tuple(names)
 
 
-def _given_ids(columns: Columns) -> Sequence[str] | None:
-    name = first_present(ID_NAMES, columns)
+def _texts_of(names: Iterable[str], columns: Columns) -> list[str] | None:
+    """Return the texts of the first of some columns that a table has; ``None`` if it has none."""
+    name = first_present(names, columns)
     return None if name is None else texts_in(columns[name])
 
 
@@ -214,10 +191,9 @@ def samples_in_items(source: Any, n: int) -> Scan | Samples | Pictures:
         return scan_files([_item(source, i) for i in range(n)])
     whole = isinstance(source, np.ndarray) and source.ndim == 2  # vectors, which are not copied
     if not whole and (isinstance(first, Image.Image | bytes) or np.ndim(first) >= 2):
-        return _pictures_of((_picture(source, i) for i in range(n)), n, {})
+        pictures = (_picture(source, i) for i in range(n))
+        return Pictures(pictures, number_rows(n), *domains_by_name(None, n, "images"))
     items = source if whole else [_item(source, i) for i in range(n)]
-    from ucds.data.vectors import VectorSamples
-
     return VectorSamples(
         _array_of(items, "the input holds neither images, image files nor embeddings of one width")
     )
@@ -226,24 +202,23 @@ def samples_in_items(source: Any, n: int) -> Scan | Samples | Pictures:
 def _in_rows(source: Any, n: int, first: Mapping[str, Any]) -> Scan | Samples | Pictures:
     keys = dict(zip(texts_of_names(first), first, strict=True))
     name = first_present(PICTURE_NAMES, keys)
-    if name is not None and not isinstance(first[keys[name]], str):
-        return _pictures_in_rows(source, n, keys, keys[name])
-    rows = [_item(source, i) for i in range(n)]
+    if in_memory := name is not None and not isinstance(first[keys[name]], str):
+        picture, apart = keys[name], (*ID_NAMES, DOMAIN_NAME)
+        keys = {text: key for text, key in keys.items() if plain_column(text) in apart}
+    rows = [_item(source, i) for i in range(n)] if keys else []
     columns = {text: [_entry(row, i, key) for i, row in enumerate(rows)] for text, key in keys.items()}
+    if in_memory:  # pictures are taken when they are read
+        pictures, domains = (
+            (_picture(source, i, picture) for i in range(n)),
+            _texts_of([DOMAIN_NAME], columns),
+        )
+        ids = _texts_of(ID_NAMES, columns) or number_rows(n)
+        return Pictures(pictures, ids, *domains_by_name(domains, n, "images"))
     if first_present((*PATH_NAMES, *PICTURE_NAMES, *VECTOR_NAMES), keys) is None:
         for i, row in enumerate(rows):
             for key in row.keys() - first.keys():
                 raise InputError(f"row {i} of the data set has {key!r}, which row 0 has not")
     return samples_in_columns(columns, "the data set", Path())
-
-
-def _pictures_in_rows(source: Any, n: int, keys: Mapping[str, Any], picture: Any) -> Pictures:
-    """Return pictures that are taken when they are read; their ids and domains are taken now."""
-    apart = {text: key for text, key in keys.items() if plain_column(text) in (*ID_NAMES, DOMAIN_NAME)}
-    light = source.select_columns([*apart.values()]) if hasattr(source, "select_columns") else source
-    rows = [_item(light, i) for i in range(n)] if apart else []
-    columns = {text: [_entry(row, i, key) for i, row in enumerate(rows)] for text, key in apart.items()}
-    return _pictures_of((_picture(source, i, picture) for i in range(n)), n, columns)
 
 
 def _entry(row: Any, number: int, name: Any) -> Any:
@@ -290,15 +265,13 @@ def plain_values(values: Any) -> Any:
     Raises:
         InputError: a tensor has no such form, or values are masked.
     """
-    if isinstance(values, np.ma.MaskedArray):
-        if np.ma.is_masked(values):
-            raise InputError("the input has masked values: fill them, or leave these samples out")
-        return values.data
+    if np.ma.is_masked(values):
+        raise InputError("the input has masked values: fill them, or leave these samples out")
     if not hasattr(values, "detach"):
-        return values
+        return values.data if isinstance(values, np.ma.MaskedArray) else values
     try:
-        tensor = values.detach().cpu().to_dense()
+        tensor = values.detach().to_dense()
         small = tensor.is_floating_point() and tensor.element_size() < 4  # NumPy has no bfloat16
-        return (tensor.float() if small else tensor).resolve_conj().resolve_neg().numpy()
+        return (tensor.float() if small else tensor).numpy(force=True)
     except Exception as error:  # every kind of tensor has errors of its own
         raise InputError(f"a tensor cannot be read as an array ({one_line(error, 120)})") from None

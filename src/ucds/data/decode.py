@@ -20,7 +20,7 @@ import numpy.typing as npt
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from ucds.data.bounds import Bounds as Bounds
-from ucds.data.bounds import TimedFile, halvings_of, require_memory
+from ucds.data.bounds import TimedFile, require_memory
 from ucds.data.bounds import UnusableImageError as UnusableImageError
 from ucds.data.colours import rgb_of, square_of, with_exact_alpha
 from ucds.data.metadata import bare_file
@@ -58,10 +58,7 @@ _REMEDIES = {
 _DICOM_MARK = slice(128, 132)
 _ORIENTATION = 0x0112
 _COMPARED = 64  # side in pixels at which images with and without metadata are compared
-_LARGE, _TURN = (
-    128 * 2**20,
-    Lock(),
-)  # images that take so many bytes of memory are decoded one after the other
+_LARGE, _TURN = 128 * 2**20, Lock()  # images of so many bytes in memory are decoded one after the other
 
 
 def describe_unreadable(suffixes: Counter[str]) -> str | None:
@@ -125,9 +122,6 @@ def _ready(image: Image.Image, data: bytes, size: int, bounds: Bounds) -> Iterat
     pixels = image.width * image.height
     # A large JPEG is decoded at a half, quarter or eighth, never below twice the final size.
     image.draft(None, (2 * size, 2 * size))
-    if image.format == "JPEG2000":
-        wanted = max(1, min(image.size) // (2 * size)).bit_length() - 1
-        image.reduce = min(wanted, halvings_of(data))  # type: ignore[method-assign, assignment]
     needed = require_memory(image, pixels, data, size, bounds)
     with _TURN if needed > _LARGE else nullcontext():
         exact = image.format == "PNG" and _depth(image) == "RGB;16B" and "transparency" in image.info

@@ -80,21 +80,11 @@ def _shades(pixels: Any, file: Any) -> Any:
         # Some files write signed values as unsigned ones.
         ends = np.sort(np.array([first, file.get("PixelPaddingRangeLimit", first)]).astype(pixels.dtype))
         padding = (values >= ends[0]) & (values <= ends[1])
-    shown = _windowed(values, counted & ~padding, _with_first_frame(file))
+    shown = _windowed(values, counted & ~padding, file)
     if file.PhotometricInterpretation == "MONOCHROME1" or file.get("PresentationLUTShape") == "INVERSE":
         shown = 1 - shown
     shades = (np.where(padding, 0, shown) * 255 + 0.5).astype(np.uint8)
     return shades[places].reshape(pixels.shape)
-
-
-def _with_first_frame(file: Any) -> Any:
-    """Add what a file of several frames says of all or of the first: its rescaling and its window."""
-    for groups in ("SharedFunctionalGroupsSequence", "PerFrameFunctionalGroupsSequence"):
-        for group in (file.get(groups) or [])[:1]:
-            for name in ("PixelValueTransformationSequence", "FrameVOILUTSequence"):
-                for item in group.get(name) or []:
-                    file.update(item)
-    return file
 
 
 def _windowed(values: Any, counted: Any, file: Any) -> Any:

@@ -115,9 +115,8 @@ class FeatureFolder(Samples):
 
     Args:
         folder: folder that ``ucds features`` wrote.
-        by_domain: whether the images are of several domains, which a table named, or else the folders that
-            they lay in. If not, all are of one domain.
-        domains: names of the domains to take; all if ``None``.
+        by_domain, domains: see :func:`ucds.data.sources.find_samples`. Domains are those that a table named,
+            or else the folders that the images lay in.
 
     Attributes:
         manifest: description of the folder.

@@ -8,7 +8,6 @@ remembered is only a short cut: where it is lost, files are read once more.
 from __future__ import annotations
 
 import json
-import shutil
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -50,7 +49,7 @@ _COPIES_SHOWN = 3
 
 
 class _Loaded(NamedTuple):
-    """What one thread found out about one file; no pixels if the store has them, or if nobody wants them."""
+    """What one thread found out about one file; no pixels if the store has them."""
 
     stamp: Stamp | None
     key: bytes
@@ -103,14 +102,12 @@ class ImageSamples(Samples):
         root = f"{DECODER_VERSION}|{scan.root.resolve()}".encode("utf-8", "surrogatepass")
         capacity, known = limit // self._store.row_bytes, folder / f"{digest_of(root)[:32]}.known"
         keys, problems = self._bring_up_to_date(scan, known, capacity, progress or (lambda done, total: None))
-        good = np.setdiff1d(np.arange(len(scan)), list(problems))
-        _check_domains(scan, good, problems)
+        good = _usable(scan, problems)
         files, form = scan.take(good), f"images {size} {PIXELS_VERSION}"
         super().__init__(files.ids, files.domain, files.domain_names, form, files.readable_paths)
         self.files, self.keys, self.skipped = files, Column(keys[good]), len(problems)
         self.listed, self.kept = texts_of(scan.ids), good
         self._rows = self._store.rows_of(self.keys)
-        _warn_of_skipped(list(problems.values()), len(scan), "files")
         _warn_of_copies(self)
 
     def _bring_up_to_date(
@@ -127,14 +124,6 @@ class ImageSamples(Samples):
         unknown = np.flatnonzero(~is_known)
         lost, free = np.flatnonzero(is_known & (store.rows_of(Column(keys)) < 0)), 0
         if store.writable:
-            # Where room is short, files are read once more beforehand: copies of stored images need none.
-            on_disk = shutil.disk_usage(store.path).free // store.row_bytes
-            if len(unknown) + len(lost) > min(capacity - len(store), on_disk):
-                copies = self._find_copies(scan, unknown.tolist())
-                for position, (_, key) in copies.items():
-                    keys[position], is_known[position] = key, True
-                _save_known(known_file, {scan.paths[position]: found for position, found in copies.items()})
-                unknown = np.flatnonzero(~is_known)
             # Rows of other data sets make room.
             store.make_room(min(len(unknown) + len(lost), capacity), capacity, Column(keys[is_known]))
             free = max(0, capacity - len(store))
@@ -169,21 +158,7 @@ class ImageSamples(Samples):
                     _save_known(known_file, fresh)
         return keys, problems
 
-    def _find_copies(self, scan: Scan, positions: Sequence[int]) -> dict[int, tuple[Stamp, bytes]]:
-        """Return stamp and content key of the files whose content has a row: they need no room."""
-        if not len(self._store):
-            return {}
-        copies = dict[int, tuple[Stamp, bytes]]()
-        with ThreadPoolExecutor(processors()) as pool:
-            loaded = map_ahead(pool, lambda place: self._load(scan, place, decode=False), positions, _AHEAD)
-            for position, found in zip(positions, loaded, strict=True):
-                if isinstance(found, UnusableImageError) or found.stamp is None:
-                    continue
-                if self._store.rows_of([found.key])[0] >= 0:
-                    copies[position] = found.stamp, found.key
-        return copies
-
-    def _load(self, scan: Scan, position: int, *, decode: bool = True) -> _Loaded | UnusableImageError:
+    def _load(self, scan: Scan, position: int) -> _Loaded | UnusableImageError:
         """Read and decode one file, or return what is wrong with it."""
         # Taken first: a file that changes while it is read is read again next time.
         path = scan.file(position)
@@ -191,7 +166,7 @@ class ImageSamples(Samples):
         try:
             data = read_image_bytes(path)
             key = content_key(data)
-            wanted = decode and self._store.rows_of([key])[0] < 0
+            wanted = self._store.rows_of([key])[0] < 0
             return _Loaded(before, key, decode_image(data, self.size, path) if wanted else None)
         except UnusableImageError as error:
             return error
@@ -246,13 +221,21 @@ def _save_known(path: Path, fresh: Mapping[str, tuple[Stamp, bytes]]) -> None:
             write_sealed(path, _SEAL, json.dumps(entries).encode())
 
 
-def _warn_of_skipped(problems: Sequence[UnusableImageError], total: int, what: str) -> None:
-    for problem in problems[:_WARNINGS_SHOWN]:
+def _usable(found: Scan | Pictures, problems: Mapping[int, UnusableImageError]) -> IntArray:
+    """Return the positions of images that can be used, of which each domain needs one; warn of the others."""
+    n, good = len(found.domain), np.setdiff1d(np.arange(len(found.domain)), list(problems))
+    if len(empty := np.setdiff1d(found.domain, found.domain[good])):
+        example = next(problem for i, problem in problems.items() if found.domain[i] == empty[0])
+        count, name = int((found.domain == empty[0]).sum()), found.domain_names[empty[0]]
+        raise InputError(f"None of the {count:,} files of {name!r} can be used ({example}).")
+    for problem in list(problems.values())[:_WARNINGS_SHOWN]:
         warnings.warn(f"{problem}; skipped", UcdsWarning, stacklevel=3)
     if problems:
-        kinds = Counter(problem.reason.split(" (")[0] for problem in problems).most_common()
+        kinds = Counter(problem.reason.split(" (")[0] for problem in problems.values()).most_common()
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in kinds)
-        warnings.warn(f"{len(problems):,} of {total:,} {what} skipped: {reasons}.", UcdsWarning, stacklevel=3)
+        what = "files" if isinstance(found, Scan) else "images"
+        warnings.warn(f"{len(problems):,} of {n:,} {what} skipped: {reasons}.", UcdsWarning, stacklevel=3)
+    return good
 
 
 def _warn_of_copies(samples: ImageSamples) -> None:
@@ -263,15 +246,6 @@ def _warn_of_copies(samples: ImageSamples) -> None:
         more = ", .." if len(copies) > _COPIES_SHOWN else ""
         told = f"{len(copies):,} of {len(samples):,} images are copies of others, and count twice: "
         warnings.warn(f"{told}{', '.join(pairs)}{more}", UcdsWarning, stacklevel=3)
-
-
-def _check_domains(scan: Scan | Pictures, good: IntArray, problems: Mapping[int, UnusableImageError]) -> None:
-    present = set(scan.domain[good].tolist())
-    for d, name in enumerate(scan.domain_names):
-        if d not in present:
-            example = next(problem for i, problem in problems.items() if scan.domain[i] == d)
-            count = int((scan.domain == d).sum())
-            raise InputError(f"None of the {count:,} files of {name!r} can be used ({example}).")
 
 
 class MemoryImages(Samples):
@@ -291,13 +265,11 @@ class MemoryImages(Samples):
                     squares.append(_square(image, size, f"image {found.ids[position]}"))
                 except UnusableImageError as error:
                     problems[position] = error
-        kept = np.setdiff1d(np.arange(len(found.domain)), list(problems))
-        _check_domains(found, kept, problems)
+        kept = _usable(found, problems)
         good = found.take(kept)
         super().__init__(good.ids, good.domain, good.domain_names, f"memory {size}")
         self._array, self.skipped = np.stack(squares), len(problems)
         self.listed, self.kept = texts_of(found.ids), kept
-        _warn_of_skipped(list(problems.values()), len(found.domain), "images")
 
     def read(self, index: IntArray) -> ByteArray:
         """Return a copy of the images at positions ``index``: ``(b, 3, size, size)`` uint8."""

@@ -6,27 +6,20 @@ three things: image files, vectors, or pictures in memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set, Sized
+from collections.abc import Callable, Mapping, Sequence, Set, Sized
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 import pyarrow
 
 from ucds.data.columns import WORD_NAMES, Pictures, plain_values, samples_in_columns, samples_in_items
-from ucds.data.folders import (
-    FEATURES_FILE,
-    Scan,
-    require_domains,
-    scan_domains,
-    scan_files,
-    scan_folder,
-)
+from ucds.data.features import FeatureFolder
+from ucds.data.folders import FEATURES_FILE, Scan, require_domains, scan_domains, scan_files, scan_folder
+from ucds.data.samples import Samples, subset
 from ucds.data.tables import READ_SUFFIXES, plain_array, read_table, texts_of_names
+from ucds.data.vectors import load_vectors
 from ucds.errors import InputError
-
-if TYPE_CHECKING:
-    from ucds.data.samples import Samples
 
 Source = str | Path | Sized
 """Samples as a user gives them; see :func:`find_samples`."""
@@ -69,8 +62,6 @@ def find_samples(
     elif is_address(str(source)):
         raise InputError(f"{source} is not on this machine: compute its features first, `ucds features`")
     elif is_feature_folder(Path(source)):
-        from ucds.data.features import FeatureFolder  # it brings torch, which asking need not load
-
         return FeatureFolder(Path(source), by_domain=by_domain, domains=domains)
     elif is_plain_folder(Path(source)):
         return scan_domains(source, domains) if by_domain else scan_folder(source)
@@ -129,12 +120,6 @@ def _listed_files(path: Path) -> Scan:
     return scan_files([line.strip() for line in lines if line.strip()], path.parent)
 
 
-def _vectors(path: Path) -> Samples:
-    from ucds.data.vectors import load_vectors  # it brings torch, which asking about images does not need
-
-    return load_vectors(path)
-
-
 def _table(path: Path) -> Scan | Samples | Pictures:
     return samples_in_columns(read_table(path, WORD_NAMES), str(path), path.parent)
 
@@ -142,7 +127,7 @@ def _table(path: Path) -> Scan | Samples | Pictures:
 _READERS: dict[str, Callable[[Path], Scan | Samples | Pictures]] = {
     ".txt": _listed_files,
     **dict.fromkeys(READ_SUFFIXES, _table),
-    **dict.fromkeys((".npy", ".npz"), _vectors),
+    **dict.fromkeys((".npy", ".npz"), load_vectors),
 }
 
 
@@ -174,17 +159,13 @@ def _in_memory(source: Any) -> Scan | Samples | Pictures:
 
 def _columns_of(source: Any) -> dict[str, Any] | None:
     """Return the columns of a data frame, of a table of pyarrow, or of a structured array of NumPy."""
-    names: Iterable[object]
-    values: Iterable[Any]
     if isinstance(source, pyarrow.Table | pyarrow.RecordBatch):
-        names, values = source.schema.names, map(plain_array, source.columns)
-    elif hasattr(source, "columns") and hasattr(source, "to_numpy"):  # of pandas or polars
-        names, values = source.columns, (source[name].to_numpy() for name in source.columns)
-    elif isinstance(source, np.ndarray) and source.dtype.names is not None:
-        names, values = source.dtype.names, (source[name] for name in source.dtype.names)
-    else:
-        return None
-    return dict(zip(texts_of_names(names), values, strict=True))
+        return dict(zip(texts_of_names(source.schema.names), map(plain_array, source.columns), strict=True))
+    if hasattr(source, "columns") and hasattr(source, "to_numpy"):  # of pandas or polars
+        values = [source[name].to_numpy() for name in source.columns]
+        return dict(zip(texts_of_names(source.columns), values, strict=True))
+    names = source.dtype.names if isinstance(source, np.ndarray) else None
+    return {name: source[name] for name in names} if names else None
 
 
 def _of_domains(
@@ -192,8 +173,4 @@ def _of_domains(
 ) -> Scan | Samples | Pictures:
     numbers = [found.domain_names.index(name) for name in require_domains(what, found.domain_names, domains)]
     index = np.flatnonzero(np.isin(found.domain, numbers))
-    if isinstance(found, Scan | Pictures):
-        return found.take(index)
-    from ucds.data.samples import subset
-
-    return subset(found, index)
+    return found.take(index) if isinstance(found, Scan | Pictures) else subset(found, index)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Container, Mapping, Sequence
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +35,7 @@ class VectorSamples(Samples):
     Args:
         array: ``(n, d)`` real numbers, possibly memory-mapped, or rows of such arrays that are known to be
             finite.
-        domain: ``(n,)`` positions in ``domain_names``; all samples in the first domain when omitted.
-        domain_names: one name per domain, each of which has a sample.
-        ids: one id per row; "0", "1", .. when omitted.
+        domain, domain_names, ids: see :class:`Samples`; one domain, and "0", "1", .. when omitted.
         columns: names of the columns, if they have any.
 
     Raises:
@@ -112,19 +109,12 @@ def in_order(samples: Samples, names: Sequence[str] | None, of: str = "the model
     missing = [name for key, name in wanted.items() if key not in place]
     strange = [own[position] for key, position in place.items() if key not in wanted]
     if missing or strange:
-        differ = [f"{what} {_some(some)}" for what, some in (("lacks", missing), ("has", strange)) if some]
+        both = (("lacks", missing), ("has", strange))
+        differ = [f"{what} {shown(', '.join(map(repr, some)), 60)}" for what, some in both if some]
         raise InputError(f"the table has other columns than {of}: it {' and '.join(differ)}")
     order, everything = [place[key] for key in wanted], np.arange(len(samples))
     array = samples.read(everything)[:, order]
     return VectorSamples(array, samples.domain, samples.domain_names, samples.ids, names)
-
-
-def _some(names: Sequence[str]) -> str:
-    """Quote the first names, in about 40 characters, and count the others."""
-    quoted = [repr(shown(name, 30)) for name in names]
-    kept = max(1, sum(length <= 40 for length in accumulate(len(name) + 2 for name in quoted)))
-    more = f" and {len(names) - kept:,} more" if len(names) > kept else ""
-    return f"{', '.join(quoted[:kept])}{more}"
 
 
 def load_vectors(path: Path) -> VectorSamples:
