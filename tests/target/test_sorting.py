@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -90,41 +89,6 @@ def test_what_a_person_did_in_the_folder_stays(tmp_path: Path) -> None:
         sort(images, out, dict.fromkeys(week, 1))
         assert contents(out) == expected
     assert (out / "notes.txt").read_text() == "mine"
-
-
-def die_after(steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """End this process, as a kill does, when a further folder is made or a further file renamed."""
-    left = iter(range(steps))
-    for name in ("replace", "rename", "mkdir"):
-        real = getattr(Path, name)
-
-        def step(self: Path, *given: Any, real: Callable[..., Any] = real, **named: Any) -> Any:
-            return os._exit(9) if next(left, None) is None else real(self, *given, **named)
-
-        monkeypatch.setattr(Path, name, step)
-
-
-@pytest.mark.parametrize("step", range(24))
-def test_a_call_that_is_killed_can_be_repeated(
-    tmp_path: Path, step: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    images, out = tmp_path / "images", tmp_path / "out"
-    out.mkdir()
-    later = {"a.png": 1, "b.png": 1, "sub/c.png": 2, "d.png": 0}
-    for week in (WEEK, later):
-        child = os.fork()
-        if not child:
-            die_after(step, monkeypatch)
-            sort(images, out, week)
-            os._exit(0)
-        os.waitpid(child, 0)
-        sort(images, out, week)
-        assert len(contents(out)) == len(week)
-        assert {path.split("/")[0]: None for path in contents(out)}.keys() == {
-            f"cluster_{k}" for k in week.values()
-        }
-        for path, name in contents(out).items():
-            assert path.startswith(f"cluster_{week[name]}/")
 
 
 def test_copies_keep_times_and_mode(tmp_path: Path) -> None:

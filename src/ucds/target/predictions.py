@@ -78,9 +78,6 @@ class ClusterNames(BaseModel):
     def of(self, stored: StoredModel) -> dict[int, str]:
         """Return the names by cluster, if they are those of a model.
 
-        Args:
-            stored: model whose clusters are to be named.
-
         Raises:
             InputError: the names belong to the clusters of another model.
         """
@@ -121,11 +118,8 @@ class Predictions:
     def save(self, path: str | Path) -> None:
         """Write a table in CSV: sample, cluster and confidence; source and name if there are any.
 
-        Args:
-            path: file to write; its name ends in .csv.
-
         Raises:
-            InputError: the name has another suffix.
+            InputError: the name of the file does not end in .csv.
             NoSpaceError: the disk is full, or the folder is not writable.
         """
         columns = ["sample", "cluster", "confidence"]
@@ -140,23 +134,13 @@ class Predictions:
 
 
 class SortingRecord(BaseModel):
-    """What was sorted into a folder.
-
-    Attributes:
-        format: name and version of the form of the file.
-        model: fingerprint of the model that the folders are clusters of.
-        pictures: content key of each picture, in hexadecimal digits, by its path below the folder.
-    """
+    """What was sorted into a folder: the content key of each picture by its path below the folder."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     format: Literal["ucds-sorting/1"] = "ucds-sorting/1"
-    model: str
-    pictures: dict[Annotated[str, Field(pattern=r"^[^./][^/]*/[^./][^/]*$")], str] = {}
-
-    def save(self, folder: Path) -> None:
-        """Write the record into a folder of sorted images."""
-        write_text_atomically(folder / SORTING_FILE, self.model_dump_json(indent=1) + "\n")
+    model: str  # fingerprint of the model whose clusters the folders are
+    pictures: dict[Annotated[str, Field(pattern=r"^[^./][^/]*/[^./][^/]*$")], str]
 
 
 def read_sorting(folder: Path) -> SortingRecord | None:
@@ -188,7 +172,7 @@ def sort_into_folders(
 
     In a folder that was sorted into before, new images are added, and those whose cluster is another one
     move. What a person removed, renamed, changed or added there stays as it is. If an image cannot be
-    sorted, none is. After a kill the same call completes the folder.
+    sorted, none is.
 
     Args:
         folder: new or empty folder, or one of an earlier call, see :func:`read_sorting`.
@@ -210,12 +194,11 @@ def sort_into_folders(
             (partial / place).mkdir(exist_ok=True)
         for position, place in placed.items():
             _place(found.files.file(position), partial / place, folder, how)
-        if record is None and folder.is_dir():  # so that a call that is killed from here on can be repeated
-            SortingRecord(model=model).save(folder)
         for before, place in moved.items():
             (folder / place).parent.mkdir(exist_ok=True)
             (folder / before).rename(folder / place)
-        SortingRecord(model=model, pictures=pictures).save(partial)
+        sorting = SortingRecord(model=model, pictures=pictures).model_dump_json(indent=1)
+        write_text_atomically(partial / SORTING_FILE, sorting + "\n")
 
 
 def _plan(
@@ -227,7 +210,7 @@ def _plan(
 ) -> tuple[dict[int, str], dict[str, str]]:
     """Bring a record up to date; return new places, of images by position, and of files by their old one."""
     assert found.files is not None
-    there = {str(path.relative_to(folder)) for path in folder.glob("[!.]*/*")}
+    there = (str(path.relative_to(folder)) for path in folder.glob("[!.]*/*"))
     taken, known = {_alike(place) for place in (*there, *pictures)}, defaultdict[str, list[str]](list)
     placed, moved = dict[int, str](), dict[str, str]()
     for place, key in pictures.items():
@@ -236,20 +219,15 @@ def _plan(
         key, inside = content.hex(), f"{places[cluster]}/"
         if before := min(known[key], key=lambda place: not place.startswith(inside), default=""):
             known[key].remove(before)
-        if before.startswith(inside):
-            continue
-        for name in _names(found.files.paths[position], position + 1):
-            place = inside + name
-            is_new, is_ours = _alike(place) not in taken, place in there and place not in pictures
-            if is_new or (is_ours and _holds(folder / place, key)):  # by a call that was killed
-                break
-        if is_new and not before:
-            placed[position] = place
-        elif is_new and _holds(folder / before, key):
+            if before.startswith(inside) or not _holds(folder / before, key):
+                continue  # it is where it belongs, or a person has removed, renamed or changed it
+            del pictures[before]
+        names = (inside + name for name in _names(found.files.paths[position], position + 1))
+        place = next(name for name in names if _alike(name) not in taken)
+        if before:
             moved[before] = place
-        elif is_new:
-            continue  # a person has removed, renamed or changed it
-        pictures.pop(before, None)
+        else:
+            placed[position] = place
         pictures[place] = key
         taken.add(_alike(place))
     return placed, moved
