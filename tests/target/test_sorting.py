@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import ucds
+from ucds.choices import Sorting
 from ucds.data.content import content_key
 from ucds.data.folders import scan_folder
 from ucds.errors import DamagedFileError, InputError, NoSpaceError
@@ -20,7 +21,11 @@ K = 3
 
 
 def sort(
-    images: Path, out: Path, clusters: Mapping[str, int], names: Mapping[int, str] | None = None
+    images: Path,
+    out: Path,
+    clusters: Mapping[str, int],
+    names: Mapping[int, str] | None = None,
+    how: Sorting = "copy",
 ) -> None:
     """Write images that hold their own names where there are none, and sort those of the mapping."""
     for name in clusters:
@@ -32,7 +37,7 @@ def sort(
     keys = [content_key(files.file(i).read_bytes()) for i in range(len(files))]
     numbers = np.array([clusters[name] for name in files.ids])
     found = Predictions(files.ids, numbers, np.ones(len(numbers), np.float32), names or {}, K, files)
-    sort_into_folders(out, found, keys, model="m")
+    sort_into_folders(out, found, keys, how, model="m")
 
 
 def contents(folder: Path) -> dict[str, str]:
@@ -55,6 +60,75 @@ def test_a_folder_of_any_kind_is_filled(tmp_path: Path, kind: str, request: pyte
     assert contents(out) == SORTED
     assert out.is_symlink() == (kind == "link")
     assert sorted(path.name for path in out.iterdir()) == [SORTING_FILE, *(f"cluster_{k}" for k in range(K))]
+
+
+@pytest.mark.parametrize("how", ["copy", "link"])
+def test_every_image_is_in_the_folder_of_its_cluster_and_stays_where_it_was(
+    tmp_path: Path, how: Sorting
+) -> None:
+    images, out = tmp_path / "images", tmp_path / "out"
+    sort(images, out, {"b/deep/2.png": 1, "sample 4.png": 0, "z/1.png": 0, "z__1.png": 0}, how=how)
+    # Of those that want one name, the first in the order of the files gets it.
+    assert contents(out) == {
+        **{"cluster_0/sample 4.png": "sample 4.png", "cluster_1/b__deep__2.png": "b/deep/2.png"},
+        **{"cluster_0/z__1.png": "z/1.png", "cluster_0/_sample 4.png": "z__1.png"},
+    }
+    assert [path.is_symlink() for path in out.rglob("*.png")] == [how == "link"] * 4
+    assert len([path for path in images.rglob("*") if path.is_file()]) == 4
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["images", "out"]
+
+
+def test_an_image_that_cannot_be_copied_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "images").mkdir()
+    (tmp_path / "images" / "b.png").touch()
+    files = scan_folder(tmp_path / "images")
+    (tmp_path / "images" / "b.png").unlink()
+    found = Predictions(files.ids, np.zeros(1, np.int64), np.ones(1, np.float32), {}, K, files)
+    with pytest.raises(FileNotFoundError):
+        sort_into_folders(tmp_path / "out", found, [b"gone"])
+    assert [path.name for path in tmp_path.iterdir()] == ["images"]
+
+
+@pytest.mark.parametrize("how", ["copy", "link"])
+def test_symbolic_links_become_files_that_open_and_what_they_lead_to_stays(
+    tmp_path: Path, how: Sorting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive, images = tmp_path / "archive", tmp_path / "images"
+    (archive / "deep").mkdir(parents=True)
+    images.mkdir()
+    for place in (archive / "1.png", archive / "deep" / "2.png", images / "own.png"):
+        place.write_text(place.name)
+    (images / "one.png").symlink_to("../archive/1.png")
+    (images / "same.png").symlink_to("own.png")
+    (images / "deep").symlink_to("../archive/deep")
+    monkeypatch.chdir(tmp_path)
+    names = ("own.png", "one.png", "same.png", "deep/2.png")
+    sort(Path("images"), Path("sorted"), dict.fromkeys(names, 0), how=how)
+    expected = {"own.png": "own.png", "one.png": "1.png", "same.png": "own.png", "deep__2.png": "2.png"}
+    assert contents(tmp_path / "sorted") == {f"cluster_0/{name}": text for name, text in expected.items()}
+    assert (archive / "1.png").read_text() == "1.png"
+
+
+def test_names_that_are_too_long_are_shortened_and_stay_apart(tmp_path: Path) -> None:
+    folder = "/".join(letter * 64 for letter in "abcd")
+    names = (f"{folder}/{'ü' * 100}.png", f"{folder}e/{'ü' * 100}.png", f"{folder}/1.png")
+    sort(tmp_path / "images", tmp_path / "out", dict.fromkeys(names, 0), {0: "\U00020000" * 80})
+    (place,) = (tmp_path / "out").glob("\U00020000*")  # a letter of four bytes
+    assert sorted(path.read_text() for path in place.iterdir()) == sorted(names)
+    assert {path.name for path in place.iterdir()} == {f"sample {number}.png" for number in (1, 2, 3)}
+
+
+def test_clusters_share_a_folder_only_if_they_have_one_name(tmp_path: Path) -> None:
+    week = {"a.png": -1, "b.png": 0, "c.png": 1, "d.png": 2}
+    for names, folders in (
+        ({0: "cluster_2", 1: "unsorted"}, ["unsorted_", "cluster_2_", "unsorted", "cluster_2"]),
+        ({0: "../up", 1: "/up"}, ["unsorted", "_up", "_up_", "cluster_2"]),
+        ({0: "cat", 1: "cat", 2: " . "}, ["unsorted", "cat", "cat", "cluster_2"]),
+    ):
+        out = tmp_path / folders[1]
+        sort(tmp_path / "images", out, week, names)
+        places = {content: place.split("/")[0] for place, content in contents(out).items()}
+        assert [places[name] for name in week] == folders
 
 
 def test_a_second_week_adds_images_and_moves_those_of_other_clusters(tmp_path: Path) -> None:
