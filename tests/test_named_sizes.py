@@ -325,7 +325,9 @@ def test_features_are_compared_with_the_width_of_their_encoder(tmp_path: Path) -
     def write(ids: list[str], width: int) -> None:
         from ucds.data.features import FeaturePart
 
-        part = FeaturePart(**describe_rows(keys, rows), made_of="m", ids=ids, domains=None, skipped=[])
+        part = FeaturePart(
+            **describe_rows(keys, rows), made_of="m", ids=ids, paths=None, domains=None, skipped=[]
+        )
         write_part(tmp_path / "part-000000", rows, part)
         manifest["backbone"] = {"name": "resnet18", "width": width}
         (tmp_path / "features.json").write_text(json.dumps(manifest))

@@ -252,15 +252,15 @@ def test_what_is_no_file_is_named_in_one_line(tmp_path: Path) -> None:
     assert open_received(tmp_path / "link", follow=True).read() == b"x"  # that the user named
 
 
-@pytest.mark.parametrize(("folder_mode", "mode"), [(0o700, 0o600), (0o755, 0o644)])
-def test_what_is_made_in_a_private_folder_is_its_owners_alone(run: Path, folder_mode: int, mode: int) -> None:
-    run.chmod(folder_mode)
+@pytest.mark.parametrize("mode", [0o700, 0o755])
+def test_what_is_made_in_a_received_folder_is_its_owners_alone(run: Path, mode: int) -> None:
+    run.chmod(mode)
     before = os.umask(0)
     try:
         _answer(run)
     finally:
         os.umask(before)
-    assert stat.S_IMODE((run / "answers.jsonl").stat().st_mode) == mode
+    assert stat.S_IMODE((run / "answers.jsonl").stat().st_mode) == 0o600
 
 
 def test_a_run_that_names_other_samples_than_its_own_shows_none_of_them(

@@ -77,12 +77,12 @@ def train_target(
         if aligned is not None and session.runtime.rank == 0:
             (out / LABELS_FILE).unlink(missing_ok=True)  # which may be a link
             aligned.save(out / LABELS_FILE)
-        return fit_target(session, inputs.backbone, inputs.data, clusters, aligned)
+        return fit_target(session, inputs.backbone, inputs.data, clusters, aligned)  # noqa: F821  (see below)
 
     where = None if place is None else str(place.resolve())
     identity = {"labels": aligned and aligned.fingerprint, "images": where}
     run = train_run(out, "target", clusters, inputs, settings, options, compute, train, identity=identity)
-    del found, inputs, samples  # before the review reads what the run remembers
+    del found, inputs, samples  # after the training, and before the review reads what the run remembers
     if is_first_process() and (out / VOTES_FILE).exists():
         from ucds.target.review import Review
 
