@@ -29,6 +29,7 @@ from records import Row, complete, table
 from sklearn.metrics.cluster import contingency_matrix
 
 from ucds import Review
+from ucds.data.content import content_key
 from ucds.files import write_atomically
 from ucds.math.arrays import FloatArray, IntArray
 from ucds.math.consensus import Partition
@@ -152,7 +153,9 @@ def remember(found: Clustered, labels: Partition | None, n_clusters: int) -> Rem
         known = KnownLabels(labels, everything, n_clusters)
         averaged = average_labels(found.spaces, known).toarray()
     own = found.vote.partition.astype(np.int64)
-    return Remembered(tuple(map(str, everything)), partitions, own, n_clusters, averaged)
+    ids = tuple(map(str, everything))
+    keys = [content_key(name.encode()) for name in ids]
+    return Remembered(ids, partitions, own, n_clusters, keys, averaged)
 
 
 def cluster_by_pairs(vectors: FloatArray, classes: IntArray, answers: int, seed: int) -> Partition:

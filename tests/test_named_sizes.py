@@ -25,6 +25,7 @@ from ucds.backbones import identity_backbone
 from ucds.backbones.spec import LARGEST_INPUT, tensors_digest
 from ucds.backbones.weight_files import read_state_dict
 from ucds.choices import MOST_CLUSTERS
+from ucds.data.content import content_key
 from ucds.data.features import FeatureFolder
 from ucds.data.parts import describe_rows, write_part
 from ucds.data.tables import read_table
@@ -137,6 +138,7 @@ REMEMBERED = Remembered(
     np.zeros((3, 20), np.int64),
     np.arange(20) % 4,
     4,
+    [content_key(bytes([i])) for i in range(20)],
     np.eye(20, 4, dtype=np.float32),
 )
 

@@ -167,14 +167,6 @@ def sweep(folder: Path, *, older_than: float = 0.0) -> None:
                 path.unlink() if path.is_symlink() or path.is_file() else shutil.rmtree(path)
 
 
-def open_private(path: Path, flags: int) -> int:
-    """Open a file that its owner alone may read, under any umask and whatever its mode was before."""
-    handle = os.open(path, flags, 0o600)
-    if os.fstat(handle).st_mode & 0o777 != 0o600:
-        os.fchmod(handle, 0o600)
-    return handle
-
-
 def write_atomically(path: Path, write: Callable[[IO[bytes]], object], *, is_private: bool = False) -> None:
     """Write a file so that a crash leaves the old one or the new one, never half of either.
 
@@ -200,7 +192,7 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], object], *, is_pri
         # Made by its name, so that the system takes the umask into account: a program can only learn the
         # umask by changing it, for all of its threads.
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-        handle = open_private(temporary, flags) if is_private else os.open(temporary, flags, 0o666)
+        handle = os.open(temporary, flags, 0o600 if is_private else 0o666)
         try:
             with os.fdopen(handle, "wb") as file:
                 write(file)

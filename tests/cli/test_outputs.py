@@ -157,18 +157,6 @@ def test_an_output_of_before_is_replaced(place: Path) -> None:
             run_successfully(*command.split())
 
 
-def test_what_others_left_is_no_leftover_of_ours(place: Path) -> None:
-    mine = place / ".new.partial"
-    mine.mkdir()
-    (mine / "thesis.txt").touch()
-    from ucds.files import making
-
-    with making(place / "new") as partial:
-        (partial / "a").touch()
-    assert (mine / "thesis.txt").exists()
-    assert [path.name for path in (place / "new").iterdir()] == ["a"]
-
-
 def test_room_for_sorted_images_is_looked_for_before_the_work(
     place: Path, pictures: Path, disk: Path, story: tuple[Path, object]
 ) -> None:

@@ -53,7 +53,7 @@ def test_clear_groups_are_found_alone() -> None:
 def test_a_review_that_changes_no_cluster_fits_a_model_to_the_same_shares() -> None:
     found = run(BLURRED)
     partitions = np.array(found.own.partitions)
-    remembered = Remembered(tuple(map(str, range(N))), partitions, found.partition, K)
+    remembered = Remembered(tuple(map(str, range(N))), partitions, found.partition, K, keys=())
     np.testing.assert_allclose(remembered.shares(found.partition, K), found.shares, atol=1e-6)
 
 

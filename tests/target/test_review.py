@@ -301,7 +301,7 @@ def test_of_many_samples_of_such_a_run_some_vote_those_with_a_label_first(tmp_pa
     assert set(labelled) < set(review.clusters)
     assert len(review.clusters) == len(review.features) == 120
     assert listener.heard[0].startswith("120 of 200 samples, drawn at random (setting most_samples)")
-    assert listener.heard[1:] == ["find neighbours", "k-means", "find the consensus"]
+    assert listener.heard[1:] == ["find neighbours", "k-means", "find the consensus", "embed"]
     answer_all(review, most=3)
     everyone = ucds.predict(review.finish().path, tmp_path / "target.npy")
     assert len(everyone.clusters) == 200

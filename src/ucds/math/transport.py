@@ -1,10 +1,9 @@
 """Entropic optimal transport between samples and prototypes (the paper's Eq. 1).
 
-:func:`solve_transport` is a damped Newton ascent made for the training loop;
-:func:`semi_relaxed_transport` takes column weights that may be left at a cost. The tests compare both with
-POT, which is at least five times slower on hard problems. The paper prints the problem with
-``+ epsilon * entropy``; that is a sign slip. Both solvers minimise the standard
-``<plan, cost> - epsilon * entropy(plan)``.
+:func:`solve_transport` is a damped Newton ascent made for the training loop. The tests compare it with POT,
+which is at least five times slower on hard problems. The paper prints the problem with
+``+ epsilon * entropy``; that is a sign slip. The standard ``<plan, cost> - epsilon * entropy(plan)`` is
+minimised.
 """
 
 from __future__ import annotations

@@ -6,12 +6,11 @@ The page is served to those alone who know its address.
 from __future__ import annotations
 
 import fcntl
-import os
 import secrets
 import socket
 import webbrowser
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import uvicorn
@@ -24,7 +23,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from ucds.errors import InputError, NoSpaceError, UserError, shown
-from ucds.files import open_private
+from ucds.files import write_atomically
 from ucds.received import open_received
 from ucds.reports.page.findings import read_record
 from ucds.reports.page.report import report
@@ -166,18 +165,18 @@ def make_app(session: Session, origin: str, token: str, finish: Callable[[], str
 def _only_review_of(run: Path, address: str) -> Iterator[None]:
     """Hold the review of a run; the address of the page is left where a second command finds it."""
     lock, page = run / ADDRESS_FILE, run / PAGE_FILE
-    with ExitStack() as stack:
-        file = stack.enter_context(open_received(lock, "r+b"))
+    with open_received(lock, "r+b") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             other = shown(file.read(500).decode(errors="replace"))
             raise InputError(f"a review of {run} is open already: {other}") from None
-        link = f'<!doctype html><meta http-equiv="refresh" content="0; url={address}">'
-        for path, text in ((lock, address), (page, link)):
-            path.unlink(missing_ok=True)  # somebody may hold open what was there
-            stack.callback(os.close, handle := open_private(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
-            fcntl.flock(handle, fcntl.LOCK_EX)
-            os.write(handle, text.encode())
-        stack.callback(page.unlink, missing_ok=True)
-        yield
+        file.truncate(0)
+        file.write(address.encode())
+        file.flush()
+        link = f'<!doctype html><meta http-equiv="refresh" content="0; url={address}">'.encode()
+        write_atomically(page, lambda file: file.write(link), is_private=True)
+        try:
+            yield
+        finally:
+            page.unlink(missing_ok=True)

@@ -268,7 +268,7 @@ def _write(folder: Path, samples: Samples, agreed: Agreed) -> None:
 
 def remember_vote(folder: Path, samples: Samples, agreed: Agreed, clusters: Partition) -> None:
     """Write down, for a review that starts from some clusters ``(n,)``, the vote about the samples."""
-    partitions = np.array(agreed.own.partitions)
+    partitions, own = np.array(agreed.own.partitions), agreed.own
     labels = None if agreed.averaged is None else agreed.averaged.toarray()
-    remembered = (tuple(samples.ids), partitions, clusters, agreed.own.n_clusters, labels, samples.keys)
-    write_remembered(folder, Remembered(*remembered))
+    ids, keys = tuple(samples.ids), samples.keys
+    write_remembered(folder, Remembered(ids, partitions, clusters, own.n_clusters, keys, labels))

@@ -84,8 +84,8 @@ def predict(
     model = load(run, role="target", compute=compute)
     known = {} if named is None else named.of(model.stored)
     if sorted_before is not None:
-        origins = (read_object(run / RUN_FILE) or {}).get("origins", [])
-        if sorted_before.model not in (model.stored.fingerprint, *origins):
+        reviewed = (read_object(run / RUN_FILE) or {}).get("reviewed", [])
+        if sorted_before.model not in (model.stored.fingerprint, *reviewed):
             raise InputError(f"another model sorted into {folder}: choose another --sort-into")
     data = model.open(images)
     clusters, confidence = model.decide(data)

@@ -47,7 +47,7 @@ class Remembered:
         n_clusters: number of clusters of the run, K.
         labels: ``(n, K')`` share of each of the provider's labels among a sample and its neighbours, rows of
             unit length; ``None`` without labels.
-        keys: content keys of the samples; ``None`` where no sample is looked up by its content.
+        keys: content keys of the samples.
         by_person: ``(n,)`` whether a person has corrected the cluster of each sample; ``None`` in a run that
             nobody has reviewed.
     """
@@ -56,16 +56,12 @@ class Remembered:
     partitions: NDArray[np.int64]
     own: Partition
     n_clusters: int
+    keys: Sequence[bytes]
     labels: FloatArray | None = None
-    keys: Sequence[bytes] | None = None
     by_person: NDArray[np.bool_] | None = None
 
     def doubts(self, *, keep_clusters: bool = False) -> Doubts:
-        """Make the doubts about the own consensus; own clusterings and, if any, labels compare the groups.
-
-        Args:
-            keep_clusters: whether the number of clusters stays, see :class:`ucds.math.doubts.Doubts`.
-        """
+        """Make the doubts about the own consensus; own clusterings and, if any, labels compare the groups."""
         votes = own_votes = memberships(list(self.partitions))
         if self.labels is not None:
             votes = blend(own_votes, Memberships(self.labels), LABELS_WEIGHT)
@@ -111,23 +107,19 @@ class Remembered:
         Returns:
             One of :data:`SOURCES` for each sample; ``None`` if nobody has reviewed the run.
         """
-        if self.by_person is None or self.keys is None:
+        if self.by_person is None:
             return None
         order = np.argsort(~self.by_person, kind="stable")  # of copies, the one that a person has corrected
         known, first = np.unique(keys_of(self.keys).array[order], return_index=True)
         places = find_places(Column(keys_of(keys).array), Column(known))
-        here = np.flatnonzero(places >= 0)
-        rows = order[first[places[here]]]
-        source = np.zeros(len(clusters), np.int64)
-        source[here] = 1 + self.by_person[rows]
-        differs = self.by_person[rows] | (clusters[here] != self.own[rows])
-        here, rows = here[differs], rows[differs]
-        shares = self.shares(self.own, self.n_clusters)[rows]
-        given = self.by_person[rows]
-        shares[given] = np.eye(self.n_clusters)[self.own[rows[given]]]
-        clusters[here], confidence[here] = self.own[rows], shares.max(1)
+        rows = order[first[places]]
+        source = np.where(places < 0, 0, 1 + self.by_person[rows])  # positions in SOURCES
+        here = np.flatnonzero((source == 2) | ((source == 1) & (clusters != self.own[rows])))
+        rows, shares = rows[here], self.shares(self.own, self.n_clusters)
+        shares[self.by_person] = np.eye(self.n_clusters)[self.own[self.by_person]]
+        clusters[here], confidence[here] = self.own[rows], shares[rows].max(1)
         if probabilities is not None:
-            probabilities[here] = shares
+            probabilities[here] = shares[rows]
         return [SOURCES[kind] for kind in source.tolist()]
 
 
@@ -147,11 +139,10 @@ def write_remembered(folder: Path, remembered: Remembered) -> None:
         "partitions": partitions.astype(np.min_scalar_type(partitions.max())),
         "own": remembered.own.astype(np.int64),
         "n_clusters": np.array(remembered.n_clusters),
+        "keys": keys_of(remembered.keys).array.view(np.uint8).reshape(-1, KEY_BYTES),
     }
     if remembered.labels is not None:
         arrays["labels"] = remembered.labels.astype(np.float16)
-    if remembered.keys is not None:
-        arrays["keys"] = keys_of(remembered.keys).array.view(np.uint8).reshape(-1, KEY_BYTES)
     if remembered.by_person is not None:
         arrays["by_person"] = remembered.by_person
     write_atomically(folder / VOTES_FILE, lambda file: np.savez_compressed(file, **arrays))
@@ -169,15 +160,13 @@ def read_remembered(folder: Path) -> tuple[Remembered, FloatArray]:
         features = read_arrays(path)[path.stem]
         path = folder / VOTES_FILE
         found = read_arrays(path, _ARRAYS)
-        ids, n_clusters = (
-            tuple(parse_json(require_few(found["ids"].tobytes(), path))),
-            int(found["n_clusters"]),
-        )
+        ids = tuple(parse_json(require_few(found["ids"].tobytes(), path)))
+        n_clusters = int(found["n_clusters"])
         _require_fitting(len(ids), features, n_clusters, **{name: found.get(name) for name in _BY_SAMPLE})
         labels = found["labels"].astype(np.float32) if "labels" in found else None
-        keys = Column[bytes](found["keys"].view(KEY_TYPE).ravel()) if "keys" in found else None
+        keys = Column[bytes](found["keys"].view(KEY_TYPE).ravel())
         partitions, by_person = found["partitions"].astype(np.int64), found.get("by_person")
-        remembered = Remembered(ids, partitions, found["own"], n_clusters, labels, keys, by_person)
+        remembered = Remembered(ids, partitions, found["own"], n_clusters, keys, labels, by_person)
         return remembered, np.array(features, dtype=np.float32)
     except (OSError, DamagedFileError, ValueError, KeyError, TypeError) as error:
         raise DamagedFileError(f"{path} is damaged ({error}): train again") from None
@@ -192,7 +181,7 @@ def _require_fitting(
     fits &= all(each is None or each.shape == (n,) for each in flat)
     fits &= own.dtype.kind == "i" and partitions.dtype.kind in "iu" and n_clusters <= 2 * n
     fits &= partitions.size <= max(2**24, 128 * n) and (labels is None or labels.size <= MOST_SHARES)
-    fits &= keys is None or (keys.dtype, keys.shape[1]) == (np.uint8, KEY_BYTES)
+    fits &= (keys.dtype, keys.shape[1]) == (np.uint8, KEY_BYTES)
     fits &= by_person is None or by_person.dtype == bool
     if not fits or min(own.min(), partitions.min()) < 0 or own.max() >= n_clusters or partitions.max() >= n:
         raise ValueError("its arrays do not fit together")

@@ -271,15 +271,14 @@ class Review:
         shares, corrected = self.start.shares(clusters, n_clusters), clusters != self.start.own
         if self.start.by_person is not None:  # of an earlier review
             corrected |= self.start.by_person
-        start = np.zeros((features.shape[1], n_clusters), np.float32)
-        prototypes = solve_prototypes(features, shares, start)
+        prototypes = solve_prototypes(features, shares, np.zeros((features.shape[1], n_clusters), np.float32))
         stored = load_model(run, role="target")
         described = read_object(run / RUN_FILE) or {}
-        origins = [*described.get("origins", []), stored.fingerprint]
+        reviewed = [*described.get("reviewed", []), stored.fingerprint]  # models whose numbers are kept
         stored.head.prototypes = torch.nn.Parameter(torch.from_numpy(prototypes))
         stages = (*stored.card.stages, "review")
         card = replace(stored.card, name=out.name, n_clusters=n_clusters, stages=stages)
-        described |= {"clusters": n_clusters, "reviewed": run.name, "origins": origins}
+        described |= {"clusters": n_clusters, "reviewed": reviewed}
         proportions = torch.from_numpy(shares).mean(0, keepdim=True)
         with making(out) as partial, writing(out):
             partial.chmod(0o700)
@@ -287,8 +286,8 @@ class Review:
                 with suppress(FileNotFoundError), open_received(run / name) as file:
                     (partial / name).write_bytes(file.read())
             write_text_atomically(partial / RUN_FILE, json.dumps(described, indent=2) + "\n")
-            reviewed = replace(self.start, own=clusters, n_clusters=n_clusters, by_person=corrected)
-            write_remembered(partial, reviewed)
+            kept = replace(self.start, own=clusters, n_clusters=n_clusters, by_person=corrected)
+            write_remembered(partial, kept)
             save_model(partial, replace(stored, card=card, proportions=proportions))
             if self.names:
                 named = ClusterNames(format="ucds-names/1", model=stored.fingerprint, names=self.names)

@@ -59,29 +59,10 @@ def train_target(
         read_clusters(n_clusters, least=2)
     out, options, compute = Path(out), options or RunOptions(), compute or Compute()
     settings, encoder = settings or ConsensusSettings(), encoder or EncoderOptions()
-    RunFolder(out).require_usable(place_of(images), resume=options.resume)
-    # What this opens is let go before the review reads what the run remembers.
-    trained = _train(images, out, labels, n_clusters, encoder, settings, options, compute)
-    if is_first_process() and (out / VOTES_FILE).exists():
-        from ucds.target.review import Review
-
-        compute.reporter.say(f"{Review(out).outlook} (ucds review {out})")
-    return trained
-
-
-def _train(
-    images: Source,
-    out: Path,
-    labels: str | Path | ClusterLabels | None,
-    n_clusters: int | str | None,
-    encoder: EncoderOptions,
-    settings: MethodSettings,
-    options: RunOptions,
-    compute: Compute,
-) -> TrainedRun:
-    """Open samples, labels and encoder, and train on them."""
+    place = place_of(images)
+    RunFolder(out).require_usable(place, resume=options.resume)
     answers = ClusterLabels.load(labels) if isinstance(labels, str | Path) else labels
-    place, found = place_of(images), find_samples(images, by_domain=False)
+    found = find_samples(images, by_domain=False)
     # What follows brings torch, which takes seconds: wrong inputs are refused before.
     from ucds.target.fit import fit_target
     from ucds.training.inputs import open_for_training
@@ -96,19 +77,14 @@ def _train(
         if aligned is not None and session.runtime.rank == 0:
             (out / LABELS_FILE).unlink(missing_ok=True)  # which may be a link
             aligned.save(out / LABELS_FILE)
-        return fit_target(session, inputs.backbone, inputs.data, clusters, aligned)
+        return fit_target(session, inputs.backbone, inputs.data, clusters, aligned)  # noqa: F821  (see below)
 
-    return train_run(
-        out,
-        "target",
-        clusters,
-        inputs,
-        settings,
-        options,
-        compute,
-        train,
-        identity={
-            "labels": aligned and aligned.fingerprint,
-            "images": None if place is None else str(place.resolve()),
-        },
-    )
+    where = None if place is None else str(place.resolve())
+    identity = {"labels": aligned and aligned.fingerprint, "images": where}
+    run = train_run(out, "target", clusters, inputs, settings, options, compute, train, identity=identity)
+    del found, inputs, samples  # after the training, and before the review reads what the run remembers
+    if is_first_process() and (out / VOTES_FILE).exists():
+        from ucds.target.review import Review
+
+        compute.reporter.say(f"{Review(out).outlook} (ucds review {out})")
+    return run
