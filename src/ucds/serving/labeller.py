@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from ucds.backbones.spec import tensors_digest
-from ucds.data.dataset import View
 from ucds.errors import InputError
 from ucds.serving.problems import stopping
 from ucds.training.inputs import stored_size, view_for
@@ -48,7 +47,7 @@ class ModelLabeller:
         self.digest = tensors_digest(stored.model.state_dict())[:32]
         self.mean_width = spec.width if stored.card.recentres else None  # of a mean to see samples from
         self._device = device or torch.device("cpu")
-        self._view: View = view_for(spec)
+        self._view = view_for(spec)
         self._model = stored.model.to(self._device).eval()
         self.row_shape: tuple[int, ...] = (spec.takes,)
         self.dtype: npt.DTypeLike = np.float32
