@@ -96,7 +96,7 @@ class Replay:
         self._operator, self._clock = _operator(), clock
         self.place, self._database = place, Database(place, create=create)
         self.shown = self._database.shown
-        self._reading, self._queue = threading.Lock(), threading.Lock()  # SQLite lets writers wait in no order
+        self._reading, self._queue = threading.Lock(), threading.Lock()  # as SQLite keeps no order
         self._state, self._tail = rules.State(), None  # type: rules.State, Entry | None
         self.signers: tuple[str, ...] = ()
         self._damage: str | None = None
