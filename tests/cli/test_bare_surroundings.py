@@ -40,7 +40,7 @@ def test_work_goes_on_without_streams_and_no_file_gets_their_messages(closed: st
         content = path.read_bytes()
         assert b"consensus 2" not in content, path  # a line of progress
     assert _shell(f"{sys.executable} -m ucds predict run x.npy --out c.csv {closed}").returncode == 0
-    assert Path("c.csv").read_text().startswith("sample,")
+    assert Path("c.csv").read_text().startswith('"sample",')
 
 
 def test_a_result_that_finds_no_room_is_an_error() -> None:
