@@ -82,13 +82,6 @@ def test_a_broken_contract_is_found(file: str, imported: str, broken: set[str], 
     assert broken_contracts(tmp_path) == broken
 
 
-def test_a_newcomer_has_at_most_23_rooms_to_learn() -> None:
-    package = ROOT / "src" / "ucds"
-    folders = {path.parent.name for path in package.glob("*/__init__.py")}
-    modules = {path.stem for path in package.glob("*.py")} - {"__init__", "__main__"}
-    assert len(folders | modules) <= 23
-
-
 def test_every_contract_is_broken_once() -> None:
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
     names = {contract["name"] for contract in settings["contracts"]}
