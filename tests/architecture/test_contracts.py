@@ -32,11 +32,7 @@ VIOLATIONS = {
     "a room that no layer names": ("attic.py", "math", {LAYERS}),
     "the provider trains with the client's code": ("source/fit.py", "ucds.target.guard", {LAYERS, PROVIDER}),
     "the service reads the client's code": ("serving/app.py", "ucds.target.ask", {LAYERS, PROVIDER}),
-    "a shared room leads to the client": (
-        "training/steps.py",
-        "ucds.target.guard",
-        {LAYERS, PROVIDER},
-    ),
+    "a shared room leads to the client": ("training/steps.py", "ucds.target.guard", {LAYERS, PROVIDER}),
     "the client trains with the provider's code": ("target/fit.py", "ucds.source.fit", {LAYERS, CLIENT}),
     "the client knows the service": ("target/ask.py", "ucds.serving.limits", {LAYERS, CLIENT}),
     "training reads ground truth": ("training/prepare.py", "ucds.data.ground_truth", {GROUND_TRUTH}),

@@ -9,12 +9,11 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ucds.auditing import attacks
 from ucds.auditing.attacks import BAG, Scores
 from ucds.auditing.report import Attack, Findings, Prevalence, render
-from ucds.auditing.subject import Labels, Opened, open_subject
+from ucds.auditing.subject import Labels, Opened, open_subject, parts_of
 from ucds.data.sources import Source
 from ucds.errors import InputError
 from ucds.files import require_writable, write_text_atomically
@@ -114,7 +113,7 @@ class _Audit:
         self._opened, self._effort, self._seed, self._reporter = opened, effort, seed, reporter
         self._subject, self._both = opened.subject, opened.samples
         self._labels: list[Labels] = [
-            np.concatenate([self._subject.ask(rows.read(part)) for part in _parts(np.arange(len(rows)))])
+            np.concatenate([self._subject.ask(rows.read(part)) for part in parts_of(np.arange(len(rows)))])
             for rows in self._both
         ]
 
@@ -165,7 +164,7 @@ class _Audit:
             progress = partial(self._reporter.show, f"boundary of {what}")
             rng = self._rng(f"directions of {what}")
             parts, asked = list[Scores](), asked + len(chosen)
-            for number, index in enumerate(_parts(chosen, size)):
+            for number, index in enumerate(parts_of(chosen, size)):
                 progress(number * size, len(chosen))
                 rows = samples.read(index)
                 distances = attacks.boundary_distances(
@@ -220,7 +219,3 @@ class _Audit:
             return None
         own, equal = np.bincount(labels, minlength=len(truth)) / len(labels), 1 / len(truth)
         return Prevalence(*(float(np.abs(assumed - truth).sum() / 2) for assumed in (own, equal)))
-
-
-def _parts(index: NDArray[np.int64], size: int = 64) -> list[NDArray[np.int64]]:
-    return [index[start : start + size] for start in range(0, len(index), size)]
