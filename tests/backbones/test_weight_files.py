@@ -112,7 +112,7 @@ def test_pickled_objects_are_refused(state: dict[str, Tensor], tmp_path: Path) -
 @pytest.mark.parametrize("content", [b"", b"no weights at all, just words\n" * 9, bytes(range(256)) * 9])
 def test_other_files_are_refused_in_one_line(name: str, content: bytes, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(UserError, match=r"not a (readable safetensors file|checkpoint)") as refusal:
+    with pytest.raises(UserError, match="not a checkpoint") as refusal:
         read_state_dict(tmp_path / name)
     assert "\n" not in str(refusal.value)
 

@@ -13,16 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cli_kit import (
-    EDGES,
-    SHAPES,
-    SHORT_SOURCE,
-    draw,
-    read_rows,
-    run_command,
-    run_successfully,
-    tree,
-)
+from cli_kit import EDGES, SHAPES, SHORT_SOURCE, draw, read_rows, run_command, run_successfully, tree
 from PIL import Image
 
 from ucds.labels.cluster_labels import ClusterLabels

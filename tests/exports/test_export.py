@@ -16,7 +16,7 @@ import ucds
 from ucds.backbones import build_backbone, identity_backbone
 from ucds.choices import ExportFormat
 from ucds.exports.export import as_scikit
-from ucds.training.encoding import open_onnx
+from ucds.training.encoding import run_onnx
 from ucds.training.loaded import Model
 
 MakeModel = Callable[..., Model]
@@ -55,7 +55,7 @@ def test_a_model_of_a_table_is_exported_with_the_place_that_rows_are_seen_from(
     if form == "sklearn":
         found = skops.io.load(path).predict_proba(rows)
     else:
-        (found, _) = open_onnx(path.read_bytes())(rows.astype(np.float32))
+        (found, _) = run_onnx(path.read_bytes(), rows.astype(np.float32))
     np.testing.assert_allclose(found, fitted.predict_proba(rows.astype(np.float32)), atol=0.2)
     np.testing.assert_array_equal(found.argmax(1), fitted.labels_)
 

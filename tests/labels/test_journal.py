@@ -52,10 +52,7 @@ def test_it_lies_beside_the_label_file_comes_back_and_has_one_writer(written: Pa
         assert journal.labels == LABELS
         with pytest.raises(InputError, match="another process"):
             _open(written)
-    assert [one.labels for one in read_receipts(written)] == [
-        {ONE.hex(): 0, TWO.hex(): 2},
-        {THREE.hex(): 1},
-    ]
+    assert [one.labels for one in read_receipts(written)] == [{ONE.hex(): 0, TWO.hex(): 2}, {THREE.hex(): 1}]
 
 
 def test_an_answer_is_on_the_disk_when_it_is_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

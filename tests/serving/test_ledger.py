@@ -267,7 +267,7 @@ def test_files_that_are_no_ledger_are_refused_and_none_is_made_unasked(
             with pytest.raises(kind, match=words):
                 use(tmp_path)  # type: ignore[operator]
     path.mkdir()
-    with pytest.raises(InputError, match="cannot be used"):
+    with pytest.raises(InputError, match="is a link or no file"):
         Ledger(tmp_path)
 
 

@@ -14,13 +14,7 @@ import torch
 from ucds.config import PCDSettings
 from ucds.errors import DamagedFileError
 from ucds.files import digest_of
-from ucds.training.checkpoint import (
-    Checkpoint,
-    StageProgress,
-    StageResult,
-    read_checkpoint,
-    write_checkpoint,
-)
+from ucds.training.checkpoint import Checkpoint, StageProgress, StageResult, read_checkpoint, write_checkpoint
 from ucds.training.health import assess
 from ucds.training.options import Compute
 from ucds.training.run_folder import CHECKPOINT_FILE, RunFolder

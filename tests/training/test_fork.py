@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from ucds.backbones import build_backbone
-from ucds.training.encoding import open_onnx, write_onnx
+from ucds.training.encoding import run_onnx, write_onnx
 from ucds.training.loaded import Model
 from ucds.training.options import Compute
 
@@ -27,8 +27,8 @@ def _by_graph(stored_model: Callable[..., Model]) -> Callable[[], np.ndarray]:
         torch.nn.Conv2d(3, 16, 3), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten()
     )
     pixels = torch.from_numpy(PICTURES).permute(0, 3, 1, 2).float()
-    graph = open_onnx(write_onnx(network.eval(), pixels[:2]))
-    return lambda: graph(pixels.numpy())[0]
+    graph = write_onnx(network.eval(), pixels[:2])
+    return lambda: run_onnx(graph, pixels.numpy())[0]
 
 
 @pytest.mark.parametrize("make", [_by_torch, _by_graph])

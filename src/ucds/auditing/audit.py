@@ -9,21 +9,11 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ucds.auditing.attacks import (
-    BAG,
-    Scores,
-    agreement_scores,
-    bag_scores,
-    boundary_distances,
-    image_variants,
-    price_curve,
-    shadow_scores,
-    vector_variants,
-)
+from ucds.auditing import attacks
+from ucds.auditing.attacks import BAG, Scores
 from ucds.auditing.report import Attack, Findings, Prevalence, render
-from ucds.auditing.subject import Labels, Opened, open_subject
+from ucds.auditing.subject import Labels, Opened, open_subject, parts_of
 from ucds.data.sources import Source
 from ucds.errors import InputError
 from ucds.files import require_writable, write_text_atomically
@@ -95,12 +85,10 @@ def audit(
     """
     started, out, effort = time.monotonic(), Path(out), effort or Effort()
     compute = compute or Compute()
-    figures, inputs = (
-        out.with_suffix(".json"),
-        files_read(None if run is None else Path(run), members, others),
-    )
+    folder = None if run is None else Path(run)
+    figures, inputs = out.with_suffix(".json"), files_read(folder, members, others)
     out, figures = require_writable(out, ".html", ".htm"), require_writable(figures, inputs=inputs)
-    attacked = client if run is None else Path(run)
+    attacked = folder or client
     if attacked is None or None not in (run, client):
         raise InputError("an audit attacks either a run or a service: give one of them")
     runtime = Runtime(compute, seed=seed)
@@ -125,7 +113,7 @@ class _Audit:
         self._opened, self._effort, self._seed, self._reporter = opened, effort, seed, reporter
         self._subject, self._both = opened.subject, opened.samples
         self._labels: list[Labels] = [
-            np.concatenate([self._subject.ask(rows.read(part)) for part in _parts(np.arange(len(rows)))])
+            np.concatenate([self._subject.ask(rows.read(part)) for part in parts_of(np.arange(len(rows)))])
             for rows in self._both
         ]
 
@@ -145,7 +133,7 @@ class _Audit:
             domains=self._domains(agreeing, shadowing),
             stability=self._stability(agreeing),
             prevalence=self._prevalence(),
-            prices=price_curve(self._opened.features[1], self._labels[1], self._rng("price")),
+            prices=attacks.price_curve(self._opened.features[1], self._labels[1], self._rng("price")),
         )
 
     def _rng(self, purpose: str) -> np.random.Generator:
@@ -154,11 +142,13 @@ class _Audit:
     def _agreement(self) -> tuple[Attack, list[Scores]]:
         count, scores = self._effort.variants, []
         images = self._opened.images
-        chosen = image_variants(count) if images else vector_variants(count, self._opened.spread)
+        chosen = (
+            attacks.image_variants(count) if images else attacks.vector_variants(count, self._opened.spread)
+        )
         for samples, labels, what in zip(self._both, self._labels, ("members", "others"), strict=True):
             progress = partial(self._reporter.show, f"changed copies of {what}")
             rng = self._rng(f"changed copies of {what}")
-            scores.append(agreement_scores(self._subject, samples, labels, chosen, rng, progress))
+            scores.append(attacks.agreement_scores(self._subject, samples, labels, chosen, rng, progress))
         what = "The share of changed copies of a sample that keep its label."
         return Attack("agreement", what, 1 + len(chosen), attack_success(*scores)), scores
 
@@ -174,10 +164,10 @@ class _Audit:
             progress = partial(self._reporter.show, f"boundary of {what}")
             rng = self._rng(f"directions of {what}")
             parts, asked = list[Scores](), asked + len(chosen)
-            for number, index in enumerate(_parts(chosen, size)):
+            for number, index in enumerate(parts_of(chosen, size)):
                 progress(number * size, len(chosen))
                 rows = samples.read(index)
-                distances = boundary_distances(
+                distances = attacks.boundary_distances(
                     self._subject, rows, labels[index], rng, smallest=smallest, steps=steps
                 )
                 parts.append(distances)
@@ -190,7 +180,7 @@ class _Audit:
     def _shadow(self) -> tuple[Attack, list[Scores]]:
         features, labels = np.concatenate(self._opened.features), np.concatenate(self._labels)
         shadows, clusters = self._effort.shadows, self._subject.n_clusters
-        scores = shadow_scores(features, labels, clusters, self._rng("shadow"), shadows)
+        scores = attacks.shadow_scores(features, labels, clusters, self._rng("shadow"), shadows)
         parts = [scores[: len(self._labels[0])], scores[len(self._labels[0]) :]]
         what = (
             "How much more often clusterers that saw a sample agree with its label than those that did not."
@@ -205,7 +195,7 @@ class _Audit:
             for total, part in zip(totals, scores, strict=True):
                 total += (part - joined.mean()) / max(float(joined.std()), 1e-12)
         bags = [
-            bag_scores(total, samples.domain, self._rng("bags"))
+            attacks.bag_scores(total, samples.domain, self._rng("bags"))
             for total, samples in zip(totals, self._both, strict=True)
         ]
         what = f"Both scores that need no boundary, averaged over {BAG} samples of one domain."
@@ -229,7 +219,3 @@ class _Audit:
             return None
         own, equal = np.bincount(labels, minlength=len(truth)) / len(labels), 1 / len(truth)
         return Prevalence(*(float(np.abs(assumed - truth).sum() / 2) for assumed in (own, equal)))
-
-
-def _parts(index: NDArray[np.int64], size: int = 64) -> list[NDArray[np.int64]]:
-    return [index[start : start + size] for start in range(0, len(index), size)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, astuple, dataclass, field
 from importlib.resources import files
 from typing import Any
 
@@ -132,15 +132,13 @@ def _of_domains(attack: Attack) -> str:
 
 
 def _of_prices(prices: Sequence[Price]) -> str:
-    price, last = price_of(prices), prices[-1]
+    price = price_of(prices)
+    labels, share, end = price, WANTED, " or more"
     if price is None:
-        return (
-            f"Copying: {last.labels:,} bought labels give a student that agrees with the provider on "
-            f"{100 * last.agreement:.0f} of 100 other samples; none here reached {100 * WANTED:.0f}."
-        )
+        labels, share, end = *astuple(prices[-1]), f"; none here reached {100 * WANTED:.0f}"
     return (
-        f"Copying: {price:,} bought labels give a student that agrees with the provider on "
-        f"{100 * WANTED:.0f} of 100 other samples or more."
+        f"Copying: {labels:,} bought labels give a student that agrees with the provider on "
+        f"{100 * share:.0f} of 100 other samples{end}."
     )
 
 

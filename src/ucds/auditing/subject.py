@@ -66,7 +66,7 @@ class ModelSubject:
         with torch.inference_mode():
             parts = [
                 self._model(torch.from_numpy(self._view.test(part)).to(self._device)).logits.argmax(1).cpu()
-                for part in _parts(rows, _BATCH)
+                for part in parts_of(rows)
             ]
         return np.asarray(torch.cat(parts).numpy(), dtype=np.int64)
 
@@ -91,7 +91,7 @@ class ServiceSubject:
         before = self.queries
         self.queries += len(rows)
         try:
-            return np.concatenate([self._ask(part) for part in _parts(rows, self._batch)])
+            return np.concatenate([self._ask(part) for part in parts_of(rows, self._batch)])
         except OverBudgetError:
             raise RefusedError(
                 f"the key's budget ended after {before:,} queries of the audit: raise it, or audit with "
@@ -110,7 +110,8 @@ class ServiceSubject:
         return np.array(answer.labels, dtype=np.int64)
 
 
-def _parts(rows: Rows, size: int) -> list[Rows]:
+def parts_of(rows: Rows, size: int = _BATCH) -> list[Rows]:
+    """Cut rows into parts of one size, the last one aside."""
     return [rows[start : start + size] for start in range(0, len(rows), size)]
 
 

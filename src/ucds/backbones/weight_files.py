@@ -107,7 +107,7 @@ def read_state_dict(path: Path) -> StateDict:
         InputError: there is no such file, it is no checkpoint, or it holds pickled code.
     """
     require_weights(str(path))
-    content = _read_safetensors(path) if path.suffix == ".safetensors" else _read_pickle(path)
+    content = _read(path)
     for wrapper in WRAPPERS:
         if isinstance(content, Mapping) and isinstance(content.get(wrapper), Mapping):
             content = content[wrapper]
@@ -133,15 +133,10 @@ def read_tensors(path: Path) -> tuple[StateDict, Mapping[str, str]]:
         return {name: opened.get_tensor(name) for name in opened.keys()}, opened.metadata() or {}  # noqa: SIM118
 
 
-def _read_safetensors(path: Path) -> object:
+def _read(path: Path) -> object:
     try:
-        return read_tensors(path.resolve())[0]
-    except (SafetensorError, OSError, ValueError) as error:
-        raise InputError(f"{path} is not a readable safetensors file: {one_line(error)}") from error
-
-
-def _read_pickle(path: Path) -> object:
-    try:
+        if path.suffix == ".safetensors":
+            return read_tensors(path.resolve())[0]
         with open_received(path, follow=True) as file:
             return load_pickle(file)
     except Exception as error:  # torch.load meets arbitrary bytes and raises nearly anything

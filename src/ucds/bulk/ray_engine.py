@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
+from secrets import token_hex
 from typing import Any, TypeVar
 
 from ucds.data.image_files import processors
@@ -70,8 +71,10 @@ def _connect(workers: int) -> Any:
         raise InputError("--engine ray needs a further package: pip install 'ucds[ray]'") from None
     if not ray.is_initialized():
         cpus, address = max(workers, processors()), os.environ.get("RAY_ADDRESS")
-        own: dict[str, Any] = {"num_cpus": cpus, "include_dashboard": False}
-        how = own if address is None else {"address": address}
+        how: dict[str, Any] = {"address": address}
+        if address is None:
+            how = {"num_cpus": cpus, "include_dashboard": False}
+            os.environ.setdefault("RAY_AUTH_TOKEN", token_hex(32))  # else Ray leaves one in the home folder
         try:
             ray.init(**how, log_to_driver=False, logging_level=logging.ERROR)
         except Exception as error:  # a slow start of Ray is one without a class of its own

@@ -45,10 +45,7 @@ class Exported:
 
 
 def export(
-    run: str | Path | Model,
-    out: str | Path | None = None,
-    *,
-    form: ExportFormat = "onnx",
+    run: str | Path | Model, out: str | Path | None = None, *, form: ExportFormat = "onnx"
 ) -> Exported:
     """Write a finished model in a form that other programs run; ``ucds export`` does the same.
 

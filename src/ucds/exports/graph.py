@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from ucds.data.dataset import ImageView
 from ucds.errors import InputError, one_line
 from ucds.models import ClusteringModel
-from ucds.training.encoding import open_onnx, write_onnx
+from ucds.training.encoding import run_onnx, write_onnx
 from ucds.training.inputs import stored_size, view_for
 from ucds.training.model_file import StoredModel
 
@@ -112,10 +112,10 @@ def write_graph(
     except Exception as error:  # exporters raise nearly anything over an operation that they do not know
         reason = f"the encoder {model.spec.name!r} cannot be written in ONNX: {one_line(error)}"
         raise InputError(reason) from error
-    run = open_onnx(content)
+    computed = [run_onnx(content, batch.numpy()) for batch in batches]
     differences = [
-        [np.abs(given - own.numpy()).max() for given, own in zip(run(batch.numpy()), wanted, strict=True)]
-        for batch, wanted in zip(batches, expected, strict=True)
+        [np.abs(given - own.numpy()).max() for given, own in zip(found, wanted, strict=True)]
+        for found, wanted in zip(computed, expected, strict=True)
     ]
     largest = dict(zip(outputs, np.max(differences, axis=0).tolist(), strict=True))
     if not (found := largest["probabilities"]) <= LARGEST_DIFFERENCE:

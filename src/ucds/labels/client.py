@@ -19,23 +19,14 @@ import httpx
 from pydantic import ValidationError
 
 from ucds.errors import InputError, RefusedError, ServiceUnavailableError, first_problem, shown
+from ucds.labels import wire
 from ucds.labels.questions import Body
-from ucds.labels.wire import (
-    CALIBRATION_PATH,
-    INFO_PATH,
-    LABELS_PATH,
-    CalibrationAnswer,
-    LabelAnswer,
-    Message,
-    Problem,
-    ServiceInfo,
-)
 
 _LOCATION = "X-Location"
 _RETRIED = frozenset({429, 502, 503, 504})
 _LONGEST_WAIT = 30.0
 _MOST_ANSWER_BYTES = 4 * 2**20
-_Answer = TypeVar("_Answer", bound=Message)
+_Answer = TypeVar("_Answer", bound=wire.Message)
 
 
 class OverBudgetError(Exception):
@@ -106,7 +97,7 @@ class LabelClient:
         """Repeat nothing from now on; requests under way may still be answered."""
         self._stopped.set()
 
-    def info(self) -> ServiceInfo:
+    def info(self) -> wire.ServiceInfo:
         """Ask the service for its model, its limits and the kind of samples that it takes.
 
         Raises:
@@ -114,7 +105,7 @@ class LabelClient:
             RefusedError: the service does not take the key, is no label service, or signs with another key.
         """
         # Short patience: at the first contact a wrong address is likelier than a service in trouble.
-        info = self._request(INFO_PATH, ServiceInfo, None, min(self.patience, 20.0))
+        info = self._request(wire.INFO_PATH, wire.ServiceInfo, None, min(self.patience, 20.0))
         if self.signer is not None and self.signer.lower() != info.signer:
             raise RefusedError(
                 f"{self.url} signs its receipts with the key {info.signer}, not with the one that you named: "
@@ -122,19 +113,19 @@ class LabelClient:
             )
         return info
 
-    def ask(self, body: Body, count: int) -> LabelAnswer:
+    def ask(self, body: Body, count: int) -> wire.LabelAnswer:
         """Ask for the labels of ``count`` samples; those that cannot be used get none."""
-        answer = self._request(LABELS_PATH, LabelAnswer, body, self.patience)
+        answer = self._request(wire.LABELS_PATH, wire.LabelAnswer, body, self.patience)
         if len(answer.labels) != count:
             raise RefusedError(f"{self.url} gave {len(answer.labels)} labels for {count} samples")
         return answer
 
-    def calibrate(self, body: Body, count: int) -> CalibrationAnswer:
+    def calibrate(self, body: Body, count: int) -> wire.CalibrationAnswer:
         """Let the service subtract the mean of ``count`` samples from all samples of the key, from now on.
 
         The arguments and the errors are those of :meth:`ask`; nothing is charged.
         """
-        answer = self._request(CALIBRATION_PATH, CalibrationAnswer, body, self.patience)
+        answer = self._request(wire.CALIBRATION_PATH, wire.CalibrationAnswer, body, self.patience)
         if any(sample.position >= count for sample in answer.unusable):
             raise RefusedError(f"{self.url} refused samples that were not in the request")
         return answer
@@ -243,9 +234,9 @@ def _authorization(key: str | None) -> dict[str, str]:
     return {"Authorization": f"Bearer {key}"}
 
 
-def _read_problem(reply: _Reply) -> Problem | None:
+def _read_problem(reply: _Reply) -> wire.Problem | None:
     with contextlib.suppress(ValidationError):
-        return Problem.model_validate_json(reply.body)
+        return wire.Problem.model_validate_json(reply.body)
     return None
 
 

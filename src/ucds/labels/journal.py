@@ -14,19 +14,10 @@ from pydantic import Field
 
 from ucds.errors import DamagedFileError, InputError, RefusedError, UcdsWarning
 from ucds.files import digest_of, writing
-from ucds.labels.wire import (
-    Clusters,
-    ContentKey,
-    Count,
-    Message,
-    ModelDigest,
-    PublicKey,
-    Receipt,
-    ServiceInfo,
-)
+from ucds.labels import wire
 from ucds.received import open_received, read_text
 
-_Line = TypeVar("_Line", bound=Message)
+_Line = TypeVar("_Line", bound=wire.Message)
 _CHECK_DIGITS = 16
 _WORDS = {
     "url": "the address",
@@ -38,22 +29,22 @@ _WORDS = {
 }
 
 
-class KeptReceipt(Message):
+class KeptReceipt(wire.Message):
     """A receipt with the answers that it stands for: one line of a client's journal."""
 
-    receipt: Receipt
-    labels: dict[ContentKey, Count]
+    receipt: wire.Receipt
+    labels: dict[wire.ContentKey, wire.Count]
 
 
-class _Header(Message):
+class _Header(wire.Message):
     format: Literal["ucds-receipts/1"] = "ucds-receipts/1"
     url: str
     model: str
-    model_digest: ModelDigest
-    n_clusters: Clusters
-    signer: PublicKey
-    calibration: ModelDigest | None = None
-    order: ContentKey = Field(default_factory=lambda: secrets.token_hex(16))  # secret of their order
+    model_digest: wire.ModelDigest
+    n_clusters: wire.Clusters
+    signer: wire.PublicKey
+    calibration: wire.ModelDigest | None = None
+    order: wire.ContentKey = Field(default_factory=lambda: secrets.token_hex(16))  # secret of their order
 
 
 def journal_path(out: Path) -> Path:
@@ -75,7 +66,7 @@ class Journal:
         order: secret from which the order of the questions follows, so that a query goes on in the same one.
     """
 
-    def __init__(self, path: Path, *, url: str, info: ServiceInfo) -> None:
+    def __init__(self, path: Path, *, url: str, info: wire.ServiceInfo) -> None:
         self.path = path
         self.labels: dict[bytes, int] = {}
         self._header = _Header(
@@ -113,7 +104,7 @@ class Journal:
         self._append(kept)
         self.labels |= _labels_of(kept)
 
-    def _append(self, line: Message) -> None:
+    def _append(self, line: wire.Message) -> None:
         content = line.model_dump_json().encode()
         with writing(self.path):
             self._file.write(_check_of(content) + b" " + content + b"\n")

@@ -205,10 +205,8 @@ class Replay:
         with self._reading:
             present, tail = self._state, self._tail
             try:
-                if tail is None and (tail := log.read_snapshot(connection)):
-                    present = rules.open_snapshot(
-                        tail, self.signers
-                    )  # at the start, in place of the entries before it
+                if tail is None and (tail := log.read_snapshot(connection)):  # for all entries before it
+                    present = rules.open_snapshot(tail, self.signers)
                 entries = log.read_entries(connection, max(1, present.number))
                 if tail is not None and next(entries, None) != tail:
                     present, tail = self._skip_archived(connection)

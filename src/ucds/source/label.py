@@ -12,11 +12,7 @@ from ucds.training.run_folder import files_read, require_model
 
 
 def label(
-    run: str | Path,
-    images: Source,
-    out: str | Path | None = None,
-    *,
-    compute: Compute | None = None,
+    run: str | Path, images: Source, out: str | Path | None = None, *, compute: Compute | None = None
 ) -> ClusterLabels:
     """Label a client's samples with a source model; ``ucds label`` does the same.
 

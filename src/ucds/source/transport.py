@@ -30,10 +30,7 @@ STAGE = "cluster-domains"
 
 
 def fit_source_by_transport(
-    session: Session[ConsensusSettings],
-    backbone: Backbone,
-    data: Dataset,
-    n_clusters: int,
+    session: Session[ConsensusSettings], backbone: Backbone, data: Dataset, n_clusters: int
 ) -> Training:
     """Cluster the frozen features of all source domains, and build a model that labels any single sample.
 

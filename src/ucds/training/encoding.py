@@ -15,11 +15,10 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
-from functools import cached_property, partial
+from functools import lru_cache, partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, ClassVar
-from weakref import WeakSet
+from typing import Any
 
 import numpy as np
 import torch
@@ -83,17 +82,12 @@ class FrozenEncoder:
             return "onnxruntime"
         return f"torch on {self.device.type}{' in bfloat16' if self.autocast else ''}"
 
-    @cached_property
-    def _run_graph(self) -> Callable[[FloatArray], tuple[FloatArray, ...]]:
-        assert self.graph is not None
-        return open_onnx(self.graph)
-
     def __getstate__(self) -> dict[str, Any]:
-        """Leave to this process the opened graph, and the network where the graph computes."""
-        state = {name: value for name, value in self.__dict__.items() if name != "_run_graph"}
-        if self.graph is not None:
-            state["backbone"] = StoredBackbone(self.backbone.spec, self.backbone.weights, {}, Path())
-        return state
+        """Leave the network to this process where the graph computes."""
+        if self.graph is None:
+            return self.__dict__
+        backbone = StoredBackbone(self.backbone.spec, self.backbone.weights, {}, Path())
+        return self.__dict__ | {"backbone": backbone}
 
     def __call__(self, inputs: FloatArray) -> FloatArray:
         """Compute features ``(n, width)`` fp32 of inputs ``(n, ...)``, in evaluation mode.
@@ -102,7 +96,7 @@ class FrozenEncoder:
             InputError: a feature is not finite.
         """
         if self.graph is not None:
-            features = self._run_graph(inputs)[0]
+            features = run_onnx(self.graph, inputs)[0]
         else:
             module = self.backbone.module.to(self.device)
             enabled = torch.autocast(self.device.type, torch.bfloat16, enabled=self.autocast)
@@ -185,7 +179,7 @@ def _make_graph(backbone: Backbone, inputs: FloatArray) -> tuple[bytes | None, s
     try:
         with evaluation_mode(backbone.module):
             content = write_onnx(backbone.module, example)
-            found = open_onnx(content)(inputs)[0]
+            found = run_onnx(content, inputs)[0]
     except (MemoryError, OSError):
         raise
     except Exception as error:  # exporters raise nearly anything over an operation that they do not know
@@ -254,43 +248,21 @@ def _silent_stdout() -> Iterator[None]:
         os.close(kept)
 
 
-def open_onnx(content: bytes) -> Callable[[FloatArray], tuple[FloatArray, ...]]:
-    """Return a function from a batch of inputs to the outputs of an ONNX graph, which has one input.
-
-    It computes on the processor, with as many threads as PyTorch has at the first batch.
-    """
-    return _Graph(content).run
+def run_onnx(content: bytes, batch: FloatArray) -> tuple[FloatArray, ...]:
+    """Compute the outputs of an ONNX graph, which has one input, on the processor, in PyTorch's threads."""
+    session = _open_session(content, torch.get_num_threads())
+    return tuple(session.run(None, {session.get_inputs()[0].name: batch}))
 
 
-class _Graph:
-    """An ONNX graph. Threads do not live on after a fork, so it is closed before one, and opened anew."""
+@lru_cache(maxsize=2)
+def _open_session(content: bytes, threads: int) -> Any:
+    import onnxruntime
 
-    _all: ClassVar[WeakSet[_Graph]] = WeakSet()
-
-    def __init__(self, content: bytes) -> None:
-        self._content, self._session = content, None
-        self._all.add(self)
-
-    def run(self, batch: FloatArray) -> tuple[FloatArray, ...]:
-        """Compute the outputs."""
-        session: Any = self._session or self._open()
-        return tuple(session.run(None, {session.get_inputs()[0].name: batch}))
-
-    def _open(self) -> Any:
-        import onnxruntime
-
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = torch.get_num_threads()
-        providers = ["CPUExecutionProvider"]
-        self._session = onnxruntime.InferenceSession(self._content, options, providers=providers)
-        return self._session
-
-    @classmethod
-    def close_all(cls) -> None:
-        """Close all graphs, to be opened anew when they are used."""
-        for graph in cls._all:
-            graph._session = None
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
 
 
-# Nor do the threads with which PyTorch computes: the child would wait for them for ever.
-os.register_at_fork(before=_Graph.close_all, after_in_child=partial(torch.set_num_threads, 1))
+# Threads do not live on after a fork, and a child would wait for them for ever. So sessions are closed before
+# one, and opened anew where they are used again.
+os.register_at_fork(before=_open_session.cache_clear, after_in_child=partial(torch.set_num_threads, 1))

@@ -30,12 +30,7 @@ from ucds.training.runtime import Runtime
 
 
 def frozen_features(
-    backbone: Backbone,
-    data: Dataset,
-    runtime: Runtime,
-    *,
-    batch_size: int = 64,
-    keep: bool = True,
+    backbone: Backbone, data: Dataset, runtime: Runtime, *, batch_size: int = 64, keep: bool = True
 ) -> Dataset:
     """Replace samples by their features under a frozen backbone, computed on the test view.
 

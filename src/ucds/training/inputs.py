@@ -53,10 +53,7 @@ class Inputs:
 
 
 def open_for_training(
-    found: Scan | Samples | Pictures,
-    encoder: EncoderOptions,
-    compute: Compute,
-    tune: Tune | None = None,
+    found: Scan | Samples | Pictures, encoder: EncoderOptions, compute: Compute, tune: Tune | None = None
 ) -> Inputs:
     """Open samples that :func:`ucds.data.sources.find_samples` has found, and the encoder to train on them.
 

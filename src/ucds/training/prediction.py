@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from threading import Lock, get_ident
 
 import numpy as np
 import torch
@@ -20,40 +18,22 @@ from ucds.training.encoding import evaluation_mode
 from ucds.training.runtime import Runtime
 
 
-@dataclass
-class _OneThread:
-    """The threads inside :func:`threads_for`, and PyTorch's number of threads before the first came."""
-
-    lock: Lock = field(default_factory=Lock)
-    users: set[int] = field(default_factory=set)
-    before: int = 1
-
-
-_ONE_THREAD = _OneThread()
-
-
 @contextmanager
 def threads_for(model: ClusteringModel) -> Iterator[None]:
     """Use one thread for a model without a backbone network, until the outermost such block ends.
 
     Its matrices are so small that passing them to more threads takes longer than multiplying them, and many
-    times longer on a busy machine. Predictions side by side all restore the number before the first of them.
+    times longer on a busy machine.
     """
-    here = get_ident()
-    if model.spec.name != IDENTITY or here in _ONE_THREAD.users:
+    before = torch.get_num_threads()
+    if model.spec.name != IDENTITY or before == 1:
         yield
         return
-    with _ONE_THREAD.lock:
-        if not _ONE_THREAD.users:
-            _ONE_THREAD.before = torch.get_num_threads()
-        _ONE_THREAD.users.add(here)
-        torch.set_num_threads(1)
+    torch.set_num_threads(1)
     try:
         yield
     finally:
-        with _ONE_THREAD.lock:
-            _ONE_THREAD.users.remove(here)
-            torch.set_num_threads(_ONE_THREAD.before)  # the others keep theirs: it is of each thread
+        torch.set_num_threads(before)
 
 
 def predict(model: ClusteringModel, data: Dataset, runtime: Runtime, batch_size: int = 64) -> Tensor:

@@ -99,11 +99,7 @@ def train_run(
 
 @contextmanager
 def open_run(
-    out: Path,
-    described: Mapping[str, Any],
-    settings: MethodSettings,
-    options: RunOptions,
-    compute: Compute,
+    out: Path, described: Mapping[str, Any], settings: MethodSettings, options: RunOptions, compute: Compute
 ) -> Iterator[Session[MethodSettings]]:
     """Open a run folder and a session in it, for the time of a run.
 

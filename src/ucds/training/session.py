@@ -13,13 +13,7 @@ from ucds.config import Settings
 from ucds.files import writing
 from ucds.models import ClusteringModel
 from ucds.received import open_received
-from ucds.training.checkpoint import (
-    Checkpoint,
-    StageProgress,
-    StageResult,
-    read_checkpoint,
-    write_checkpoint,
-)
+from ucds.training.checkpoint import Checkpoint, StageProgress, StageResult, read_checkpoint, write_checkpoint
 from ucds.training.run_folder import LOG_FILE
 from ucds.training.runtime import Runtime
 

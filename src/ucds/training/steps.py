@@ -77,10 +77,7 @@ class Steps:
             # A CUDA device reads page-locked memory asynchronously.
             return step, index, raw.pin_memory() if cuda else raw
 
-        with (
-            ThreadPoolExecutor(1) as pool,
-            torch.random.fork_rng(devices=[runtime.device] if cuda else []),
-        ):
+        with ThreadPoolExecutor(1) as pool, torch.random.fork_rng(devices=[runtime.device] if cuda else []):
             steps = range(start, end)
             # A batch of vectors is read in less time than it takes to wake a thread.
             ahead = samples.kind == "images"
