@@ -16,6 +16,7 @@ from torch import nn
 
 from ucds.backbones import Backbone
 from ucds.backbones.spec import module_backbone
+from ucds.choices import GuardChoices
 from ucds.config import ConsensusSettings, PCDSettings, side_of
 from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
@@ -36,6 +37,7 @@ OTHERS: Mapping[str, Any] = {
     "refinement_epochs": 7,
     "spaces": ("principal",),
     "transfer": "own",
+    "guard": GuardChoices(least_trust=-0.1),
 }
 """Another value for every setting of the target's side."""
 
