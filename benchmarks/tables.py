@@ -36,7 +36,7 @@ for half of the rows, with labels of a provider that has the others, in two doma
 star marks columns that were standardised. Rows of the synthetic tables are drawn anew for each seed.
 
 The radius, and the number of dimensions from which on directions count, were chosen on one other draw of each
-synthetic table, on the tables of scikit-learn and on webcam and dslr: no other kind of table confirms them yet.
+synthetic table, on the tables of scikit-learn and on webcam and dslr: no other table confirms them yet.
 """
 
 

@@ -32,7 +32,11 @@ def _shell(command: str, **more: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("closed", ["2>&-", "1>&-", "0<&-", "0<&- 1>&- 2>&-", "2>/dev/full"])
+ALL_CLOSED = "0<&- 1>&- 2>&-"
+OTHERS = [pytest.param(each, marks=pytest.mark.slow) for each in ("2>&-", "1>&-", "0<&-", "2>/dev/full")]
+
+
+@pytest.mark.parametrize("closed", [ALL_CLOSED, *OTHERS])
 def test_work_goes_on_without_streams_and_no_file_gets_their_messages(closed: str) -> None:
     done = _shell(f"{TRAIN} {closed}")
     assert (done.returncode, Path("run/model.safetensors").exists()) == (0, True), done.stderr

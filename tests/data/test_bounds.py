@@ -119,7 +119,19 @@ FILES: dict[str, tuple[Callable[[], bytes], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", FILES)
+LARGE = {
+    "PNG, 16 bits with alpha",
+    "TIFF tile",
+    "TIFF of 32-bit integers",
+    "JPEG 2000",
+    "TIFF strip",
+    "PPM comment",
+}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name in LARGE else ()) for name in FILES]
+)
 def test_what_a_file_names_is_checked_before_memory_is_taken(name: str, tmp_path: Path) -> None:
     make, expected = FILES[name]
     (tmp_path / "x").write_bytes(make())
