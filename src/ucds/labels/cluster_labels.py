@@ -167,7 +167,7 @@ class ClusterLabels:
         Raises:
             InputError: the samples have other columns, or :meth:`align` raises it.
         """
-        from ucds.data.vectors import in_order  # it brings torch, which asking about images does not need
+        from ucds.data.vectors import in_order  # labels of images need none of it
 
         return self.align(samples.ids, in_order(samples, self.columns, "the labels").keys)
 

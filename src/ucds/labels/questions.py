@@ -162,7 +162,7 @@ def open_questions(
         if not allow_outside:
             _refuse_outside(found)
         return ImageQuestions(found, keep_metadata)
-    # These bring torch, which asking about images does not need.
+    # Asking about images needs none of these.
     from ucds.data.features import FeatureFolder
     from ucds.data.images import ImageSamples
     from ucds.data.vectors import VectorSamples
