@@ -19,9 +19,9 @@ from label_service import source_model
 from serving_kit import WIDTH, FakeLabeller, FakeMeanLabeller, Service, refused, running, vector, wait_until
 from torch import nn
 
-from ucds.backbones import identity_backbone, module_backbone
 from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
+from ucds.encoders.spec import identity_backbone, module_backbone
 from ucds.errors import InputError, RefusedError
 from ucds.labels.client import LabelClient
 from ucds.labels.query import query_labels

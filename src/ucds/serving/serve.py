@@ -20,6 +20,7 @@ from starlette.types import ASGIApp
 
 from ucds.choices import Accelerator
 from ucds.errors import InputError
+from ucds.gradients.processes import choose_device
 from ucds.serving.app import BehindProxy, create_app
 from ucds.serving.checkpoints import Snapshots
 from ucds.serving.database import ledger_url
@@ -31,7 +32,6 @@ from ucds.serving.ops import create_ops_app
 from ucds.serving.service import Service
 from ucds.serving.signing import SIGNING_KEY_FILE, Signer
 from ucds.training.model_file import load_model
-from ucds.training.processes import choose_device
 
 FIRST_KEY, FIRST_BUDGET = "first", 10_000
 _KEEP_ALIVE_SECONDS = 75  # longer than the proxy keeps a connection: else it sends into one that is closed
