@@ -95,7 +95,7 @@ class ServiceSubject:
         except OverBudgetError:
             raise RefusedError(
                 f"the key's budget ended after {before:,} queries of the audit: raise it, or audit with "
-                "--quick"
+                "`effort=QUICK`"
             ) from None
 
     def _ask(self, rows: Rows) -> Labels:
@@ -169,7 +169,7 @@ def open_subject(
             attacker = identity_backbone(info.width, info.columns)
         elif encoder is None:
             raise InputError(
-                "a service of images needs the attacker's encoder: give --backbone and --weights"
+                "a service of images needs the attacker's encoder: give `backbone` and `weights`"
             )
         else:
             attacker = encoder.build(runtime.compute.cache)
