@@ -276,7 +276,7 @@ def choose_settings(
         method: ``"pcd"`` or ``"consensus"``; if ``None``, that of the settings, and else ``"consensus"``.
         side: side that the settings are for.
         given: settings, which may hold some of the other side; or a mapping; the defaults if ``None``.
-        **named: as in :func:`make_settings`.
+        **named: settings that are parameters of their own elsewhere, such as ``tune``; ``None`` if not given.
 
     Raises:
         InputError: the method is that of other settings, and the errors of :func:`make_settings`.
