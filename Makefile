@@ -27,12 +27,13 @@ test: setup  ## Run the fast tests
 test-slow: setup  ## Run the slow tests
 	$(BIN)/python -m pytest -m 'slow and not gpu' -n 2 --dist loadfile --durations 20 -rs
 
-check: setup  ## Lint, types, import contracts, docstrings, links of the site
+check: setup  ## Lint, types, import contracts, docstrings, words, links of the site
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python tools/check_docstrings.py src
+	$(BIN)/python tools/check_words.py README.md CONTRIBUTING.md docs
 	$(BIN)/python tools/build_site.py
 
 site: setup  ## Build the site in build/site, and refuse links that lead nowhere

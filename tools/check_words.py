@@ -16,7 +16,7 @@ from pathlib import Path
 
 PHRASES: dict[str, str] = {
     r"\bso many\b": "name the number: 'Above 10,000 images, the report shows a random 10,000.'",
-    r"(?:^|[.:;] )Who (?![^.?]*\?)": "say 'If you ..', or name the actor",
+    r"(?:^\s*(?:- )?|[.:;] )Who (?![^.?]*\?)": "say 'If you ..', or name the actor",
     r"\bshall\b": "say 'will', 'must' or 'is'",
     r"\b[Bb]y another way\b": "name the way: 'over a separate channel'",
     r"\bnobody (has )?fores(aw|een)\b": "say 'This is a bug in ucds.'",
@@ -28,9 +28,12 @@ PHRASES: dict[str, str] = {
     r"\bmay be worth asking\b": "say what to do",
     r"\bto have it chosen\b": "say 'to let ucds choose'",
     r"\bOf (a|an|more|many|less|fewer) ": "begin with the actor",
-    r"(?:^|\. )Of \w+,": "begin with the actor",
+    r"(?:^\s*(?:- )?|\. )Of \w+,": "begin with the actor",
 }
 """Regular expressions of phrases that do not return, each with what to write."""
+
+CODE = re.compile(r"^```.*?^```$|^(?<=\n\n)( {4}[^\n]*\n)+|`(?:[^`\n]|\n(?!\n))*`", re.MULTILINE | re.DOTALL)
+"""Code on a page: fenced blocks, indented blocks, and what stands in backquotes."""
 
 SPEAKERS = frozenset(
     {
@@ -63,12 +66,9 @@ def main(places: list[Path]) -> int:
 
 
 def check_page(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the line and the reason of each refused phrase of a page, outside blocks of code."""
-    prose = re.sub(
-        r"```.*?```|^ {4}.*$|`[^`\n]*`", lambda block: "\n" * block[0].count("\n"), text, flags=re.M | re.S
-    )
-    for number, line in enumerate(prose.split("\n"), 1):
-        yield from ((number, reason) for reason in refused_phrases(line))
+    """Yield the line and the reason of each refused phrase of a page, outside code."""
+    prose = CODE.sub(lambda code: "\n" * code[0].count("\n"), text)
+    yield from refused_phrases(prose)
 
 
 def check_source(source: str) -> Iterator[tuple[int, str]]:
@@ -77,7 +77,7 @@ def check_source(source: str) -> Iterator[tuple[int, str]]:
     inside = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant | ast.JoinedStr) and id(node) not in inside:
-            yield from ((node.lineno, reason) for reason in refused_phrases(text_of(node)))
+            yield from ((node.lineno, reason) for _, reason in refused_phrases(text_of(node)))
         elif isinstance(node, ast.Call):
             for text in told_by(node):
                 yield from ((node.lineno, reason) for reason in long_message(text))
@@ -99,11 +99,12 @@ def text_of(node: ast.expr) -> str:
     return ""
 
 
-def refused_phrases(text: str) -> Iterator[str]:
-    """Yield what is wrong with each refused phrase of a text, and what to write."""
+def refused_phrases(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the line of each refused phrase of a text, and what to write."""
     for phrase, remedy in PHRASES.items():
-        for found in re.finditer(phrase, text, re.MULTILINE):
-            yield f"{found[0]!r}: {remedy}"
+        for found in re.finditer(phrase.replace(" ", r"\s+"), text, re.MULTILINE):
+            line = text.count("\n", 0, found.end()) + 1
+            yield line, f"{' '.join(found[0].split())!r}: {remedy}"
 
 
 def long_message(text: str) -> Iterator[str]:
