@@ -103,7 +103,7 @@ def test_a_setting_of_another_method_is_refused(name: str, side: Role) -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_the_method_is_no_setting(method: Method) -> None:
-    with pytest.raises(InputError, match="^bad settings: the method is no setting: choose it with --method$"):
+    with pytest.raises(InputError, match="^bad settings: the method is no setting: choose it with `method`$"):
         given("method=pcd", method=method)
 
 

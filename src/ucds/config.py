@@ -62,7 +62,7 @@ class Settings(BaseModel):
         if problem["type"] != "extra_forbidden":
             return f"{name}: {problem['msg'][0].lower()}{problem['msg'][1:]} (got {problem['input']!r})"
         if name == "method":
-            return "the method is no setting: choose it with --method"
+            return "the method is no setting: choose it with `method`"
         owners = [method for method, other in SETTINGS.items() if name in other.model_fields]
         if owners and cls in SETTINGS.values():
             return f"'{name}' is a setting of method '{owners[0]}', which this method does not look at"

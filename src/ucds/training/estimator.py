@@ -25,15 +25,15 @@ from ucds.training.options import Compute, EncoderOptions, default_cache_dir
 from ucds.training.progress import Quiet, terminal_reporter
 
 if TYPE_CHECKING:
-    from ucds.backbones import Backbone
     from ucds.config import MethodSettings
     from ucds.data.dataset import Dataset
     from ucds.data.samples import Samples
     from ucds.data.sources import Source
+    from ucds.encoders.spec import Backbone
+    from ucds.gradients.session import Session
     from ucds.training.loaded import Model
     from ucds.training.model_file import StoredModel
     from ucds.training.prepare import Training
-    from ucds.training.session import Session
 
 FolderOrArray = str | Path | ArrayLike
 
@@ -104,7 +104,7 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             InputError: there is no finished run of this side in the folder.
             DamagedFileError: the model file cannot be read.
         """
-        from ucds.backbones import Backbone
+        from ucds.encoders.spec import Backbone
         from ucds.training.model_file import load_model
 
         backbone = parameters.get("backbone")
@@ -132,7 +132,7 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def _take(self, stored: StoredModel) -> None:
-        from ucds.backbones.spec import VECTORS
+        from ucds.encoders.spec import VECTORS
 
         self.stored_ = stored
         self.model_ = stored.model
@@ -155,8 +155,8 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
 
     def _session(self) -> Session[MethodSettings]:
         from ucds.config import make_settings
-        from ucds.training.runtime import Runtime
-        from ucds.training.session import Session
+        from ucds.gradients.runtime import Runtime
+        from ucds.gradients.session import Session
 
         settings = make_settings(self.method, self._role, self.settings or {}, tune=self.tune)
         read_clusters(self.n_clusters)
@@ -167,7 +167,7 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         X: FolderOrArray,  # noqa: N803
         sample_domain: ArrayLike | None,
     ) -> tuple[Dataset, Backbone]:
-        from ucds.backbones import Backbone
+        from ucds.encoders.spec import Backbone
         from ucds.training.inputs import open_for_training
 
         own, name = (self.backbone, None) if isinstance(self.backbone, Backbone) else (None, self.backbone)
