@@ -19,8 +19,26 @@ if TYPE_CHECKING:
     from ucds.labels.client import LabelClient
 
 NamesOption = Annotated[
-    Path | None, Option(help="Names of the clusters, a file saved from the run's report.")
+    Path | None,
+    Option(help="Names of the clusters, a file saved from the run's report.", show_default="RUN/names.json"),
 ]
+
+
+@dataclass(frozen=True)
+class AboutGroup:
+    """Options of what else is known about the samples."""
+
+    PANEL = "What the clusters follow"
+    about: Annotated[
+        Path | None,
+        Option(
+            help="Table with a column 'id' or 'path' and any others: site, scanner, date.",
+            show_default="folders and headers of image files",
+        ),
+    ] = None
+    group: Annotated[
+        str | None, Option(help="Column of what belongs together, such as the patient.", show_default="none")
+    ] = None
 
 
 @dataclass(frozen=True)
@@ -124,11 +142,16 @@ def train_target_command(
     method: options.MethodGroup,
     encoder: options.EncoderGroup,
     training: options.TrainingGroup,
+    known: AboutGroup,
     output: options.Output,
     n_clusters: Annotated[
         str | None, Option("--clusters", help=options.CLUSTERS_HELP, show_default="the provider's")
     ] = None,
     labels: Annotated[Path | None, Option(help="Label file of the provider, or from `ucds query`.")] = None,
+    centre_by: Annotated[
+        str | None,
+        Option(help="Column whose groups are seen from their own means: scanner.", show_default="none"),
+    ] = None,
     no_report: Annotated[bool, Option("--no-report", help="Write no report.")] = False,
 ) -> None:
     """Train a model of your own from a provider's labels and unlabelled samples.
@@ -147,13 +170,18 @@ def train_target_command(
         encoder=encoder.encoder(),
         settings=settings,
         options=training.run_options(method.seed),
+        about=known.about,
+        group=known.group,
+        centre_by=centre_by,
         compute=training.compute(reporter),
     )
     page = None
     if not no_report:
         from ucds.reports.page.report import report
 
-        written = report(out, images, compute=training.compute(reporter))
+        written = report(
+            out, images, about=known.about, group=known.group, compute=training.compute(reporter)
+        )
         page = written.path if is_first_process() else None  # of several processes the first one speaks
     output.present_run(run, page)
 
@@ -170,6 +198,10 @@ def predict_command(
     ] = None,
     sort_how: Annotated[Sorting, Option(help="Copy the images there, or link to them.")] = "copy",
     names: NamesOption = None,
+    about: Annotated[
+        Path | None,
+        Option(help="Table with the column that the run was centred by.", show_default="as in the training"),
+    ] = None,
     min_confidence: Annotated[
         float, Option(min=0, max=1, help="Confidence below which a sample is left without a cluster (-1).")
     ] = 0.0,
@@ -185,6 +217,7 @@ def predict_command(
         sort_into=sort_into,
         sort_how=sort_how,
         names=names,
+        about=about,
         min_confidence=min_confidence,
         compute=work.compute(reporter),
     )
@@ -199,6 +232,7 @@ def predict_command(
 def report_command(
     run: options.RunArgument,
     work: options.WorkGroup,
+    known: AboutGroup,
     output: options.Output,
     images: Annotated[
         str | None,
@@ -219,7 +253,16 @@ def report_command(
     require_model(run)
     from ucds.reports.page.report import report
 
-    done = report(run, images, out, names=names, pictures=pictures, compute=work.compute(reporter))
+    done = report(
+        run,
+        images,
+        out,
+        names=names,
+        pictures=pictures,
+        about=known.about,
+        group=known.group,
+        compute=work.compute(reporter),
+    )
     lines = [f"report written to {done.path}", *(f"note: {line}" for line in done.warnings)]
     output.present(lines, done)
 

@@ -1,7 +1,7 @@
 """Tests what the clusters of samples follow: a site, a scanner, a date.
 
-A *column* tells a category or a number of each sample. The **statistic** is the mutual information of clusters
-and categories, or the correlation ratio of the ranks of numbers: the share of their variance that lies between
+A *column* tells a category or a number of each sample. The **statistic** is the mutual information of
+clusters and categories, or the correlation ratio of the ranks of numbers: the share of their variance between
 the clusters. Both are sums over the clusters, so that each cluster can be tested too. The **effect** is the
 statistic less its mean by chance, in relation to the largest possible one: the adjusted mutual information.
 
@@ -9,11 +9,11 @@ In the **test**, samples exchange their values at random, in all columns alike. 
 one scale by their mean and standard deviation over the draws, of which the observed one is the first. The
 p-value of a column is the share of the draws in which any column has as large a statistic.
 
-Samples that belong together, such as the images of one patient, are alike without any column: whole **groups**
-exchange their values. Those of one group are laid onto another one, turned round by a random part of their
-length, and stretched where the sizes differ. What is the same in a whole group stays so, which makes this the
-exact permutation of groups. What varies within a group keeps its runs in the order of the samples, so that
-neighbours stay alike.
+Samples that belong together, such as the images of one patient, are alike without any column: whole
+**groups** exchange their values. Those of a group are laid onto another one, turned round by a random part of
+their length, and stretched where the sizes differ. What is the same in a whole group stays so, which makes
+this the exact permutation of groups. What varies within a group keeps its runs, in the order of the samples,
+so that neighbours stay alike.
 
 Source:
     N. X. Vinh, J. Epps and J. Bailey, Information theoretic measures for clusterings comparison, 2010.

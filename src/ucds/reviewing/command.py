@@ -28,7 +28,7 @@ from ucds.received import open_received
 from ucds.reports.page.findings import read_record
 from ucds.reports.page.report import report
 from ucds.reviewing.session import Session
-from ucds.target.review import NAMES_FILE, Review, ReviewedRun
+from ucds.target.review import Review, ReviewedRun
 from ucds.training.options import Compute
 from ucds.training.run_folder import RunFolder
 
@@ -80,10 +80,8 @@ def review(
     def finish() -> str:
         nonlocal written
         written = state.finish(out)
-        names = written.path / NAMES_FILE
-        named = names if names.exists() else None
         try:
-            report(written.path, moved, names=named, pictures=pictures, compute=compute.silent())
+            report(written.path, moved, pictures=pictures, compute=compute.silent())
         except UserError as error:
             return f"{written.sentence}; it has no report: {error}"
         return written.sentence

@@ -28,6 +28,7 @@ def predict(
     sort_into: str | Path | None = None,
     sort_how: Sorting = "copy",
     names: str | Path | None = None,
+    about: str | Path | None = None,
     min_confidence: float = 0.0,
     compute: Compute | None = None,
 ) -> Predictions:
@@ -44,7 +45,10 @@ def predict(
             with this run or a review of it, see :func:`ucds.target.predictions.sort_into_folders`; none if
             ``None``.
         sort_how: ``"copy"`` or ``"link"``: the images in that folder are copies or symbolic links.
-        names: file of names of the clusters, saved from the run's report; none if ``None``.
+        names: file of names of the clusters, saved from the run's report; ``names.json`` in the run folder,
+            if there is one, if ``None``.
+        about: table about the samples, for a run that was centred by one of its columns; see
+            :func:`ucds.training.centring.as_trained`.
         min_confidence: confidence, 0 to 1, below which a sample gets
             :data:`ucds.target.predictions.UNSORTED` in place of a cluster, and its image goes into the folder
             :data:`ucds.target.predictions.UNSORTED_FOLDER`.
@@ -58,7 +62,7 @@ def predict(
     if not 0 <= min_confidence <= 1:
         raise InputError(f"--min-confidence is a probability from 0 to 1, not {min_confidence}")
     run, folder = Path(run), None if sort_into is None else Path(sort_into)
-    named, sorted_before = None if names is None else ClusterNames.load(names), None
+    named, sorted_before = ClusterNames.find(run, names), None
     if out is not None:
         require_writable(Path(out), ".csv", inputs=files_read(run, images, names))
     if folder is not None:
@@ -79,6 +83,7 @@ def predict(
             require_space(folder, new, "or choose another --sort-into")
     from ucds.data.images import ImageSamples  # they bring torch, which takes seconds
     from ucds.target.remembered import read_remembered
+    from ucds.training.centring import as_trained
     from ucds.training.loaded import load
 
     model = load(run, role="target", compute=compute)
@@ -88,7 +93,7 @@ def predict(
         if sorted_before.model not in (model.stored.fingerprint, *reviewed):
             raise InputError(f"another model sorted into {folder}: choose another --sort-into")
     data = model.open(images)
-    clusters, confidence = model.decide(data)
+    clusters, confidence = model.decide(as_trained(run, model, data, about))
     source = None
     if (run / VOTES_FILE).exists():
         source = read_remembered(run)[0].correct(data.samples.keys, clusters, confidence)

@@ -40,6 +40,9 @@ UNSORTED = -1
 UNSORTED_FOLDER = "unsorted"
 """Folder of the images that are left without a cluster, beside those of the clusters."""
 
+NAMES_FILE = "names.json"
+"""Name of the file of names in the folder of a run."""
+
 SORTING_FILE = ".ucds-sorting.json"
 """Name of the record, in a folder of sorted images, of what was sorted into it."""
 
@@ -74,6 +77,12 @@ class ClusterNames(BaseModel):
             DamagedFileError: the file holds anything but names.
         """
         return read_json(path, cls, "file of names")
+
+    @classmethod
+    def find(cls, run: Path, path: str | Path | None) -> ClusterNames | None:
+        """Read a file of names, or that of a run if none is given; ``None`` if the run has none either."""
+        own = run / NAMES_FILE
+        return cls.load(path or own) if path is not None or own.exists() else None
 
     def of(self, stored: StoredModel) -> dict[int, str]:
         """Return the names by cluster, if they are those of a model.

@@ -31,7 +31,7 @@ from ucds.math.doubts import Doubt
 from ucds.math.prototypes import solve_prototypes
 from ucds.received import open_received
 from ucds.target.agreement import agree, draw_with_labels, remember_vote
-from ucds.target.predictions import MOST_LETTERS, ClusterNames
+from ucds.target.predictions import MOST_LETTERS, NAMES_FILE, ClusterNames
 from ucds.target.questions import ANSWERS_FILE, FORMAT, Answer, Question, read_answers
 from ucds.target.remembered import read_remembered, write_features, write_remembered
 from ucds.training.loaded import load
@@ -46,9 +46,6 @@ from ucds.training.run_folder import (
     require_same_samples,
 )
 from ucds.training.seeds import numpy_generator
-
-NAMES_FILE = "names.json"
-"""Name of the file of names in the folder of a reviewed run."""
 
 WORTH_ASKING = 0.003
 """Share of the samples that the next answer should be expected to move; below it, answers hardly pay."""
@@ -118,8 +115,8 @@ class Review:
         self.start, self.features = read_remembered(self.run)
         self._place = {name: i for i, name in enumerate(self.start.ids)}
         self._doubts = self.start.doubts(keep_clusters=keep_clusters)
-        names = self.run / NAMES_FILE  # of an earlier review
-        self._first_names = ClusterNames.load(names).names if names.exists() else {}
+        named = ClusterNames.find(self.run, None)
+        self._first_names = {} if named is None else named.names
         self._path = self.run / ANSWERS_FILE
         self._kept: list[Mapping[str, Any]] = []
         self.recorded = 0

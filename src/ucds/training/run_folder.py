@@ -44,11 +44,15 @@ CLUSTERS_FILE = "clusters.json"
 STABILITY_FILE = "stability.json"
 TRANSFER_FILE = "transfer.json"
 VOTES_FILE, FEATURES_FILE = "votes.npz", "features.npy"
+CENTRES_FILE = "centres.npz"
 LOG_FILE = "log.jsonl"
 MODEL_FILE = "model.safetensors"
 CHECKPOINT_FILE = "checkpoint.pt"
 
-EARLY_FILES = (RUN_FILE, LABELS_FILE, CLUSTERS_FILE, STABILITY_FILE, TRANSFER_FILE, VOTES_FILE, FEATURES_FILE)
+EARLY_FILES = (
+    *(RUN_FILE, LABELS_FILE, CENTRES_FILE, CLUSTERS_FILE, STABILITY_FILE, TRANSFER_FILE),
+    *(VOTES_FILE, FEATURES_FILE),
+)
 """Files that a run may write before its first checkpoint, besides its log."""
 
 RUN_FILES = (*EARLY_FILES, LOG_FILE, MODEL_FILE, CHECKPOINT_FILE, "answers.jsonl", "names.json")

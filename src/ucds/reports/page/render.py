@@ -18,6 +18,7 @@ from ucds.reports import COLOURS, DARK_COLOURS
 from ucds.reports.page.findings import Findings, RunRecord
 from ucds.reports.page.thumbnails import COLUMNS
 from ucds.reports.page.words import SURE, finish
+from ucds.target.followed import Followed
 from ucds.training.model_file import StoredModel
 
 _TEMPLATE = Path(__file__).with_name("template")
@@ -31,6 +32,7 @@ def render(
     summary: Sequence[str],
     warnings: Sequence[str],
     names: Mapping[int, str],
+    followed: Sequence[Followed],
 ) -> str:
     """Write a report as HTML. The page needs nothing else, and its policy lets it load nothing else."""
     script = "\n".join(path.read_text(encoding="utf-8") for path in sorted(_TEMPLATE.glob("*.js")))
@@ -51,6 +53,7 @@ def render(
         tallest=max(*shares, *proportions, 1 / findings.n_clusters),
         choice=record.choice,
         transfer=record.transfer,
+        followed=followed,
         confusion=_confusion(findings),
         zip=zip,
         finish=finish,

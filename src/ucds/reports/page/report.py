@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from ucds.data.about import find_about
 from ucds.data.columns import read_texts
+from ucds.data.content import find_places
 from ucds.data.features import FeatureFolder
 from ucds.data.images import ImageSamples
 from ucds.data.samples import Samples
@@ -15,10 +17,12 @@ from ucds.files import require_writable, write_text_atomically
 from ucds.reports.page.findings import find_facts, read_record
 from ucds.reports.page.render import render
 from ucds.reports.page.thumbnails import Images
-from ucds.reports.page.words import summarise, warn
+from ucds.reports.page.words import finish, summarise, warn
+from ucds.target.followed import describe_followed, what_is_followed
 from ucds.target.predictions import ClusterNames
 from ucds.target.remembered import read_remembered
 from ucds.target.review import Review
+from ucds.training.centring import as_trained
 from ucds.training.loaded import load
 from ucds.training.options import Compute
 from ucds.training.run_folder import VOTES_FILE, files_read, require_same_samples
@@ -50,6 +54,8 @@ def report(
     *,
     names: str | Path | None = None,
     pictures: str | Path | None = None,
+    about: str | Path | None = None,
+    group: str | None = None,
     compute: Compute | None = None,
 ) -> WrittenReport:
     """Write a page that shows, judges and corrects the clusters of a run; ``ucds report`` does the same.
@@ -62,9 +68,13 @@ def report(
         images: samples, see :func:`ucds.data.sources.find_samples`; those that the run was trained on if
             ``None``.
         out: HTML file to write; ``report.html`` in the run folder if ``None``.
-        names: file of names that was saved from an earlier report; none if ``None``.
+        names: file of names that was saved from an earlier report; ``names.json`` in the run folder, if there
+            is one, if ``None``.
         pictures: folder of the images that a folder of features was computed from, where each has its id as
             its path; the folder that they were read from if ``None``. Without images the page shows ids.
+        about: table about the samples, see :func:`ucds.data.about.find_about`, for what the clusters follow;
+            folders and the headers of image files if ``None``.
+        group: column of what belongs together, such as the patient.
         compute: device, precision, cache and reporter; the defaults if ``None``.
 
     Raises:
@@ -73,10 +83,12 @@ def report(
         NoSpaceError: the page cannot be written.
     """
     run, compute = Path(run), compute or Compute()
-    named = None if names is None else ClusterNames.load(names)
+    named = ClusterNames.find(run, names)
     record = read_record(run)
     chosen = record.images if images is None else images
-    require_there(chosen)
+    for place in (chosen, about):
+        if place is not None:
+            require_there(place)
     path = run / "report.html"
     if out is not None:
         path = require_writable(Path(out), ".html", ".htm", inputs=files_read(run, chosen, names))
@@ -89,7 +101,7 @@ def report(
     trained_on = record.described.get("data") == data.samples.fingerprint
     findings = find_facts(
         model,
-        data,
+        as_trained(run, model, data, about),
         record.labels if trained_on else None,
         images_of(data.samples, None if pictures is None else Path(pictures)),
         {} if place is None else read_texts(place),
@@ -98,13 +110,17 @@ def report(
     )
     what = "samples" if data.samples.kind == "embeddings" else "images"
     skipped = data.samples.skipped if isinstance(data.samples, ImageSamples) else 0
+    own = find_about(data.samples, about, find_places(findings.ids, data.samples.ids))
+    followed = what_is_followed(findings.clusters, own, group)
     summary = summarise(findings, record, what)
+    if sentence := describe_followed(followed, what):
+        summary.append(finish(sentence))
     warnings = warn(findings, record, skipped, what, trained_on)
     described, encoder = record.described, model.stored.card.backbone.name
     method, seed = described.get("method", "unknown"), described.get("seed", "unknown")
     version = described.get("versions", {}).get("ucds", "unknown")
     subtitle = f"method {method}, encoder {encoder}, seed {seed}, ucds {version}"
-    page = render(findings, record, model.stored, subtitle, summary, warnings, known)
+    page = render(findings, record, model.stored, subtitle, summary, warnings, known, followed)
     write_text_atomically(path, page)
     return WrittenReport(path, len(data.samples), model.n_clusters, tuple(summary), tuple(warnings))
 
