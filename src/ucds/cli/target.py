@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+import shlex
+import sys
+import webbrowser
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +16,7 @@ from typer import Argument, Option
 from ucds.choices import ExportFormat, Sorting
 from ucds.cli import options
 from ucds.gradients.processes import is_first_process
-from ucds.training.options import Compute
+from ucds.training.options import Compute, RunOptions
 from ucds.training.run_folder import require_model
 
 if TYPE_CHECKING:
@@ -133,6 +137,54 @@ def query_command(
             options.say("stopped, with all labels kept: run the same command again to go on")
             raise typer.Exit(130) from None
     output.present_labels(labels, out)
+
+
+@options.command("sort", options.CLIENT)
+def sort_command(
+    images: options.ImagesArgument,
+    encoder: options.EncoderGroup,
+    work: options.WorkGroup,
+    output: options.Output,
+    out: Annotated[
+        Path | None, Option(help="Run folder to make.", show_default="IMAGES-groups, beside the images")
+    ] = None,
+    no_open: Annotated[bool, Option("--no-open", help="Open no browser.")] = False,
+) -> None:
+    """Sort images into groups, whose number is chosen too, and open the report.
+
+    This is `ucds train-target IMAGES --clusters auto`; if it stops on the way, run the same command again.
+    """
+    reporter = output.start()
+    out, compute = out or beside(images), work.compute(reporter)
+    from ucds.reports.page.report import report
+    from ucds.target.train import train_target
+
+    again = RunOptions(resume=True)
+    train_target(images, out, n_clusters="auto", encoder=encoder.encoder(), options=again, compute=compute)
+    done = report(out, images, compute=compute)
+    named = (str(out), images, str(out).removesuffix("-groups") + "-sorted")
+    run, given, folders = map(shlex.quote, named)
+    lines = [
+        f"{done.samples:,} images are in {done.n_clusters} groups: open {done.path} in a browser",
+        f"to correct and name the groups: ucds review {run}",
+        f"to have a folder for each: ucds predict {run} {given} --out {run}.csv --sort-into {folders}",
+        f"to add new images: ucds update {run} NEW-IMAGES --out {run}-2",
+    ]
+    output.present(lines, asdict(done) | {"run": out})
+    if not no_open and has_screen():
+        webbrowser.open(done.path.absolute().as_uri())
+
+
+def beside(images: str) -> Path:
+    """Return the run folder of images that lies beside them."""
+    place = Path(images) if Path(images).name not in ("", "..") else Path(images).resolve()
+    return place.with_name(f"{place.stem if place.is_file() else place.name}-groups")
+
+
+def has_screen() -> bool:
+    """Return whether somebody at this machine sees what a browser opens."""
+    shown = sys.platform != "linux" or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    return bool(shown) and sys.stderr.isatty()
 
 
 @options.command("train-target", options.CLIENT)

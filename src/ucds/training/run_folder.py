@@ -144,6 +144,11 @@ class RunFolder:
             if name is None:
                 return
             key, before, now = f"{key}.{name}".lstrip("."), before.get(name), now.get(name)
+        if key == "data":
+            raise InputError(
+                f"{self.path} holds a run on other samples, or on these before some changed: choose another "
+                "`out`, or add what is new by `ucds update`"
+            )
         raise InputError(
             f"{self.path} holds another run: its {key} is {before!r}, not {now!r}; choose another --out"
         )

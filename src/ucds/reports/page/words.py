@@ -25,7 +25,7 @@ def summarise(findings: Findings, record: RunRecord, what: str) -> list[str]:
         f"The model is sure (at least {SURE:.0%}) about {sure.mean():.0%} of the {what}, "
         f"and doubtful (below {DOUBTFUL:.0%}) about {doubtful.mean():.0%}.",
     ]
-    if record.choice is not None:
+    if record.choice is not None and record.choice.clear:
         tried, low, high = record.choice.candidates, record.choice.low, record.choice.high
         lines.append(
             f"The number of clusters, {record.choice.number}, was chosen among {tried[0]} to {tried[-1]}; "
@@ -87,8 +87,10 @@ def warn(findings: Findings, record: RunRecord, skipped: int, what: str, trained
             f"{stability['own_agreement']:.2f} (1 is full agreement): {advice}"
         )
     if record.choice is not None and not record.choice.clear:
+        number, low, high = record.choice.number, record.choice.low, record.choice.high
         warnings.append(
-            "No number of clusters stands out. Choose one by what you need, or try another encoder."
+            f"No number of clusters stands out: {low} to {high} are plausible, and this run has {number}. "
+            "Join clusters in `ucds review`, or try another encoder."
         )
     if total < SAMPLES_TO_TELL * k:
         warnings.append(
