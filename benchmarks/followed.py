@@ -37,10 +37,10 @@ domain of each image; for 70 and 60 % it is right for so many images, and the ot
 effect is that of the whole domain.
 
 **Warnings** counts the draws in which any of four random columns is said to be followed: categories of 2 and
-of 10 values, numbers, and dates. In the first column of counts each image has values of its own. In the others
-the images of a group, up to {longest} that follow each other in one class folder, have the same values; the last
-one does not name the groups. A test with a rate of 5 % gives at most 17 warnings in 200 draws with a
-probability of 98 %.
+of 10 values, numbers, and dates. In the first column of counts each image has values of its own. In the
+others the images of a group, up to {longest} that follow each other in one class folder, have the same
+values; the last one does not name the groups. A test with a rate of 5 % gives at most 17 warnings in 200
+draws with a probability of 98 %.
 
 {tasks}
 """

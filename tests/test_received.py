@@ -31,6 +31,7 @@ from ucds.serving.ledger import Ledger
 from ucds.serving.signing import Signer
 from ucds.target.predictions import ClusterNames
 from ucds.target.review import Review
+from ucds.training.centring import Centring
 from ucds.training.inputs import open_for_training
 from ucds.training.model_file import load_model
 from ucds.training.run_folder import RunFolder
@@ -93,6 +94,7 @@ USES: dict[str, Callable[[Path], object]] = {
     "votes.npz": Review,
     "features.npy": Review,
     "names.json": Review,
+    "centres.npz": Centring.load,
     "answers.jsonl": _answer,
     ".review": lambda run: review(run, open_browser=False, compute=CPU),
     ".lock": lambda run: RunFolder(run).open({}, resume=True),

@@ -70,7 +70,7 @@ def settle_clusters(
         found = choose_cluster_number(vectors, asked.low, high, rng, runtime.watch, lengths)
         if finest and not found.clear:
             found = replace(found, number=found.high)
-        _report(session, found, n_clusters)
+        _report(session, found, n_clusters, finest)
         return found
 
     return runtime.once(choose).number
@@ -110,7 +110,7 @@ def _largest(asked: ClusterRange, n_samples: int) -> int:
     return asked.high or most
 
 
-def _report(session: Session[Settings], found: ClusterNumber, asked: int | str) -> None:
+def _report(session: Session[Settings], found: ClusterNumber, asked: int | str, finest: bool) -> None:
     """Say and write down which number was chosen, and on what evidence."""
     runtime, tried = session.runtime, f"{found.candidates[0]} to {found.candidates[-1]}"
     plausible = f"{found.low} to {found.high} are plausible"
@@ -118,7 +118,7 @@ def _report(session: Session[Settings], found: ClusterNumber, asked: int | str) 
         runtime.reporter.say(f"{found.number} clusters were chosen among {tried}; {plausible}")
     else:
         advice = "choose `n_clusters` by what you need, or try another encoder"
-        if found.number == found.high:
+        if finest:
             run = "RUN" if runtime.folder is None else runtime.folder.path
             advice = (
                 f"you get the finest, {found.high}, and `ucds review {run}` joins them down to {found.low}"
