@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -69,7 +70,7 @@ class Centring:
         mean: ``(d,)`` mean of all samples.
         keys: content keys of the samples.
         groups: ``(n,)`` position of each sample's group in ``names``.
-        share: share of the variance of the features that the means made up.
+        share: share of the variance of the features that the means made up; known in the training alone.
     """
 
     column: str
@@ -78,7 +79,7 @@ class Centring:
     mean: DoubleArray
     keys: Sequence[bytes]
     groups: IntArray
-    share: float
+    share: float = 0.0
 
     @classmethod
     def fit(cls, column: str, texts: Sequence[str], samples: Samples, features: Samples) -> Centring:
@@ -116,10 +117,8 @@ class Centring:
         places = find_places(Column(keys_of(samples.keys).array), Column(keys_of(self.keys).array)).tolist()
         own = {} if min(places) >= 0 else find_about(samples, None)
         if min(places) < 0 and self.column not in own:
-            told = (
-                f"the run was centred by {shown(self.column, 40)!r}, and {places.count(-1):,} samples are new"
-            )
-            warnings.warn(f"{told}: give a table with this column, `about`", UcdsWarning, stacklevel=4)
+            told = f"the run was centred by {shown(self.column, 40)!r}, and {places.count(-1):,} samples are"
+            warnings.warn(f"{told} new: give a table with this column, `about`", UcdsWarning, stacklevel=4)
         others = own.get(self.column) or [""] * len(places)
         pairs = zip(places, others, strict=True)
         return [other if place < 0 else self.names[self.groups[place]] for place, other in pairs]
@@ -131,12 +130,10 @@ class Centring:
         """
         names, groups = _number(texts)
         known, counts = dict(zip(self.names, self.means, strict=True)), np.bincount(groups)
-        unseen = [
-            name not in known and count >= FEWEST_TO_CENTRE for name, count in zip(names, counts, strict=True)
-        ]
-        if any(unseen):
+        large = np.flatnonzero(counts >= FEWEST_TO_CENTRE).tolist()
+        if unseen := [g for g in large if names[g] not in known]:
             sums = _sum_up(samples, features, groups)[0]
-            known |= {names[g]: sums[g] / counts[g] for g in np.flatnonzero(unseen)}
+            known |= {names[g]: sums[g] / counts[g] for g in unseen}
         shifts = np.array([self.mean - known.get(name, self.mean) for name in names])
         return Dataset(MovedSamples(samples, features, shifts, groups))
 
@@ -144,13 +141,8 @@ class Centring:
         """Write the means into a run folder."""
         words = np.frombuffer(json.dumps([self.column, self.names]).encode(), np.uint8)
         keys = keys_of(self.keys).array.view(np.uint8).reshape(-1, KEY_BYTES)
-        groups, means, mean, share = self.groups, self.means, self.mean, np.array(self.share)
-        write_atomically(
-            run / CENTRES_FILE,
-            lambda file: np.savez(
-                file, words=words, keys=keys, groups=groups, means=means, mean=mean, share=share
-            ),
-        )
+        arrays: dict[str, Any] = {"groups": self.groups, "means": self.means, "mean": self.mean}
+        write_atomically(run / CENTRES_FILE, lambda file: np.savez(file, words=words, keys=keys, **arrays))
 
     @classmethod
     def load(cls, run: Path) -> Centring | None:
@@ -168,7 +160,7 @@ class Centring:
             if not fits or groups.dtype.kind != "i" or not 0 <= groups.min() <= groups.max() < len(names):
                 raise ValueError("its arrays do not fit together")
             kept = Column[bytes](keys.view(KEY_TYPE).ravel())
-            return cls(str(column), tuple(map(str, names)), means, mean, kept, groups, float(found["share"]))
+            return cls(str(column), tuple(map(str, names)), means, mean, kept, groups)
         except FileNotFoundError:
             return None
         except (OSError, DamagedFileError, ValueError, KeyError, TypeError) as error:
@@ -210,14 +202,13 @@ def _number(texts: Sequence[str]) -> tuple[tuple[str, ...], IntArray]:
 
 def _sum_up(samples: Samples, features: Samples, groups: IntArray) -> tuple[DoubleArray, float]:
     """Sum up the features of each group, ``(G, d)``, and the squares of all."""
-    count = int(groups.max()) + 1
-    width = features.read(np.zeros(1, np.int64)).shape[1]
-    plain = MovedSamples(samples, features, np.zeros((count, width)), groups)
-    sums, squares = np.zeros((count, width)), 0.0
+    shape = (int(groups.max()) + 1, features.read(np.zeros(1, np.int64)).shape[1])
+    sums, squares = np.zeros(shape), 0.0
+    plain = MovedSamples(samples, features, sums, groups)
     for start in range(0, len(groups), _BLOCK):
         index = np.arange(start, min(start + _BLOCK, len(groups)))
         rows = plain.read(index).astype(np.float64)
-        ones, places = np.ones(len(index)), (groups[index], np.arange(len(index)))
-        sums += sparse.csr_array((ones, places), shape=(count, len(index))) @ rows
+        places = (groups[index], np.arange(len(index)))
+        sums += sparse.csr_array((np.ones(len(index)), places), shape=(shape[0], len(index))) @ rows
         squares += float(np.square(rows).sum())
     return sums, squares
