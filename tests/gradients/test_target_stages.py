@@ -77,7 +77,7 @@ def _fit(
 ) -> tuple[np.ndarray, Sequence[StageResult]]:
     """Return the clusters of the samples, and the stages."""
     short = {"bottleneck_width": 8, "batch_size": 16, "refinement_epochs": 5}
-    chosen = PCDSettings.from_mapping(short | settings)
+    chosen = PCDSettings(**(short | settings))
     session: Session[MethodSettings] = Session(Runtime(Compute("cpu", cache=None), folder=folder), chosen)
     found = fit_target(session, identity_backbone(data.samples.rows.shape[1]), data, K, labels)
     return predict(found.model, data, session.runtime).argmax(-1).numpy(), found.stages

@@ -71,8 +71,7 @@ def find_about(
         if missing == len(ids):
             raise InputError(f"{told}: its column {name!r} must hold ids such as {shown(ids[0], 80)!r}")
         warnings.warn(told, UcdsWarning, stacklevel=3)
-    texts = {column: [*map(_known, texts_in(values)), ""] for column, values in columns.items()}
-    return {column: [values[place] for place in places.tolist()] for column, values in texts.items()}
+    return choose_rows({column: [*map(_known, texts_in(v)), ""] for column, v in columns.items()}, places)
 
 
 def _read_own(samples: Scan | Samples | Pictures, rows: IntArray) -> About:
@@ -95,6 +94,11 @@ def _read_own(samples: Scan | Samples | Pictures, rows: IntArray) -> About:
         for name in ("width", "height", "device", "date"):
             found[name] = [_known(header.get(name, "")) for header in headers]
     return found
+
+
+def choose_rows(about: About, rows: IntArray) -> About:
+    """Choose what is known about the samples at some positions ``(m,)``, in the order given."""
+    return {name: [texts[row] for row in rows.tolist()] for name, texts in about.items()}
 
 
 def column_of(about: About, name: str) -> list[str]:

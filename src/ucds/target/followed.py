@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ucds.data.about import FOLDERS, About, column_of, read_values
+from ucds.data.about import FOLDERS, About, choose_rows, column_of, read_values
 from ucds.errors import InputError, shown
 from ucds.math.arrays import IntArray
 from ucds.math.followed import find_following
@@ -63,7 +63,7 @@ def what_is_followed(clusters: IntArray, about: About, group: str | None = None)
     """
     rng = np.random.default_rng(0)
     rows = np.sort(rng.permutation(len(clusters))[:MOST_TESTED])
-    texts = {name: [column[i] for i in rows.tolist()] for name, column in about.items()}
+    texts = choose_rows(about, rows)
     groups = None if group is None else _number_groups(column_of(texts, group), group)
     columns = {name: values for name in texts if name != group and _tells(values := read_values(texts[name]))}
     if not columns:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ucds.choices import read_clusters
-from ucds.config import ConsensusSettings, MethodSettings
-from ucds.data.about import column_of, find_about
+from ucds.choices import Method, read_clusters
+from ucds.config import ConsensusSettings, MethodSettings, choose_settings
+from ucds.data.about import choose_rows, column_of, find_about
 from ucds.data.content import find_places
 from ucds.data.sources import Source, find_samples, place_of
 from ucds.errors import InputError
@@ -32,7 +33,8 @@ def train_target(
     labels: str | Path | ClusterLabels | None = None,
     n_clusters: int | str | None = None,
     encoder: EncoderOptions | None = None,
-    settings: MethodSettings | None = None,
+    method: Method | None = None,
+    settings: MethodSettings | Mapping[str, Any] | None = None,
     options: RunOptions | None = None,
     about: str | Path | None = None,
     group: str | None = None,
@@ -49,8 +51,10 @@ def train_target(
         n_clusters: number of clusters, K; ``"auto"`` or a range such as ``"3..40"`` to have it chosen from
             the features of the frozen encoder, whatever the provider's number; the provider's if ``None``.
         encoder: encoder for images, of any architecture; ResNet-18 with published weights if ``None``.
-        settings: :class:`ucds.PCDSettings` for the paper's method, or :class:`ucds.ConsensusSettings` for the
-            consensus method, whose defaults are used if ``None``.
+        method: ``"consensus"``, or ``"pcd"``, the paper's method; if ``None``, that of the settings, and else
+            ``"consensus"``.
+        settings: :class:`ucds.PCDSettings` or :class:`ucds.ConsensusSettings`, or settings of the method by
+            name; the defaults if ``None``.
         options: seed, processes and how to run otherwise; the defaults if ``None``.
         about: table about the samples, see :func:`ucds.data.about.find_about`, of whose columns it is said
             which the clusters follow; ``None`` leaves this to the report.
@@ -67,13 +71,13 @@ def train_target(
         UcdsWarning: only some samples have a label.
     """
     if labels is None and n_clusters is None:
-        raise InputError("give --labels, the file of a provider's labels; or --clusters, to cluster alone")
+        raise InputError("give `labels`, those of a provider; or `n_clusters`, to cluster alone")
     if n_clusters is not None:
         read_clusters(n_clusters, least=2)
     out, options, compute = Path(out), options or RunOptions(), compute or Compute()
-    settings, encoder = settings or ConsensusSettings(), encoder or EncoderOptions()
+    chosen, encoder = choose_settings(method, "target", settings), encoder or EncoderOptions()
     place = place_of(images)
-    if centre_by is not None and not isinstance(settings, ConsensusSettings):
+    if centre_by is not None and not isinstance(chosen, ConsensusSettings):
         raise InputError("`centre_by` is for the method consensus, whose encoder stays frozen: leave it out")
     RunFolder(out).require_usable(place, resume=options.resume)
     answers = ClusterLabels.load(labels) if isinstance(labels, str | Path) else labels
@@ -87,12 +91,13 @@ def train_target(
     from ucds.training.inputs import open_for_training
     from ucds.training.run import train_run
 
-    inputs = open_for_training(found, encoder, compute, settings.tune)
+    inputs = open_for_training(found, encoder, compute, chosen.tune)
     samples = inputs.data.samples
     aligned = None if answers is None else answers.align_with(samples)
     clusters = n_clusters or (0 if aligned is None else aligned.n_clusters)
-    places = find_places(samples.ids, listed).tolist()  # some files may be no images
-    known, ids = {name: [texts[place] for place in places] for name, texts in known.items()}, samples.ids
+    ids = samples.ids
+    if known:
+        known = choose_rows(known, find_places(ids, listed))  # some files may be no images
 
     def train(session: Session[MethodSettings]) -> Training:
         if aligned is not None and session.runtime.rank == 0:
@@ -111,7 +116,7 @@ def train_target(
     identity = {"labels": aligned and aligned.fingerprint, "images": where}
     if centre_by is not None:
         identity["centre_by"] = digest_of(json.dumps([centre_by, known[centre_by]]).encode())
-    run = train_run(out, "target", clusters, inputs, settings, options, compute, train, identity=identity)
+    run = train_run(out, "target", clusters, inputs, chosen, options, compute, train, identity=identity)
     del found, inputs, samples  # after the training, and before the review reads what the run remembers
     if is_first_process() and (out / VOTES_FILE).exists():
         from ucds.target.review import Review
@@ -119,9 +124,8 @@ def train_target(
         review = Review(out)
         compute.reporter.say(f"{review.outlook} (ucds review {out})")
         if known:
-            rows = find_places(review.start.ids, ids).tolist()
-            chosen = {name: [texts[row] for row in rows] for name, texts in known.items()}
-            followed = what_is_followed(review.start.own, chosen, group)
+            clustered = choose_rows(known, find_places(review.start.ids, ids))
+            followed = what_is_followed(review.start.own, clustered, group)
             for sentence in filter(None, (list_followed(followed), describe_followed(followed, "samples"))):
                 compute.reporter.say(sentence)
     return run

@@ -50,9 +50,9 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         *,
         backbone: str | Backbone | None = None,
         weights: str = "default",
-        method: Method = "consensus",
+        method: Method | None = None,
         tune: Tune | None = None,
-        settings: Mapping[str, Any] | None = None,
+        settings: MethodSettings | Mapping[str, Any] | None = None,
         random_state: int | np.random.RandomState | None = None,
         accelerator: Accelerator = "auto",
         precision: Precision = "32-true",
@@ -154,11 +154,11 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         return Model(self.stored_, self._compute())
 
     def _session(self) -> Session[MethodSettings]:
-        from ucds.config import make_settings
+        from ucds.config import choose_settings
         from ucds.gradients.runtime import Runtime
         from ucds.gradients.session import Session
 
-        settings = make_settings(self.method, self._role, self.settings or {}, tune=self.tune)
+        settings = choose_settings(self.method, self._role, self.settings, tune=self.tune)
         read_clusters(self.n_clusters)
         return Session(Runtime(self._compute(), seed=_seed_of(self.random_state)), settings)
 
