@@ -124,7 +124,7 @@ def test_another_name_is_refused_as_by_any_module() -> None:
 
 
 # They print what the package holds, keep the service's books, or run what lies in the repository.
-WITHOUT_FUNCTION = {"settings", "demo", "benchmark", "table"}
+WITHOUT_FUNCTION = {"settings", "sort", "demo", "benchmark", "table"}
 COMMANDS = {str(command.name) for command in app.registered_commands}
 
 
