@@ -34,7 +34,7 @@ from ucds.errors import UserError
 from ucds.files import digest_of, write_sealed
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.received import MOST_ENTRIES, MOST_TEXT
-from ucds.reports.page.findings import read_record
+from ucds.page.findings import read_record
 from ucds.target.predictions import ClusterNames
 from ucds.target.questions import read_answers
 from ucds.target.remembered import Remembered, read_remembered, write_features, write_remembered

@@ -35,7 +35,7 @@ from ucds.labels.cluster_labels import ClusterLabels, marks_of
 from ucds.labels.journal import Journal, KeptReceipt, read_receipts
 from ucds.labels.wire import Budget, Receipt, ServiceInfo
 from ucds.models import ClusteringModel
-from ucds.reports.page.findings import read_record
+from ucds.page.findings import read_record
 from ucds.serving.checkpoints import Snapshots, read_checkpoints
 from ucds.serving.ledger import Ledger
 from ucds.serving.signing import Signer
