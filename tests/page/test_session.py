@@ -29,15 +29,15 @@ def colour_of(session: Session, row: int) -> list[int]:
 
 
 def test_pictures_that_moved_are_found_and_those_that_are_gone_are_asked_about_no_more(
-    run: Path, trained: Path, tmp_path: Path
+    fresh: Path, trained: Path, tmp_path: Path
 ) -> None:
     shutil.copytree(trained.parent / "pictures", tmp_path / "moved")
-    session = open_session(run, tmp_path / "moved")
+    session = open_session(fresh, tmp_path / "moved")
     ids, asked = session.fixed()["ids"], set(session.state()["question"]["doubtful"])
     assert len(session.fixed()["pictures"]) == len(ids)
     for row in asked:
         (tmp_path / "moved" / ids[row]).unlink()
-    session = open_session(run, tmp_path / "moved")
+    session = open_session(fresh, tmp_path / "moved")
     assert asked.isdisjoint(session.fixed()["pictures"])
     question = session.state()["question"]
     assert question is None or set(question["doubtful"]) != asked
