@@ -33,8 +33,8 @@ from ucds.data.vectors import load_vectors
 from ucds.errors import UserError
 from ucds.files import digest_of, write_sealed
 from ucds.labels.cluster_labels import ClusterLabels
-from ucds.received import MOST_ENTRIES, MOST_TEXT
 from ucds.page.findings import read_record
+from ucds.received import MOST_ENTRIES, MOST_TEXT
 from ucds.target.answers import read_answers
 from ucds.target.predictions import ClusterNames
 from ucds.target.remembered import Remembered, read_remembered, write_features, write_remembered

@@ -33,7 +33,9 @@ def data_of(page: str) -> dict[str, Any]:
 
 
 def text_of(page: str) -> str:
-    return " ".join(re.sub(r"<[^>]*>", " ", page.partition("<template")[2].partition("</template>")[0]).split())
+    return " ".join(
+        re.sub(r"<[^>]*>", " ", page.partition("<template")[2].partition("</template>")[0]).split()
+    )
 
 
 def test_the_page_holds_the_clusters_that_predict_finds(

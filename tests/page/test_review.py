@@ -169,7 +169,9 @@ def test_other_names_are_told_what_to_do_and_nothing_else(
     body = {"number": len(before), "action": "answer", "answer": "mixed"}
     refused = httpx.post(f"{address}tell", json=body, headers=headers)
     assert refused.status_code == 403
-    assert refused.text == f"This review does not know the address {named}: start it again with --host {named}\n"
+    assert (
+        refused.text == f"This review does not know the address {named}: start it again with --host {named}\n"
+    )
     assert records(trained) == before
 
 
@@ -186,13 +188,18 @@ def test_another_token_gets_nothing(address: str) -> None:
     "body",
     [
         *(b"", b"[]", b'{"action": "answer"}', b'{"action": "x", "number": 0}'),
-        *(b'{"action": "move", "rows": [99999], "to": 0, "number": 0}', b'{"action": "cut", "n": 1, "number": 0}'),
+        *(
+            b'{"action": "move", "rows": [99999], "to": 0, "number": 0}',
+            b'{"action": "cut", "n": 1, "number": 0}',
+        ),
         b'{"action": "split", "cluster": 0, "parts": 7, "number": 0}',
     ],
 )
 def test_bad_requests_are_refused_in_words(trained: Path, address: str, body: bytes) -> None:
     before = records(trained)
-    refused = httpx.post(f"{address}tell", content=body.replace(b'"number": 0', b'"number": %d' % len(before)))
+    refused = httpx.post(
+        f"{address}tell", content=body.replace(b'"number": 0', b'"number": %d' % len(before))
+    )
     assert refused.status_code == 400
     assert refused.json()["error"]
     assert httpx.get(f"{address}picture/1000/128").status_code == 400

@@ -151,8 +151,12 @@ def _own_script() -> str:
 def _kept_script() -> str:
     """Put the kept libraries into one script, which leaves what they export in ``globalThis.kept``."""
     text = {path.stem: path.read_text(encoding="utf-8") for path in KEPT.glob("*.js")}
-    modules = [f"kept.{name} = (() => {{{_as_function(text[name])}}})();" for name in ("preact", "hooks", "htm")]
-    script = "\n".join(["globalThis.kept = {};", *modules, text["cosmos"], "kept.Graph = globalThis.Cosmos.Graph;"])
+    modules = [
+        f"kept.{name} = (() => {{{_as_function(text[name])}}})();" for name in ("preact", "hooks", "htm")
+    ]
+    script = "\n".join(
+        ["globalThis.kept = {};", *modules, text["cosmos"], "kept.Graph = globalThis.Cosmos.Graph;"]
+    )
     script = re.sub(r"^//# sourceMappingURL=.*\n?", "", script, flags=re.MULTILINE)
     return script.replace("<!--", "\\x3c!--").replace("</script", "<\\/script")  # both end or open a script
 

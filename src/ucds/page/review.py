@@ -95,15 +95,15 @@ def review(
         said = [write_run()] if wanted.get("run") else []
         if table := wanted.get("table"):
             require_choice("table", table, TableForm)
-            said.append(f"{state.save_table(_free(run, 'table', f'.{table}'), session.texts)} written")
+            path = state.save_table(_free(run, "table", f".{table}"))
+            said.append(f"{path} written")
         if how := wanted.get("folders"):
             if session.samples is None:
                 raise InputError("the images of this run are gone, or lie in no files: they cannot be sorted")
             require_choice("folders", how, Sorting)
-            folder = state.sort_into(
-                run.with_name(f"{run.name}-sorted"), session.samples.files, how=how, watch=watch
-            )
-            said.append(f"{folder} written")
+            folder = run.with_name(f"{run.name}-sorted")
+            sorted_in = state.sort_into(folder, session.samples.files, how=how, watch=watch)
+            said.append(f"{sorted_in:,} images sorted into {folder}")
         return ". ".join(said) or "Nothing was asked for."
 
     listener = socket.create_server(("127.0.0.1", 0))

@@ -103,7 +103,7 @@ class Session:
         return {
             "number": review.recorded,
             "answered": review.answered,
-            "can_undo": review.can_undo,
+            "can_undo": review.answered > 0,
             "can_redo": review.can_redo,
             "worth": review.worth_asking,
             "question": None if question is None else self._show(question),
@@ -201,6 +201,7 @@ class Session:
             "titles": question.titles,
             "answers": question.answers,
             "sizes": [len(group) for group in groups],
+            "doubtful": groups[0].tolist(),
             "groups": [rows.tolist() for rows in choose_beside(self.review.directions, seen, SHOWN)],
         }
 
@@ -229,7 +230,12 @@ class Task:
 
     def _run(self, work: Callable[[Callable[[str, int, int], None]], str]) -> None:
         def watch(title: str, done: int, total: int) -> None:
-            self.state = {"running": True, "title": f"{title}: {done:,} of {total:,}", "at": done, "total": total}
+            self.state = {
+                "running": True,
+                "title": f"{title}: {done:,} of {total:,}",
+                "at": done,
+                "total": total,
+            }
 
         try:
             self.state = {"running": False, "done": work(watch)}

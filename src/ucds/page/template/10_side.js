@@ -2,7 +2,7 @@
 
 import { html, useEffect, useState } from "./01_kept.js";
 import { ASIDE, between, count, findGroup, nameOf } from "./02_groups.js";
-import { choose, data, name, set, state, view } from "./03_store.js";
+import { choose, chooseRows, data, name, set, state, view } from "./03_store.js";
 import { answer, ask, findLike, join, move, preview, rename, setAside } from "./04_server.js";
 import { swatch } from "./05_colours.js";
 import { Picture, Pictures } from "./06_pictures.js";
@@ -16,6 +16,7 @@ function Question() {
   return html`<h2>${question.text}</h2>
     ${question.groups.map((rows, i) => html`<section key=${i} class=${i ? "asked" : "asked first"}>
       <h3>${question.titles[i]}: ${count(question.sizes[i], data.what)}</h3><${Pictures} rows=${rows} title=${question.titles[i]} choose=${chooseOne} /></section>`)}
+    <p class="buttons"><button type="button" onClick=${() => chooseRows(question.doubtful)}>Choose all of the first group</button></p>
     <p class="buttons answers">${question.answers.map(([words, given]) => {
       const key = typeof given === "number" ? String(given + 1) : ANSWER_KEYS[given];
       return html`<button type="button" key=${given} class="main" data-key=${key} onClick=${() => answer(given, words)}>${words} (${key})</button>`;
