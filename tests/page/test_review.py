@@ -5,44 +5,20 @@ One command serves the page for all tests but those that kill it; each test take
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from axe_playwright_python.sync_playwright import Axe
+from review_kit import records, reviewing
 from serving_kit import wait_until
 
 import ucds
 
 DESKTOP, PHONE = {"width": 1440, "height": 900}, {"width": 390, "height": 844}
-
-
-@contextmanager
-def reviewing(run: Path, *options: str, opens: bool = False) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """Run the command in a process of its own; yield the address of the page, and the process."""
-    command = [sys.executable, "-m", "ucds", "review", str(run), *options]
-    command += [] if opens else ["--no-open"]
-    process = subprocess.Popen(command, env=dict(os.environ), stderr=subprocess.PIPE, text=True)
-    try:
-        assert process.stderr is not None
-        for line in process.stderr:
-            if found := re.search(r"http://127\.0\.0\.1:\d+/\S+/", line):
-                yield found[0], process
-                break
-        else:
-            raise AssertionError("the command has said no address")
-    finally:
-        process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
 
 
 @pytest.fixture(scope="module")
@@ -58,12 +34,6 @@ def address(served: str) -> Iterator[str]:
     yield served
     while (state := httpx.get(f"{served}state").json())["can_undo"]:
         tell(served, state["number"], "undo")
-
-
-def records(run: Path) -> list[dict[str, Any]]:
-    path = run / "answers.jsonl"
-    lines = path.read_text().splitlines()[1:] if path.exists() else []
-    return [json.loads(line) for line in lines]
 
 
 def tell(address: str, number: int, action: str, **values: Any) -> httpx.Response:

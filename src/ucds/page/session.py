@@ -150,7 +150,7 @@ class Session:
             rows = made.rows(number)
             for row, value in zip(rows.tolist(), np.linspace(1000, 0, len(rows)).astype(int), strict=True):
                 typical[row] = int(value)
-        return {"clusters": made.partition.tolist(), "typical": typical, "changed": list(made.origins)}
+        return {"clusters": made.partition.tolist(), "typical": typical, "origins": made.origins}
 
     def cuts(self) -> dict[str, int]:
         """Return the least and the most clusters that a person can choose, and the number as it stands."""

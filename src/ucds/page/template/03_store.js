@@ -21,7 +21,6 @@ export const state = {
   asking: true, // whether the question is shown, not what is chosen
   dialog: "",
   task: null, // finish, while it runs
-  busy: false,
   said: "",
 };
 
@@ -64,9 +63,9 @@ let shown = { key: [], rows: [] };
 
 // Rows of the grid, in their order. They are sorted anew only if something changed that they depend on.
 export function shownRows() {
-  const key = [state.now, state.preview, state.show, state.order, [...state.picked].join()];
+  const key = [state.now, state.preview, state.show, state.order, state.sort, [...state.picked].join()];
   if (key.every((value, i) => value === shown.key[i])) return shown.rows;
-  const groups = state.groups.filter((group) => !state.picked.size || state.picked.has(group.number));
+  const groups = arrangeGroups([...state.groups], state.sort, "", data.ids).filter((group) => !state.picked.size || state.picked.has(group.number));
   const now = view();
   const sets = {
     doubtful: () => (row) => now.sure[row] < 50,

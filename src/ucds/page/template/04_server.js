@@ -27,18 +27,22 @@ export async function ask(path, body) {
   return undefined;
 }
 
-// Carries out an action, and says what it did.
+/** @type {Promise<unknown>} */
+let last = Promise.resolve();
+
+// Carries out an action after those before it, and says what it did.
 /** @type {(action: string, values: object, said: (moved: number) => string) => Promise<boolean>} */
-export async function act(action, values, said) {
-  if (state.busy || !state.live) return false;
-  state.busy = true;
-  const before = state.now;
-  const now = await ask("tell", { ...values, action, number: before.number });
-  state.busy = false;
-  if (!now) return false;
-  setClusters({ now, preview: null });
-  set({ near: null, said: said(countChanged(before.clusters, now.clusters)) });
-  return true;
+export function act(action, values, said) {
+  const done = last.then(async () => {
+    const before = state.now;
+    const now = await ask("tell", { ...values, action, number: before.number });
+    if (!now) return false;
+    setClusters({ now, preview: null });
+    set({ near: null, said: said(countChanged(before.clusters, now.clusters)) });
+    return true;
+  });
+  last = done;
+  return done;
 }
 
 const things = (rows) => count(rows, data.what);
@@ -82,8 +86,8 @@ export async function preview(action, values, title) {
   const found = await ask("preview", { ...values, action });
   if (!found || mine !== asked) return;
   setClusters({ preview: { ...found, action, values, title } });
-  set({ picked: new Set(action === "split" ? found.changed : []), chosen: new Set(), mode: "grid", near: null });
-  say(`Preview: ${title}. ${state.groups.length} clusters. Nothing is changed until you take it.`);
+  set({ picked: new Set(action === "split" ? Object.keys(found.origins).map(Number) : []), chosen: new Set(), mode: "grid", near: null });
+  say(`Preview: ${title}. Nothing is changed until you take it.`);
 }
 
 export async function takePreview() {

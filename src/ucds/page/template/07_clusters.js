@@ -1,7 +1,7 @@
 // The left side: all clusters as rows, which are chosen, searched and sorted, and onto which pictures are dragged.
 
 import { html, useRef } from "./01_kept.js";
-import { ASIDE, between, count, mostTypical } from "./02_groups.js";
+import { ASIDE, between, count, mostTypical, nameOf } from "./02_groups.js";
 import { data, listed, set, state, view } from "./03_store.js";
 import { move, setAside } from "./04_server.js";
 import { Picture } from "./06_pictures.js";
@@ -34,14 +34,16 @@ function Row({ group }) {
     if (group.number === ASIDE) setAside();
     else move(group.number);
   };
+  const from = state.preview?.origins[group.number];
   const percent = Math.round(100 * group.doubt);
   return html`<li class="group" onDragEnter=${(event) => mark(event, 1)} onDragLeave=${(event) => mark(event, -1)}
       onDragOver=${(event) => event.preventDefault()} onDrop=${drop}>
     <button type="button" class="pick" data-cluster=${group.number} aria-pressed=${state.picked.has(group.number)}
         onClick=${(event) => pick(group.number, event)}>
-      <span class="strip" aria-hidden="true">${mostTypical(group.rows, view(), 4).map((row) => html`<${Picture} key=${row} row=${row} />`)}</span>
+      <span class="strip" aria-hidden="true">${mostTypical(group.rows, view(), 5).map((row) => html`<${Picture} key=${row} row=${row} />`)}</span>
       <span class="title">${swatch(group.number)} ${group.name}</span>
       <span class="size">${count(group.rows.length, data.what)}</span>
+      ${from && html`<span class="from">from ${from.map((number) => nameOf(number, state.now.names)).join(", ")}</span>`}
       <span class="doubt" title="${percent}% in doubt"><span style=${{ width: `${percent}%` }}></span></span>
       <span class="unseen">, ${percent}% in doubt</span>
     </button>

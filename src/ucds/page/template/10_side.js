@@ -14,16 +14,17 @@ function Question() {
   const { question, answered, worth } = state.now;
   if (!question) return html`<h2>Nothing is left to ask</h2><p class="soft">${count(answered, "action")} so far.</p>`;
   return html`<h2>${question.text}</h2>
-    ${question.groups.map((rows, i) => html`<section key=${i} class=${i ? "asked" : "asked first"}>
-      <h3>${question.titles[i]}: ${count(question.sizes[i], data.what)}</h3><${Pictures} rows=${rows} title=${question.titles[i]} choose=${chooseOne} /></section>`)}
-    <p class="buttons"><button type="button" onClick=${() => chooseRows(question.doubtful)}>Choose all of the first group</button></p>
     <p class="buttons answers">${question.answers.map(([words, given]) => {
       const key = typeof given === "number" ? String(given + 1) : ANSWER_KEYS[given];
       return html`<button type="button" key=${given} class="main" data-key=${key} onClick=${() => answer(given, words)}>${words} (${key})</button>`;
     })}</p>
+    ${question.groups.map((rows, i) => html`<section key=${i} class=${i ? "asked" : "asked first"}>
+      <h3>${question.titles[i]}: ${count(question.sizes[i], data.what)}</h3>
+      <${Pictures} rows=${rows} title=${question.titles[i]} choose=${chooseOne} /></section>`)}
     <p class="soft">This answer may move ${count(question.changes, data.what)}.
       ${question.source === "labels" ? " The provider's labels suggest it." : ""}
-      ${worth ? ` ${count(worth, "question")} may be worth asking.` : " Further answers will change little."}</p>`;
+      ${worth ? ` ${count(worth, "question")} may be worth asking.` : " Further answers will change little."}</p>
+    <p class="buttons"><button type="button" onClick=${() => chooseRows(question.doubtful)}>Choose all of the first group</button></p>`;
 }
 
 // A field that takes a cluster by the first letters of its name, or its number.

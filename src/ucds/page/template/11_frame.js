@@ -86,7 +86,7 @@ function Preview() {
   return html`<div class="preview" role="region" aria-label="Preview">
     ${state.finer && html`<label>Coarse <input type="range" id="finer" min=${state.finer.least} max=${state.finer.most} value=${n || state.finer.now}
       aria-valuetext=${count(n || state.finer.now, "cluster")} onInput=${slide} /> fine</label> <strong>${count(n || state.finer.now, "cluster")}</strong>`}
-    <span>${state.preview ? `Preview: ${state.preview.title}. ${count(state.preview.changed.length, "cluster")} would change.` : "Slide to see other numbers of clusters."}</span>
+    <span>${state.preview ? `Preview: ${state.preview.title}. ${count(Object.keys(state.preview.origins).length, "cluster")} would change.` : "Slide to see other numbers of clusters."}</span>
     <button type="button" id="take" class="main" disabled=${!state.preview} onClick=${close(takePreview)}>Take</button>
     <button type="button" onClick=${close(dropPreview)}>Cancel (Esc)</button></div>`;
 }
