@@ -89,8 +89,6 @@ def work(page: Any, run: Path, finer: int) -> None:
     largest = sorted(sizes(page), key=lambda number: -sizes(page)[number])
     before = sizes(page)
     page.click(f".pick[data-cluster='{largest[0]}']")
-    if page.locator(f".pick[data-cluster='{largest[0]}'][aria-pressed=false]").count():
-        page.click(f".pick[data-cluster='{largest[0]}']")
     page.fill("#parts", "2")
     page.click("text=Show the parts")
     page.locator(".preview", has_text="Preview").wait_for()

@@ -15,7 +15,7 @@ function pick(number, event) {
   const several = event.ctrlKey || event.metaKey;
   let picked = several ? new Set(state.picked) : new Set();
   if (event.shiftKey) picked = new Set([...state.picked, ...between(order, anchor, number)]);
-  else if (state.picked.has(number) && (several || state.picked.size === 1)) picked.delete(number);
+  else if (several && state.picked.has(number)) picked.delete(number);
   else picked.add(number);
   anchor = number;
   set({ picked, asking: picked.size ? false : state.asking, chosen: new Set(), focus: -1, near: null });
