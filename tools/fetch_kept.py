@@ -2,7 +2,7 @@
 
     python tools/fetch_kept.py
 
-The files are copied as they were published, and their hashes are written into kept.json. ``npm`` must be there.
+The files are copied as they were published, and their hashes are written into kept.json.
 """
 
 from __future__ import annotations

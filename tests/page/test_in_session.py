@@ -1,8 +1,7 @@
-"""A person's hour with the page, in a real browser; and a server that is killed, which loses and doubles nothing."""
+"""A person's hour with the page, in a real browser; a server that is killed loses and doubles nothing."""
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import threading
@@ -32,7 +31,7 @@ def sizes(page: Any) -> dict[int, int]:
         """() => [...document.querySelectorAll(".pick")].map((row) => [Number(row.dataset.cluster),
              Number(row.querySelector(".size").textContent.split(" ")[0].replace(",", ""))])"""
     )
-    return {number: size for number, size in rows}
+    return dict(rows)
 
 
 def lasso(page: Any, left: float, top: float, right: float, bottom: float) -> int:

@@ -32,7 +32,7 @@ KEPT = TEMPLATE / "kept"
 def render_page(
     title: str, written: Mapping[str, Any] | None = None, about: str = "", sheets: Sequence[bytes] = ()
 ) -> str:
-    """Write the page as HTML. Its policy lets it ask for nothing; without ``written``, its own server alone."""
+    """Write the page as HTML, which may ask for nothing; without ``written``, for what its own server has."""
     kept, script = _kept_script(), _own_script()
     style, page = ((TEMPLATE / name).read_text(encoding="utf-8") for name in ("page.css", "page.html"))
     return _template(page).render(
@@ -71,7 +71,7 @@ def render_about(facts: Facts, rows: Sequence[int]) -> str:
 
 
 def write_down(facts: Facts) -> dict[str, Any]:
-    """Return what a file holds of the samples, and of their clusters; the server has the same names for it."""
+    """Return what a file holds of the samples and their clusters, under the names that the server uses."""
     findings, total = facts.findings, facts.findings.total
     n, shown = np.arange(len(findings.ids)), len(findings.ids)
     rivals, twins = findings.rivals, findings.duplicates

@@ -1,4 +1,4 @@
-"""The server of the page: it answers those who know its token, and lets nobody else read or change anything."""
+"""The server of the page: it answers those who know its token, and nobody else."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def make_app(session: Session, token: str, finish: _Work, hosts: Sequence[str] =
         return Response(content, media_type="image/jpeg")
 
     async def guard(request: Request, answer: Callable[[Request], Awaitable[Response]]) -> Response:
-        """Refuse requests without the token, and those that a page of a stranger in the browser would make."""
+        """Refuse requests without the token, and those that other pages in the browser would make."""
         given = request.scope["path"].removeprefix("/").partition("/")[0]
         if not secrets.compare_digest(given.encode(), token.encode()):
             return PlainTextResponse("not found", 404)

@@ -1,4 +1,4 @@
-"""A review as its page sees it: the samples, the clusters as they stand, what a person does, and what is written."""
+"""A review as its page sees it: samples, clusters as they stand, and what a person does."""
 
 from __future__ import annotations
 
