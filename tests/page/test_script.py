@@ -1,4 +1,4 @@
-"""The script of the page: modules in an order that one can read, their own tests, and libraries as published."""
+"""The script of the page: modules in order, their own tests, and libraries as they were published."""
 
 from __future__ import annotations
 

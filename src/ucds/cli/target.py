@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ucds.labels.client import LabelClient
 
 NamesOption = Annotated[
-    Path | None, Option(help="Names of the clusters, a file saved from the run's report.")
+    Path | None, Option(help="Names of the clusters, such as names.json of a reviewed run.")
 ]
 
 
@@ -212,7 +212,7 @@ def report_command(
         Option("--images", help="Images of a folder of features.", show_default="where they were read from"),
     ] = None,
 ) -> None:
-    """Write a page to look at: every cluster, a map, doubts, and a form for names."""
+    """Write a page to look at: every cluster with all its images, a map, doubts, and what was found."""
     reporter = output.start()
     require_model(run)
     from ucds.page.report import report

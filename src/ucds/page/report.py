@@ -17,6 +17,7 @@ from ucds.page.findings import Findings, RunRecord, find_facts, read_record
 from ucds.page.render import render_about, render_page, write_down
 from ucds.page.thumbnails import Images
 from ucds.page.words import summarise, warn
+from ucds.target.finishing import NAMES_FILE
 from ucds.target.predictions import ClusterNames
 from ucds.target.remembered import read_remembered
 from ucds.target.review import Review
@@ -78,7 +79,7 @@ def report(
         images: samples, see :func:`ucds.data.sources.find_samples`; those that the run was trained on if
             ``None``.
         out: HTML file to write; ``report.html`` in the run folder if ``None``.
-        names: file of names, such as a reviewed run holds; none if ``None``.
+        names: file of names of the clusters; that of the run, if it was reviewed, if ``None``.
         pictures: folder of the images that a folder of features was computed from, where each has its id as
             its path; the folder that they were read from if ``None``. Without images the page shows ids.
         compute: device, precision, cache and reporter; the defaults if ``None``.
@@ -111,6 +112,8 @@ def gather(
     compute: Compute,
 ) -> Facts:
     """Open a run and its samples, and find what a page says of them; see :func:`report`."""
+    own = run / NAMES_FILE
+    names = own if names is None and own.exists() else names
     named, record = None if names is None else ClusterNames.load(names), read_record(run)
     chosen = record.images if images is None else images
     model = load(run, role="target", compute=compute)

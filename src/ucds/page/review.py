@@ -25,7 +25,7 @@ from ucds.page.report import report
 from ucds.page.server import make_app
 from ucds.page.session import Session
 from ucds.received import open_received
-from ucds.target.finishing import NAMES_FILE, ReviewedRun
+from ucds.target.finishing import ReviewedRun
 from ucds.target.review import Review
 from ucds.training.options import Compute
 from ucds.training.run_folder import RunFolder
@@ -73,10 +73,8 @@ def review(
     def write_run() -> str:
         nonlocal written
         written = state.finish(_free(run, "reviewed") if out is None else out)
-        names = written.path / NAMES_FILE
-        named = names if names.exists() else None
         try:
-            report(written.path, moved, names=named, pictures=pictures, compute=compute.silent())
+            report(written.path, moved, pictures=pictures, compute=compute.silent())
         except UserError as error:
             return f"{written.sentence}; it has no report: {error}"
         return written.sentence

@@ -44,7 +44,7 @@ def predict(
             with this run or a review of it, see :func:`ucds.target.predictions.sort_into_folders`; none if
             ``None``.
         sort_how: ``"copy"`` or ``"link"``: the images in that folder are copies or symbolic links.
-        names: file of names of the clusters, saved from the run's report; none if ``None``.
+        names: file of names of the clusters, such as a reviewed run holds; none if ``None``.
         min_confidence: confidence, 0 to 1, below which a sample gets
             :data:`ucds.target.predictions.UNSORTED` in place of a cluster, and its image goes into the folder
             :data:`ucds.target.predictions.UNSORTED_FOLDER`.

@@ -52,7 +52,7 @@ _JOINERS = "\u200c\u200d"  # parts of words in some scripts
 
 
 class ClusterNames(BaseModel):
-    """Names that a person gave to the clusters of a model, as the report saves them.
+    """Names that a person gave to the clusters of a model, as a reviewed run holds them.
 
     Attributes:
         format: name and version of the form of the file.
@@ -86,7 +86,7 @@ class ClusterNames(BaseModel):
             InputError: the names belong to the clusters of another model.
         """
         if self.model != stored.fingerprint or max(self.names, default=0) >= stored.card.n_clusters:
-            raise InputError("the names belong to another model: type them in the report of this one")
+            raise InputError("the names belong to another model: type them in `ucds review` of this one")
         return self.names
 
 

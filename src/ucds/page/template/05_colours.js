@@ -17,7 +17,7 @@ export const colourOf = (number) => (number < 0 ? "#808080" : palette()[number %
 
 /** @type {(number: number) => any} */
 export function swatch(number) {
-  return html`<svg class="mark" viewBox="-1.3 -1.3 2.6 2.6" aria-hidden="true"><path d=${SHAPES[shapeOf(number)]} fill=${colourOf(number)} /></svg>`;
+  return html`<svg class="mark" viewBox="-1.3 -1.3 2.6 2.6" aria-hidden="true"><path transform="scale(1 -1)" d=${SHAPES[shapeOf(number)]} fill=${colourOf(number)} /></svg>`;
 }
 
 /** @type {(hex: string) => number[]} */

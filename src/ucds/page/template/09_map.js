@@ -89,9 +89,17 @@ function followMapKeys(event, graph) {
     set({ focus: next, anchor: next, asking: false, said: describe(next) });
   } else if (event.key === " " && state.focus >= 0) choose(state.focus, { toggle: true }, rows, between);
   else if (event.key === "Enter") set({ screen: "side", asking: false });
-  else if (event.key === "+" || event.key === "-") graph.zoom(graph.getZoomLevel() * (event.key === "+" ? 1.5 : 1 / 1.5), 0);
+  else if (event.key === "+" || event.key === "-") zoom(graph, event.key === "+" ? 1.5 : 1 / 1.5);
   else return;
   event.preventDefault();
+}
+
+// Comes nearer to the point at the right, or else to the middle of what is in sight; or goes away from it.
+/** @type {(graph: any, factor: number) => void} */
+function zoom(graph, factor) {
+  const level = graph.getZoomLevel() * factor;
+  if (state.focus >= 0) graph.zoomToPointByIndex(state.focus, 0, level, true);
+  else graph.zoom(level, 0);
 }
 
 // Draws a line around points with the pointer, and chooses what lies within.
@@ -182,8 +190,8 @@ export function Plane() {
     ${graph && html`<${Overlay} graph=${graph} box=${holder.current.getBoundingClientRect()} />`}
     ${graph && lasso && html`<${Lasso} graph=${graph} drawn=${drawn} />`}
     <div class="tools"><button type="button" id="lasso" aria-pressed=${lasso} onClick=${() => setLasso(!lasso)}>Lasso</button>
-      <button type="button" aria-label="Zoom in" onClick=${() => graph.zoom(graph.getZoomLevel() * 1.6, 0)}>+</button>
-      <button type="button" aria-label="Zoom out" onClick=${() => graph.zoom(graph.getZoomLevel() / 1.6, 0)}>−</button>
+      <button type="button" aria-label="Zoom in" onClick=${() => zoom(graph, 1.5)}>+</button>
+      <button type="button" aria-label="Zoom out" onClick=${() => zoom(graph, 1 / 1.5)}>−</button>
       <button type="button" onClick=${() => graph.fitView(0)}>Whole map</button></div>
     <${Legend} />
   </div>`;
