@@ -10,6 +10,7 @@ import { describe, Picture } from "./06_pictures.js";
 const SPACE = 4096; // side of the library's plane; our places lie from 0 to 1000
 const PICTURE = 52; // side of a picture on the map
 const MOST_PICTURES = 150; // points in sight up to which pictures stand in place of marks
+const ground = () => (darkness.matches ? "#15171b" : "#fbfbf9"); // as in page.css
 /** @type {(row: number) => [number, number]} */
 const placeOf = (row) => [48 + 4 * data.x[row], SPACE - 48 - 4 * data.y[row]];
 
@@ -31,10 +32,12 @@ function paint(graph) {
   graph.render();
 }
 
+// Rings around what is chosen, and the ground; a list of rings, even an empty one, and a clear ground take twice the time.
 /** @type {(graph: any) => void} */
 function ring(graph) {
   graph.setConfigPartial({
-    outlinedPointIndices: [...state.chosen],
+    backgroundColor: ground(),
+    outlinedPointIndices: state.chosen.size ? [...state.chosen] : undefined,
     focusedPointIndex: state.focus >= 0 ? state.focus : undefined,
     outlinedPointRingColor: darkness.matches ? "#ffffff" : "#000000",
     focusedPointRingColor: darkness.matches ? "#ffffff" : "#000000",
@@ -154,7 +157,7 @@ export function Plane() {
   const [lasso, setLasso] = useState(false);
   useEffect(() => {
     const made = new Graph(holder.current, {
-      enableSimulation: false, rescalePositions: false, spaceSize: SPACE, backgroundColor: [0, 0, 0, 0], renderLinks: false, enableDrag: false,
+      enableSimulation: false, rescalePositions: false, spaceSize: SPACE, backgroundColor: ground(), renderLinks: false, enableDrag: false,
       transitionDuration: 0, fitViewDelay: 0, fitViewDuration: 0, fitViewPadding: 0.1, scalePointsOnZoom: false, attribution: "",
       pointDefaultSize: Math.max(4, Math.min(9, 300 / Math.sqrt(data.ids.length))), pixelRatio: Math.min(2, devicePixelRatio),
       renderHoveredPointRing: true, hoveredPointRingColor: "#888888",
@@ -179,7 +182,7 @@ export function Plane() {
       made.destroy();
     };
   }, []);
-  useEffect(() => void (graph && paint(graph)), [graph, view(), state.preview, state.colour, state.show, [...state.picked].join(), darkness.matches]);
+  useEffect(() => void (graph && paint(graph)), [graph, state.now, state.preview, state.colour, state.show, [...state.picked].join(), darkness.matches]);
   useEffect(() => void (graph && ring(graph)), [graph, state.chosen, state.focus, darkness.matches]);
   if (failed) return html`<p class="soft">This browser draws no map, as WebGL is switched off. The grid shows the same ${data.what}s.</p>`;
   const drawn = () => setLasso(false);
