@@ -23,6 +23,7 @@ from ucds.data.content import find_places, keys_of
 from ucds.data.folders import Scan
 from ucds.data.image_files import read_image_bytes
 from ucds.data.sources import Source
+from ucds.encoders.spec import LENGTHS
 from ucds.errors import InputError
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.arrays import IntArray, Watch
