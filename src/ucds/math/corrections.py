@@ -176,9 +176,9 @@ class Corrections:
         match did:
             case "kept":
                 known.denied |= {(part, other) for other in offered}
-                known.apart |= {(part, self._core(other)) for other in offered}
+                known.apart |= {(part, self.core(other)) for other in offered}
                 if whole:
-                    known.denied |= {(self._core(other), cluster) for other in offered}
+                    known.denied |= {(self.core(other), cluster) for other in offered}
                 else:
                     known.settled.add(part)
             case "placed" if whole:
@@ -192,7 +192,7 @@ class Corrections:
                 self._make_cluster(samples)
                 self.by_person[samples] = True
                 kept_apart = {cluster, *offered} - {ASIDE}
-                known.apart |= {(part, core) for other in kept_apart if (core := self._core(other)) != ASIDE}
+                known.apart |= {(part, core) for other in kept_apart if (core := self.core(other)) != ASIDE}
             case "mixed" if whole and len(members) < len(samples):
                 known.denied |= {(part, other) for other in offered}
             case "mixed":
@@ -215,7 +215,7 @@ class Corrections:
         if len(numbers) < 2:
             return
         if binds:
-            self._known.joined |= {self._core(number) for number in numbers}
+            self._known.joined |= {self.core(number) for number in numbers}
         sizes = [int((self.clusters == number).sum()) for number in numbers]
         largest = max(zip(sizes, range(len(sizes)), numbers, strict=True))[-1]
         self.clusters[np.isin(self.clusters, numbers)] = largest
@@ -238,7 +238,7 @@ class Corrections:
                 self._known.joined.discard(part)
             self._make_cluster(group)
             if binds:
-                self._known.apart.add((_most_frequent(self.parts[group]), self._core(cluster)))
+                self._known.apart.add((_most_frequent(self.parts[group]), self.core(cluster)))
 
     def divide(self, members: IntArray, most: int) -> list[IntArray]:
         """Divide the samples of a group as the votes do, see :func:`ucds.math.parts.divide`."""
@@ -289,7 +289,7 @@ class Corrections:
         groups = [np.intersect1d(group, members) for group in self._divisions[key]]
         return [group for group in groups if len(group)]
 
-    def _core(self, cluster: int) -> int:
+    def core(self, cluster: int) -> int:
         """Return the part of a cluster that has most samples; :data:`ASIDE` if it has none."""
         return _most_frequent(self.parts[self.clusters == cluster])
 
