@@ -35,10 +35,8 @@ def main(run: str, images: str, *command: str) -> None:
         ]
         groups = [[str(Path(images, review.start.ids[row])) for row in rows] for rows in typical]
         said = ask(list(command), groups)
-        meant = {str(i + 1): i for i in range(len(groups) - 1)} | {"new": "new"}
-        given = meant.get(said, "skip")
-        if question.kind == "one-or-two":
-            given = {0: "one", "new": "two"}.get(given, "skip")
+        answers = [answer for _, answer in question.answers if answer not in ("mixed", "skip")]
+        given = dict(zip([*map(str, range(1, len(groups))), "new"], answers, strict=True)).get(said, "skip")
         print(f"{question.text} {given}")
         review.answer(given)
     print(review.finish().sentence if review.answered else "nothing was answered")
