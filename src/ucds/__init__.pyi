@@ -27,10 +27,13 @@ from ucds.serving.serve import serve as serve
 from ucds.source.label import label as label
 from ucds.source.source_clustering import SourceClustering as SourceClustering
 from ucds.source.train import train_source as train_source
+from ucds.target.actions import Proposal as Proposal
 from ucds.target.ask import query as query
 from ucds.target.predict import predict as predict
 from ucds.target.questions import Question as Question
 from ucds.target.review import Review as Review
+from ucds.target.seen import Near as Near
+from ucds.target.seen import Seen as Seen
 from ucds.target.target_clustering import TargetClustering as TargetClustering
 from ucds.target.train import train_target as train_target
 from ucds.training.loaded import Model as Model

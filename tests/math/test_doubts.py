@@ -86,6 +86,17 @@ def test_no_question_comes_twice_and_the_questions_end() -> None:
     assert np.array_equal(doubts.clusters, JOINED_AND_SPLIT)
 
 
+def test_a_cluster_of_two_equal_parts_is_asked_about_once() -> None:
+    clusters = np.repeat([0, 1], [40, 20])
+    votes = [np.repeat([0, 1, 2], 20), clusters, np.repeat([0, 1], [20, 40]), np.zeros(60, np.int64)]
+    doubts = Doubts(memberships(votes), clusters, np.repeat([0, 1, 2], 20), 2)
+    assert sum(doubt.whole for doubt in doubts.ranked()) == 2
+    for _ in range(12):
+        if ranked := doubts.ranked():
+            change(doubts, "kept", ranked[0])
+    assert not doubts.ranked()
+
+
 def test_a_mixed_group_is_divided_for_questions_and_stays_in_its_cluster() -> None:
     doubts = start()
     before = len(np.unique(doubts.parts))

@@ -23,6 +23,7 @@ ASIDE = -1
 FINEST = 4.0
 """Groups at the finest in relation to the number of clusters at the start."""
 
+_NEARLY_ALL = 0.95  # of the samples of a part; no half of it is as large
 _SEEN = 300  # samples of a part at most by which it is divided for a finer clustering
 
 Change = Literal["kept", "placed", "separated", "made", "mixed"]
@@ -94,6 +95,7 @@ class Corrections:
         self._most = self._n_clusters if keep_clusters else np.inf
         self._known = _Known(next_number, int(parts.max()) + 1, set(), set(), set(), set(), set(), [])
         self._steps: list[_Step] = []
+        self._made = {part: np.flatnonzero(parts == part) for part in np.unique(parts).tolist()}
         self._divisions: dict[tuple[bytes, int], list[IntArray]] = {}
         self._halves: dict[bytes, tuple[IntArray, float] | None] = {}
         self._ladder: Ladder | None = None
@@ -174,9 +176,9 @@ class Corrections:
         match did:
             case "kept":
                 known.denied |= {(part, other) for other in offered}
-                known.apart |= {(part, self._core(other)) for other in offered}
+                known.apart |= {(part, self.core(other)) for other in offered}
                 if whole:
-                    known.denied |= {(self._core(other), cluster) for other in offered}
+                    known.denied |= {(self.core(other), cluster) for other in offered}
                 else:
                     known.settled.add(part)
             case "placed" if whole:
@@ -188,8 +190,9 @@ class Corrections:
             case "separated" | "made":
                 known.denied |= {(part, other) for other in (cluster, *offered)}
                 self._make_cluster(samples)
+                self.by_person[samples] = True
                 kept_apart = {cluster, *offered} - {ASIDE}
-                known.apart |= {(part, core) for other in kept_apart if (core := self._core(other)) != ASIDE}
+                known.apart |= {(part, core) for other in kept_apart if (core := self.core(other)) != ASIDE}
             case "mixed" if whole and len(members) < len(samples):
                 known.denied |= {(part, other) for other in offered}
             case "mixed":
@@ -212,7 +215,7 @@ class Corrections:
         if len(numbers) < 2:
             return
         if binds:
-            self._known.joined |= {self._core(number) for number in numbers}
+            self._known.joined |= {self.core(number) for number in numbers}
         sizes = [int((self.clusters == number).sum()) for number in numbers]
         largest = max(zip(sizes, range(len(sizes)), numbers, strict=True))[-1]
         self.clusters[np.isin(self.clusters, numbers)] = largest
@@ -235,7 +238,7 @@ class Corrections:
                 self._known.joined.discard(part)
             self._make_cluster(group)
             if binds:
-                self._known.apart.add((_most_frequent(self.parts[group]), self._core(cluster)))
+                self._known.apart.add((_most_frequent(self.parts[group]), self.core(cluster)))
 
     def divide(self, members: IntArray, most: int) -> list[IntArray]:
         """Divide the samples of a group as the votes do, see :func:`ucds.math.parts.divide`."""
@@ -278,13 +281,15 @@ class Corrections:
         return found
 
     def _divide(self, members: IntArray) -> list[IntArray]:
-        most = max(2, ceil(FINEST * self._n_clusters * len(members) / len(self.clusters)))
-        key = _digest(members), most
+        made = self._as_made(members)
+        most = max(2, ceil(FINEST * self._n_clusters * len(made) / len(self.clusters)))
+        key = _digest(made), most
         if key not in self._divisions:
-            self._divisions[key] = divide(self._votes, members, most, _SEEN)
-        return self._divisions[key]
+            self._divisions[key] = divide(self._votes, made, most, _SEEN)
+        groups = [np.intersect1d(group, members) for group in self._divisions[key]]
+        return [group for group in groups if len(group)]
 
-    def _core(self, cluster: int) -> int:
+    def core(self, cluster: int) -> int:
         """Return the part of a cluster that has most samples; :data:`ASIDE` if it has none."""
         return _most_frequent(self.parts[self.clusters == cluster])
 
@@ -293,7 +298,7 @@ class Corrections:
 
     def _make_part(self, samples: IntArray) -> int:
         number = self._known.next_part
-        self.parts[samples] = number
+        self.parts[samples], self._made[number] = number, samples
         self._known.next_part += 1
         return number
 
@@ -302,10 +307,20 @@ class Corrections:
         self._known.next_number += 1
 
     def _halve(self, members: IntArray) -> tuple[IntArray, float] | None:
-        key = _digest(members)
-        if key not in self._halves:
-            self._halves[key] = halve(self._votes, members)
-        return self._halves[key]
+        made = self._as_made(members)
+        if (key := _digest(made)) not in self._halves:
+            self._halves[key] = halve(self._votes, made)
+        if (found := self._halves[key]) is None:
+            return None
+        return np.intersect1d(found[0], members), found[1]
+
+    def _as_made(self, members: IntArray) -> IntArray:
+        """Return the samples that a part had when it was made, if it has lost few, else those that it has.
+
+        A part is divided alike after samples were moved out of it, which takes no time.
+        """
+        made = self._made[int(self.parts[members[0]])]
+        return made if len(members) >= _NEARLY_ALL * len(made) else members
 
 
 def _digest(members: IntArray) -> bytes:

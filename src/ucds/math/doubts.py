@@ -85,7 +85,7 @@ class Doubts(Corrections):
         for row, (part, own) in enumerate(zip(numbers.tolist(), owners, strict=True)):
             members, size, related = parts.members[row], parts.sizes[row], relations[row]
             cluster, settled = int(clusters[own]), part in self._known.settled
-            whole = bool(size == parts.sizes[owners == own].max())
+            whole = part == self.core(cluster)
             if not settled:
                 others = offer(part, own, related)
                 likeliest = _JOIN_WEIGHT * related[others[0]] if others else 0.0

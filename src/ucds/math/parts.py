@@ -13,7 +13,7 @@ from itertools import count, pairwise
 
 import numpy as np
 from scipy import sparse
-from scipy.cluster.hierarchy import ClusterNode, linkage, to_tree
+from scipy.cluster.hierarchy import leaves_list, linkage
 from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import squareform
 from sklearn.cluster import KMeans
@@ -94,24 +94,25 @@ def divide(votes: Memberships, members: IntArray, most: int, seen: int = _SEEN) 
         return [members]
     # Evenly spaced, and not drawn: the same group is always divided alike.
     chosen = members[np.linspace(0, len(members) - 1, min(len(members), seen)).astype(np.int64)]
-    order, leaves = count(), list[ClusterNode]()
-    branches = list[tuple[float, int, ClusterNode, ClusterNode]]()  # each with its cut, the widest first
+    tree = average_tree(votes[chosen])
+    chosen = chosen[leaves_list(tree)]  # so that each branch is a slice
+    order, leaves = count(), list[_Branch]()
+    branches = list[tuple[float, int, _Branch, _Branch]]()  # each with its cut, the widest first
 
-    def add(branch: ClusterNode) -> None:
-        if (cut := _first_cut(branch)) is None:
+    def add(branch: _Branch) -> None:
+        if (cut := branch.first_cut()) is None:
             leaves.append(branch)
         else:
-            heappush(branches, (-cut.dist, next(order), branch, cut))
+            heappush(branches, (-cut.height, next(order), branch, cut))
 
-    add(to_tree(average_tree(votes[chosen])))
+    add(_Branch(tree, 2 * len(chosen) - 2, 0))
     while branches and len(branches) + len(leaves) < most:
-        cut = heappop(branches)[-1]
-        add(cut.left)
-        add(cut.right)
+        for side in heappop(branches)[-1].sides():
+            add(side)
     ends = [*leaves, *(branch for *_, branch, _ in branches)]
     if len(ends) == 1:
         return [members]
-    found = [np.sort(chosen[branch.pre_order()]) for branch in ends]
+    found = [np.sort(chosen[branch.start : branch.start + branch.size]) for branch in ends]
     groups, rest = Groups(votes, found), np.setdiff1d(members, np.concatenate(found))
     follows = (votes[rest] @ (groups.sums / groups.sizes[:, None]).T).argmax(1)
     return [np.sort(np.concatenate([group, rest[follows == i]])) for i, group in enumerate(found)]
@@ -147,14 +148,40 @@ def divide_by_features(directions: FloatArray, members: IntArray, parts: int) ->
     return [members[numbers == number] for number in np.unique(numbers)]
 
 
-def _first_cut(node: ClusterNode) -> ClusterNode | None:
-    """Return the first node from the top of a branch whose sides are both large enough."""
-    least = max(_SMALLEST, _LEAST_SIDE * node.count)
-    while not node.is_leaf():
-        if min(node.left.count, node.right.count) >= least:
-            return node
-        node = node.left if node.left.count > node.right.count else node.right
-    return None
+@dataclass(frozen=True, eq=False)
+class _Branch:
+    """A node of a tree of SciPy, whose leaves follow one another in the order of the tree."""
+
+    tree: DoubleArray
+    node: int
+    start: int
+
+    @property
+    def size(self) -> int:
+        return 1 if self.node <= len(self.tree) else int(self._row[3])
+
+    @property
+    def height(self) -> float:
+        return float(self._row[2])
+
+    @property
+    def _row(self) -> DoubleArray:
+        row: DoubleArray = self.tree[self.node - len(self.tree) - 1]
+        return row
+
+    def sides(self) -> tuple[_Branch, _Branch]:
+        left = _Branch(self.tree, int(self._row[0]), self.start)
+        return left, _Branch(self.tree, int(self._row[1]), self.start + left.size)
+
+    def first_cut(self) -> _Branch | None:
+        """Return the first node from the top whose sides are both large enough."""
+        node, least = self, max(_SMALLEST, _LEAST_SIDE * self.size)
+        while node.size > 1:
+            left, right = node.sides()
+            if min(left.size, right.size) >= least:
+                return node
+            node = left if left.size > right.size else right
+        return None
 
 
 @dataclass(frozen=True, eq=False)

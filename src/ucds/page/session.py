@@ -145,12 +145,12 @@ class Session:
             made = self.review.split(int(values["cluster"]), int(values["parts"]), take=False)
         else:
             made = self.review.cut(int(values["n"]), take=False)
-        typical = percent(10 * np.maximum(self.review.seen.typicality, 0))
+        typical = self.review.seen.typicality.copy()
         for number in made.origins:  # the middle of a group that is new is another one
             rows = made.rows(number)
-            for row, value in zip(rows.tolist(), np.linspace(1000, 0, len(rows)).astype(int), strict=True):
-                typical[row] = int(value)
-        return {"clusters": made.partition.tolist(), "typical": typical, "origins": made.origins}
+            typical[rows] = self.review.seen.nearness(rows)
+        clusters, origins = made.partition.tolist(), made.origins
+        return {"clusters": clusters, "typical": percent(10 * np.maximum(typical, 0)), "origins": origins}
 
     def cuts(self) -> dict[str, int]:
         """Return the least and the most clusters that a person can choose, and the number as it stands."""

@@ -17,8 +17,8 @@ ANSWERS_FILE = "answers.jsonl"
 FORMAT = "ucds-answers/1"
 
 Record = Mapping[str, Any]
-"""What was done: ``did``; ids of samples in ``group``, ``to``, ``others`` and ``groups``; ``keys``, contents of
-samples that no line before has named; ``first``, the least number of a new cluster."""
+"""What was done: ``did``; ids of samples in ``group``, ``to``, ``others`` and ``groups``; ``keys``, the
+contents of those that no line before has named; ``first``, the least number of a new cluster."""
 
 _ACTIONS = frozenset(
     {

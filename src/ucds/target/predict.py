@@ -8,16 +8,17 @@ from ucds.choices import Sorting, require_choice
 from ucds.data.folders import Scan
 from ucds.data.sources import Source, find_samples, place_of, require_there
 from ucds.errors import InputError
-from ucds.files import read_object, refuse_inside, require_space, require_writable
+from ucds.files import refuse_inside, require_writable
 from ucds.target.predictions import (
     UNSORTED,
     ClusterNames,
     Predictions,
     read_sorting,
+    require_room,
     sort_into_folders,
 )
 from ucds.training.options import Compute
-from ucds.training.run_folder import RUN_FILE, VOTES_FILE, files_read, require_model
+from ucds.training.run_folder import VOTES_FILE, files_read, require_model
 
 
 def predict(
@@ -73,20 +74,16 @@ def predict(
         if not isinstance(listed, Scan):
             raise InputError("--sort-into needs image files, not embeddings or pictures in memory")
         images = listed
-        if sort_how == "copy":  # the images of an earlier call are taken to be among these
-            new = sum(path.stat().st_size for path in map(listed.file, range(len(listed))) if path.exists())
-            new -= sum(path.lstat().st_size for path in folder.glob("[!.]*/*"))
-            require_space(folder, new, "or choose another --sort-into")
+        if sort_how == "copy":
+            require_room(folder, listed)
     from ucds.data.images import ImageSamples  # they bring torch, which takes seconds
     from ucds.target.remembered import read_remembered
     from ucds.training.loaded import load
 
     model = load(run, role="target", compute=compute)
     known = {} if named is None else named.of(model.stored)
-    if sorted_before is not None:
-        reviewed = (read_object(run / RUN_FILE) or {}).get("reviewed", [])
-        if sorted_before.model not in (model.stored.fingerprint, *reviewed):
-            raise InputError(f"another model sorted into {folder}: choose another --sort-into")
+    if sorted_before is not None and folder is not None:
+        sorted_before.require_of(folder, run, model.stored.fingerprint)
     data = model.open(images)
     clusters, confidence = model.decide(data)
     source, unused = None, set[int]()

@@ -26,8 +26,17 @@ from ucds.data.folders import Scan
 from ucds.data.image_files import read_image_bytes
 from ucds.data.tables import READ_SUFFIXES, write_table
 from ucds.errors import InputError
-from ucds.files import making, read_json, require_writable, write_text_atomically, writing
+from ucds.files import (
+    making,
+    read_json,
+    read_object,
+    require_space,
+    require_writable,
+    write_text_atomically,
+    writing,
+)
 from ucds.math.arrays import Watch, counted
+from ucds.training.run_folder import RUN_FILE
 
 if TYPE_CHECKING:
     from ucds.training.model_file import StoredModel
@@ -163,6 +172,15 @@ class SortingRecord(BaseModel):
     model: str
     pictures: dict[Annotated[str, Field(pattern=r"^[^./][^/]*/[^./][^/]*$")], str] = {}
 
+    def require_of(self, folder: Path, run: Path, model: str) -> None:
+        """Make sure that the folder was sorted by the model of a run, or by one that the run is a review of.
+
+        Raises:
+            InputError: it was sorted by another one.
+        """
+        if self.model not in (model, *(read_object(run / RUN_FILE) or {}).get("reviewed", [])):
+            raise InputError(f"another model sorted into {folder}: choose another --sort-into")
+
     def save(self, folder: Path) -> None:
         """Write the record into a folder of sorted images."""
         write_text_atomically(folder / SORTING_FILE, self.model_dump_json(indent=1) + "\n")
@@ -184,6 +202,17 @@ def read_sorting(folder: Path) -> SortingRecord | None:
     if any(name[0] != "." and name != "lost+found" for name in names):
         raise InputError(f"{folder} is not empty, and nothing was sorted into it: choose another --sort-into")
     return None
+
+
+def require_room(folder: Path, files: Scan) -> None:
+    """Make sure that the disk has room for copies of images; earlier ones are taken to be the same.
+
+    Raises:
+        NoSpaceError: it has less.
+    """
+    new = sum(path.stat().st_size for path in map(files.file, range(len(files))) if path.exists())
+    new -= sum(path.lstat().st_size for path in folder.glob("[!.]*/*"))
+    require_space(folder, new, "or choose another --sort-into")
 
 
 def sort_into_folders(

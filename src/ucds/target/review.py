@@ -18,13 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from ucds.choices import Sorting
+from ucds.choices import Sorting, require_choice
+from ucds.data.bounds import UnusableImageError
 from ucds.data.content import find_places, keys_of
 from ucds.data.folders import Scan
 from ucds.data.image_files import read_image_bytes
 from ucds.data.sources import Source
-from ucds.encoders.spec import LENGTHS
 from ucds.errors import InputError
+from ucds.files import refuse_inside
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.arrays import IntArray, Watch
 from ucds.math.doubts import Doubt
@@ -32,7 +33,13 @@ from ucds.math.telling_words import TellingWords, words_of_path
 from ucds.target.actions import Actions
 from ucds.target.answers import ANSWERS_FILE
 from ucds.target.finishing import NAMES_FILE, Reviewed, ReviewedRun, prototypes_of, vote_afterwards
-from ucds.target.predictions import ClusterNames, Predictions, sort_into_folders
+from ucds.target.predictions import (
+    ClusterNames,
+    Predictions,
+    read_sorting,
+    require_room,
+    sort_into_folders,
+)
 from ucds.target.questions import Answer, Question
 from ucds.target.remembered import SOURCES, read_remembered
 from ucds.target.seen import Near, Seen, likeliest
@@ -203,7 +210,10 @@ class Review(Actions):
             InputError: it cannot be used.
         """
         if isinstance(picture, str | Path):
-            picture = read_image_bytes(Path(picture))  # the features of files are kept
+            try:
+                picture = read_image_bytes(picture)  # the features of files would be kept
+            except UnusableImageError as error:
+                raise InputError(str(error)) from None
         single = picture[None] if isinstance(picture, np.ndarray) else [picture]
         features = self._model.transform(single)
         if not np.isfinite(features).all():
@@ -272,10 +282,16 @@ class Review(Actions):
             OSError: an image cannot be read.
             NoSpaceError: the disk is full, or the folder is not writable.
         """
-        places = find_places(self.start.ids, files.ids)
+        folder, places = Path(folder), find_places(self.start.ids, files.ids)
         rows = np.flatnonzero(places >= 0)
         if not len(rows):
             raise InputError(f"none of the images in {files.root} is in the review of {self.run}")
+        require_choice("how", how, Sorting)
+        refuse_inside(folder, files.root)
+        if (before := read_sorting(folder)) is not None:
+            before.require_of(folder, self.run, self._stored.fingerprint)
+        if how == "copy":
+            require_room(folder, files)
         found, keys = self._predictions(), keys_of(self.start.keys).take(rows)
         found = replace(
             found,
@@ -284,7 +300,7 @@ class Review(Actions):
             confidence=found.confidence[rows],
             files=files.take(places[rows]),
         )
-        sort_into_folders(Path(folder), found, keys, how, self._stored.fingerprint, watch)
+        sort_into_folders(folder, found, keys, how, self._stored.fingerprint, watch)
         return len(rows)
 
     def _predictions(self) -> Predictions:
