@@ -130,6 +130,7 @@ def work(page: Any, run: Path, finer: int) -> None:
     page.keyboard.press("q")
     for _ in range(5):
         kept = len(records(run))
+        page.locator(".answers button >> nth=0").wait_for()
         page.keyboard.press("m")
         expect(said).to_contain_text("Answered: Mixed")
         while len(records(run)) == kept:

@@ -33,13 +33,13 @@ def test_pictures_that_moved_are_found_and_those_that_are_gone_are_asked_about_n
 ) -> None:
     shutil.copytree(trained.parent / "pictures", tmp_path / "moved")
     session = open_session(fresh, tmp_path / "moved")
-    ids, asked = session.fixed()["ids"], set(session.state()["question"]["doubtful"])
+    ids, asked = session.fixed()["ids"], set(session.question()["question"]["doubtful"])
     assert (session.fixed()["pictures"], session.fixed()["missing"]) == ("server", [])
     for row in asked:
         (tmp_path / "moved" / ids[row]).unlink()
     session = open_session(fresh, tmp_path / "moved")
     assert set(session.fixed()["missing"]) == asked
-    question = session.state()["question"]
+    question = session.question()["question"]
     assert question is None or set(question["doubtful"]) != asked
     with pytest.raises(InputError, match="has no picture"):
         session.picture(min(asked), 128)

@@ -57,6 +57,9 @@ def make_app(session: Session, token: str, finish: _Work, hosts: Sequence[str] =
     async def state(request: Request) -> Response:
         return JSONResponse(session.state())
 
+    async def question(request: Request) -> Response:
+        return JSONResponse(session.question())
+
     async def tell(request: Request) -> Response:
         values = await _read_json(request)
         if values["number"] != session.review.recorded:
@@ -116,6 +119,7 @@ def make_app(session: Session, token: str, finish: _Work, hosts: Sequence[str] =
         Route("/", lambda request: HTMLResponse(page)),
         Route("/fixed", fixed),
         Route("/state", state),
+        Route("/question", question),
         Route("/tell", tell, methods=["POST"]),
         Route("/preview", preview, methods=["POST"]),
         Route("/like", like, methods=["POST"]),

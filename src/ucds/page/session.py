@@ -98,21 +98,25 @@ class Session:
         return {"html": render_about(facts, rows)}
 
     def state(self) -> dict[str, Any]:
-        """Return what actions change: the clusters, how sure they are, their names, and the question."""
-        question, review, seen = self._next_question(), self.review, self.review.seen
+        """Return what actions change: the clusters, how sure they are, and their names."""
+        review, seen = self.review, self.review.seen
         return {
             "number": review.recorded,
             "answered": review.answered,
             "can_undo": review.answered > 0,
             "can_redo": review.can_redo,
-            "worth": review.worth_asking,
-            "question": None if question is None else self._show(question),
             "names": review.names,
             "clusters": seen.clusters.tolist(),
             "sure": percent(seen.confidence),
             "second": seen.second.tolist(),
             "typical": percent(10 * np.maximum(seen.typicality, 0)),
         }
+
+    def question(self) -> dict[str, Any]:
+        """Return the question that is open, which takes longer to find than an action to carry out."""
+        question, number = self._next_question(), self.review.recorded
+        shown = None if question is None else self._show(question)
+        return {"of": number, "question": shown, "worth": self.review.worth_asking}
 
     def tell(self, action: str, values: Mapping[str, Any]) -> None:
         """Carry out what a person did; it is on the disk when this returns."""

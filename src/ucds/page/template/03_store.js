@@ -18,6 +18,7 @@ export const state = {
   near: null, // rows that are like the chosen ones, and to what
   mode: "grid", sort: "size", order: "typical", show: "all", colour: "cluster", search: "", side: 112,
   screen: "middle", // of a phone
+  open: null, // the question that is open: see `question` in session.py
   asking: true, // whether the question is shown, not what is chosen
   dialog: "",
   task: null, // finish, while it runs

@@ -15,6 +15,7 @@ export async function ask(path, body) {
     const response = await fetch(path, options);
     if (response.status === 409) {
       setClusters({ now: await ask("state"), preview: null });
+      askQuestion();
       say("Another window has changed the clusters. Here they are; do it again.");
       return undefined;
     }
@@ -39,10 +40,17 @@ export function act(action, values, said) {
     if (!now) return false;
     setClusters({ now, preview: null });
     set({ near: null, said: said(countChanged(before.clusters, now.clusters)) });
+    askQuestion();
     return true;
   });
   last = done;
   return done;
+}
+
+// Brings the question that is open, if it is still about the clusters that are shown.
+export async function askQuestion() {
+  const found = await ask("question");
+  if (found?.of === state.now.number) set({ open: found });
 }
 
 const things = (rows) => count(rows, data.what);

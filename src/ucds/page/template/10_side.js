@@ -11,7 +11,9 @@ const ANSWER_KEYS = { one: "1", two: "2", new: "N", mixed: "M", skip: "S" };
 const chooseOne = (row, event) => choose(row, { toggle: event.ctrlKey || event.metaKey }, [], between);
 
 function Question() {
-  const { question, answered, worth } = state.now;
+  if (state.open?.of !== state.now.number) return html`<h2>Looking for the next question …</h2>`;
+  const { question, worth } = state.open;
+  const { answered } = state.now;
   if (!question) return html`<h2>Nothing is left to ask</h2><p class="soft">${count(answered, "action")} so far.</p>`;
   return html`<h2>${question.text}</h2>
     <p class="buttons answers">${question.answers.map(([words, given]) => {

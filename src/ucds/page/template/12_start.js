@@ -2,7 +2,7 @@
 
 import { html, render } from "./01_kept.js";
 import { chooseRows, set, setClusters, setData, data, shownRows, state, watch } from "./03_store.js";
-import { ask, dropPreview, findLike, findLikeFile, join, move, redo, setAside, undo } from "./04_server.js";
+import { ask, askQuestion, dropPreview, findLike, findLikeFile, join, move, redo, setAside, undo } from "./04_server.js";
 import { darkness } from "./05_colours.js";
 import { openFiner, Page } from "./11_frame.js";
 
@@ -65,6 +65,7 @@ async function start() {
   addEventListener("keydown", followKey);
   followDrops();
   show();
+  if (live) askQuestion();
   if (live) ask("map").then((places) => places && (setData({ ...data, ...places }), set({})));
 }
 
