@@ -15,7 +15,7 @@ function Dialog({ id, title, children }) {
   const holder = useRef(/** @type {any} */ (null));
   useEffect(() => holder.current.showModal(), []);
   return html`<dialog ref=${holder} id=${id} aria-labelledby="${id}-title" onClose=${() => set({ dialog: "" })}>
-    <h2 id="${id}-title">${title}</h2>${children}
+    <h2 id="${id}-title" tabindex="-1" autofocus>${title}</h2>${children}
     <p class="buttons end"><button type="button" onClick=${() => holder.current.close()}>Close</button></p></dialog>`;
 }
 
