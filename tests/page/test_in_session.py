@@ -64,6 +64,7 @@ def work(page: Any, run: Path, finer: int) -> None:
     page.select_option("header select >> nth=1", "doubtful")
     page.click("#grid [role=option] >> nth=0")
     page.keyboard.press("t")
+    expect(page.locator("#move-to")).to_be_focused()
     page.keyboard.type(str(largest[0]))
     page.keyboard.press("Enter")
     expect(said).to_contain_text("Moved 1 image")

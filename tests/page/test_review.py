@@ -89,9 +89,9 @@ def test_what_is_like_some_pictures_or_a_dropped_one_is_found(trained: Path, add
     assert len(found) == 30
     picture = (trained.parent / "pictures" / ids[0]).read_bytes()
     kind = {"Content-Type": "application/octet-stream"}
-    dropped = httpx.post(f"{address}like", content=picture, headers=kind).json()["rows"]
+    dropped = httpx.post(f"{address}like", content=picture, headers=kind, timeout=60).json()["rows"]
     assert 0 in dropped
-    refused = httpx.post(f"{address}like", content=b"no picture", headers=kind)
+    refused = httpx.post(f"{address}like", content=b"no picture", headers=kind, timeout=60)
     assert refused.status_code == 400
     assert refused.json()["error"]
 

@@ -51,14 +51,11 @@ def make_app(session: Session, token: str, finish: _Work, hosts: Sequence[str] =
     page = render_page(session.fixed()["title"])
     slow: dict[str, Any] = {}  # answers that take long, and never change
 
-    async def fixed(request: Request) -> Response:
-        return JSONResponse(session.fixed())
+    def answer_with(read: Callable[[], Mapping[str, Any]]) -> Callable[[Request], Awaitable[Response]]:
+        async def answer(request: Request) -> Response:
+            return JSONResponse(read())
 
-    async def state(request: Request) -> Response:
-        return JSONResponse(session.state())
-
-    async def question(request: Request) -> Response:
-        return JSONResponse(session.question())
+        return answer
 
     async def tell(request: Request) -> Response:
         values = await _read_json(request)
@@ -81,9 +78,6 @@ def make_app(session: Session, token: str, finish: _Work, hosts: Sequence[str] =
         values = await _read_json(request)
         task.start(lambda watch: finish(values, watch))
         return JSONResponse(task.state)
-
-    async def cuts(request: Request) -> Response:
-        return JSONResponse(session.cuts())
 
     def suggest(request: Request) -> Response:
         return JSONResponse(session.suggest(request.path_params["cluster"]))
@@ -115,17 +109,15 @@ def make_app(session: Session, token: str, finish: _Work, hosts: Sequence[str] =
     def refuse(request: Request, error: Exception) -> Response:
         return JSONResponse({"error": str(error)}, 507 if isinstance(error, NoSpaceError) else 400)
 
+    read_only = (session.fixed, session.state, session.question, session.cuts)
     routes = [
         Route("/", lambda request: HTMLResponse(page)),
-        Route("/fixed", fixed),
-        Route("/state", state),
-        Route("/question", question),
+        *(Route(f"/{read.__name__}", answer_with(read)) for read in read_only),
         Route("/tell", tell, methods=["POST"]),
         Route("/preview", preview, methods=["POST"]),
         Route("/like", like, methods=["POST"]),
         Route("/finish", begin, methods=["POST"]),
         Route("/task", lambda request: JSONResponse(task.state)),
-        Route("/cuts", cuts),
         Route("/suggest/{cluster:int}", suggest),
         Route("/map", lambda request: lasting("map")),
         Route("/about", lambda request: lasting("about")),

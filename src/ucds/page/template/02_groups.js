@@ -46,8 +46,8 @@ export function arrangeGroups(groups, by, search, ids) {
 // The nearest to the middle of its group first, or the least sure first.
 /** @type {(rows: number[], by: string, view: View) => number[]} */
 export function orderRows(rows, by, view) {
-  const values = by === "doubtful" ? view.sure : view.typical.map((value) => -value);
-  return [...rows].sort((a, b) => values[a] - values[b] || a - b);
+  const { sure, typical } = view;
+  return [...rows].sort(by === "doubtful" ? (a, b) => sure[a] - sure[b] || a - b : (a, b) => typical[b] - typical[a] || a - b);
 }
 
 /** @type {(rows: number[], view: View, most: number) => number[]} */

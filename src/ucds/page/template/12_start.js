@@ -6,7 +6,8 @@ import { ask, askQuestion, dropPreview, findLike, findLikeFile, join, move, redo
 import { darkness } from "./05_colours.js";
 import { openFiner, Page } from "./11_frame.js";
 
-const focus = (selector) => setTimeout(() => /** @type {any} */ (document.querySelector(selector))?.focus());
+// Sets the focus when the page has been drawn, which was asked for before.
+const focus = (selector) => requestAnimationFrame(() => /** @type {any} */ (document.querySelector(selector))?.focus());
 
 const DOES = {
   t: () => { set({ asking: false, screen: "side" }); focus("#move-to"); },
