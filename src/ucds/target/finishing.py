@@ -12,27 +12,27 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ucds.backbones.spec import LENGTHS
 from ucds.config import ConsensusSettings
 from ucds.data.sources import Source
+from ucds.encoders.spec import LENGTHS
 from ucds.errors import InputError
 from ucds.files import making, read_object, write_text_atomically, writing
+from ucds.gradients.runtime import Runtime
+from ucds.gradients.session import Session
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.arrays import FloatArray
 from ucds.math.consensus import Partition
 from ucds.math.corrections import ASIDE
 from ucds.math.prototypes import solve_prototypes
 from ucds.received import open_received
-from ucds.target.consensus import agree, draw_with_labels, remember_vote
+from ucds.target.agreement import agree, draw_with_labels, remember_vote
 from ucds.target.predictions import ClusterNames
 from ucds.target.remembered import Remembered, write_features, write_remembered
 from ucds.training.loaded import load
 from ucds.training.model_file import StoredModel, load_model, save_model
 from ucds.training.options import Compute
 from ucds.training.run_folder import EARLY_FILES, LABELS_FILE, RUN_FILE, RunFolder, require_same_samples
-from ucds.training.runtime import Runtime
 from ucds.training.seeds import numpy_generator
-from ucds.training.session import Session
 
 NAMES_FILE = "names.json"
 """Name of the file of names in the folder of a reviewed run."""
