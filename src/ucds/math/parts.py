@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from heapq import heappop, heappush
-from itertools import count, pairwise
 
 import numpy as np
 from scipy import sparse
-from scipy.cluster.hierarchy import leaves_list, linkage
+from scipy.cluster.hierarchy import ClusterNode, linkage, to_tree
 from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import squareform
 from sklearn.cluster import KMeans
@@ -94,25 +92,16 @@ def divide(votes: Memberships, members: IntArray, most: int, seen: int = _SEEN) 
         return [members]
     # Evenly spaced, and not drawn: the same group is always divided alike.
     chosen = members[np.linspace(0, len(members) - 1, min(len(members), seen)).astype(np.int64)]
-    tree = average_tree(votes[chosen])
-    chosen = chosen[leaves_list(tree)]  # so that each branch is a slice
-    order, leaves = count(), list[_Branch]()
-    branches = list[tuple[float, int, _Branch, _Branch]]()  # each with its cut, the widest first
-
-    def add(branch: _Branch) -> None:
-        if (cut := branch.first_cut()) is None:
-            leaves.append(branch)
-        else:
-            heappush(branches, (-cut.height, next(order), branch, cut))
-
-    add(_Branch(tree, 2 * len(chosen) - 2, 0))
-    while branches and len(branches) + len(leaves) < most:
-        for side in heappop(branches)[-1].sides():
-            add(side)
-    ends = [*leaves, *(branch for *_, branch, _ in branches)]
-    if len(ends) == 1:
+    branches = [to_tree(average_tree(votes[chosen]))]
+    while len(branches) < most:
+        cuts = {place: cut for place, node in enumerate(branches) if (cut := _first_cut(node)) is not None}
+        if not cuts:
+            break
+        widest = max(cuts, key=lambda place: cuts[place].dist)
+        branches[widest : widest + 1] = cuts[widest].left, cuts[widest].right
+    if len(branches) == 1:
         return [members]
-    found = [np.sort(chosen[branch.start : branch.start + branch.size]) for branch in ends]
+    found = [np.sort(chosen[branch.pre_order()]) for branch in branches]
     groups, rest = Groups(votes, found), np.setdiff1d(members, np.concatenate(found))
     follows = (votes[rest] @ (groups.sums / groups.sizes[:, None]).T).argmax(1)
     return [np.sort(np.concatenate([group, rest[follows == i]])) for i, group in enumerate(found)]
@@ -142,46 +131,19 @@ def divide_by_features(directions: FloatArray, members: IntArray, parts: int) ->
     """
     found = directions[members]
     parts = min(parts, len(np.unique(found[:_SEEN], axis=0)))
-    numbers = (
-        KMeans(parts, n_init=4, random_state=0).fit(found[:: max(1, len(found) // _SEEN)]).predict(found)
-    )
+    model = KMeans(parts, n_init=4, random_state=0).fit(found[:: max(1, len(found) // _SEEN)])
+    numbers = model.predict(found)
     return [members[numbers == number] for number in np.unique(numbers)]
 
 
-@dataclass(frozen=True, eq=False)
-class _Branch:
-    """A node of a tree of SciPy, whose leaves follow one another in the order of the tree."""
-
-    tree: DoubleArray
-    node: int
-    start: int
-
-    @property
-    def size(self) -> int:
-        return 1 if self.node <= len(self.tree) else int(self._row[3])
-
-    @property
-    def height(self) -> float:
-        return float(self._row[2])
-
-    @property
-    def _row(self) -> DoubleArray:
-        row: DoubleArray = self.tree[self.node - len(self.tree) - 1]
-        return row
-
-    def sides(self) -> tuple[_Branch, _Branch]:
-        left = _Branch(self.tree, int(self._row[0]), self.start)
-        return left, _Branch(self.tree, int(self._row[1]), self.start + left.size)
-
-    def first_cut(self) -> _Branch | None:
-        """Return the first node from the top whose sides are both large enough."""
-        node, least = self, max(_SMALLEST, _LEAST_SIDE * self.size)
-        while node.size > 1:
-            left, right = node.sides()
-            if min(left.size, right.size) >= least:
-                return node
-            node = left if left.size > right.size else right
-        return None
+def _first_cut(node: ClusterNode) -> ClusterNode | None:
+    """Return the first node from the top of a branch whose sides are both large enough."""
+    least = max(_SMALLEST, _LEAST_SIDE * node.count)
+    while not node.is_leaf():
+        if min(node.left.count, node.right.count) >= least:
+            return node
+        node = node.left if node.left.count > node.right.count else node.right
+    return None
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,14 +167,10 @@ class Ladder:
 
     def groups(self, n: int) -> Partition:
         """Return the ``n`` groups: ``(n,)`` numbers from 0, and -1 for samples that are left out."""
-        return np.where(self.leaves < 0, -1, self.groups_of_leaves(n)[self.leaves])
-
-    def groups_of_leaves(self, n: int) -> Partition:
-        """Return the group, of ``n``, of each leaf."""
         rows, columns = self.steps[: self.n_leaves - n].T
         links = sparse.coo_array((np.ones(len(rows)), (rows, columns)), shape=(self.n_leaves, self.n_leaves))
-        found: Partition = connected_components(links, directed=False)[1].astype(np.int64)
-        return found
+        of_leaf = connected_components(links, directed=False)[1].astype(np.int64)
+        return np.where(self.leaves < 0, -1, of_leaf[self.leaves])
 
 
 def make_ladder(
@@ -228,7 +186,7 @@ def make_ladder(
         clusters: ``(n,)`` present clusters.
         apart: pairs of numbers of clusters that are never joined.
     """
-    members = _members(leaves)
+    members = [np.flatnonzero(leaves == leaf) for leaf in range(int(leaves.max()) + 1)]
     owners = clusters[[rows[0] for rows in members]]
     within = list[tuple[float, int, int]]()
     for cluster in np.unique(owners[owners >= 0]):
@@ -256,10 +214,3 @@ def _joins(groups: Groups, leaves: IntArray, apart: IntArray | None = None) -> l
         found.append((height, of_node[int(one)], of_node[int(other)]))
         of_node.append(of_node[int(one)])
     return found
-
-
-def _members(numbers: Partition) -> list[IntArray]:
-    """Return the ascending positions of the samples of each group, by its number from 0; -1 is none."""
-    order = np.argsort(numbers, kind="stable")
-    ends = np.searchsorted(numbers[order], np.arange(int(numbers.max()) + 2))
-    return [order[start:end] for start, end in pairwise(ends)]
