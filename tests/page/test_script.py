@@ -17,9 +17,8 @@ from ucds.page.render import KEPT, TEMPLATE
 def test_no_module_imports_a_later_one_and_together_they_are_short() -> None:
     modules = sorted(TEMPLATE.glob("[0-9]*.js"))
     for module in modules:
-        found = re.findall(r'^import .* from "\./(.*)";$', module.read_text(), re.MULTILINE)
+        found = re.findall(r'^import [^;]* from "\./(.*)";$', module.read_text(), re.MULTILINE)
         assert all(name < module.name for name in found), module.name
-        assert len(found) == module.read_text().count("import {"), f"an import of {module.name} has two lines"
     lines = sum(path.read_text().count("\n") for path in (*modules, TEMPLATE / "page.css"))
     assert lines <= 1800
 

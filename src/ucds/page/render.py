@@ -144,7 +144,7 @@ def _policy(style: str, scripts: Sequence[str], *, is_live: bool) -> str:
 def _own_script() -> str:
     """Put the modules of the page into one, in the order of their numbers: none imports a later one."""
     modules = [path.read_text(encoding="utf-8") for path in sorted(TEMPLATE.glob("[0-9]*.js"))]
-    return re.sub(r"^import .*;\n|^export (?=\w)", "", "\n".join(modules), flags=re.MULTILINE)
+    return re.sub(r"^import [^;]*;\n|^export (?=\w)", "", "\n".join(modules), flags=re.MULTILINE)
 
 
 @cache

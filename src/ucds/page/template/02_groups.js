@@ -33,21 +33,29 @@ export function makeGroups(view, names) {
 /** @type {(groups: Group[], by: string, search: string, ids: string[]) => Group[]} */
 export function arrangeGroups(groups, by, search, ids) {
   const sought = search.trim().toLowerCase();
-  const found = groups.filter((group) => !sought || group.name.toLowerCase().includes(sought)
-    || group.rows.some((row) => ids[row].toLowerCase().includes(sought)));
+  const found = groups.filter(
+    (group) =>
+      !sought ||
+      group.name.toLowerCase().includes(sought) ||
+      group.rows.some((row) => ids[row].toLowerCase().includes(sought)),
+  );
   const orders = {
     size: (a, b) => b.rows.length - a.rows.length,
     doubt: (a, b) => b.doubt - a.doubt,
     name: (a, b) => a.name.localeCompare(b.name, "en", { numeric: true }),
   };
-  return found.sort((a, b) => Number(a.number === ASIDE) - Number(b.number === ASIDE) || orders[by](a, b) || a.number - b.number);
+  return found.sort(
+    (a, b) => Number(a.number === ASIDE) - Number(b.number === ASIDE) || orders[by](a, b) || a.number - b.number,
+  );
 }
 
 // The nearest to the middle of its group first, or the least sure first.
 /** @type {(rows: number[], by: string, view: View) => number[]} */
 export function orderRows(rows, by, view) {
   const { sure, typical } = view;
-  return [...rows].sort(by === "doubtful" ? (a, b) => sure[a] - sure[b] || a - b : (a, b) => typical[b] - typical[a] || a - b);
+  return [...rows].sort(
+    by === "doubtful" ? (a, b) => sure[a] - sure[b] || a - b : (a, b) => typical[b] - typical[a] || a - b,
+  );
 }
 
 /** @type {(rows: number[], view: View, most: number) => number[]} */
@@ -70,8 +78,12 @@ export function findGroup(text, groups) {
   const sought = text.trim().toLowerCase();
   if (!sought) return undefined;
   const starts = (group) => group.name.toLowerCase().startsWith(sought);
-  return groups.find((group) => String(group.number) === sought) ?? groups.find((group) => group.name.toLowerCase() === sought)
-    ?? groups.find(starts) ?? groups.find((group) => group.name.toLowerCase().includes(` ${sought}`));
+  return (
+    groups.find((group) => String(group.number) === sought) ??
+    groups.find((group) => group.name.toLowerCase() === sought) ??
+    groups.find(starts) ??
+    groups.find((group) => group.name.toLowerCase().includes(` ${sought}`))
+  );
 }
 
 // Of all entries from one place of a list to another, in the order of the list.
@@ -134,10 +146,13 @@ export function findOverruled(labels, clusters) {
     const of = counts.get(label) ?? counts.set(label, new Map()).get(label);
     of.set(clusters[row], (of.get(clusters[row]) ?? 0) + 1);
   });
-  const usual = new Map([...counts].map(([label, of]) => [label, [...of].sort((a, b) => b[1] - a[1] || a[0] - b[0])[0][0]]));
+  const usual = new Map(
+    [...counts].map(([label, of]) => [label, [...of].sort((a, b) => b[1] - a[1] || a[0] - b[0])[0][0]]),
+  );
   return new Set(labels.flatMap((label, row) => (label >= 0 && clusters[row] !== usual.get(label) ? [row] : [])));
 }
 
 // How many rows have another number than before, for a sentence about what an action did.
 /** @type {(before: number[], after: number[]) => number} */
-export const countChanged = (before, after) => before.reduce((sum, number, row) => sum + Number(number !== after[row]), 0);
+export const countChanged = (before, after) =>
+  before.reduce((sum, number, row) => sum + Number(number !== after[row]), 0);

@@ -16,7 +16,13 @@ export const state = {
   focus: -1, // row that is shown at the right
   anchor: -1, // row from which a range is chosen
   near: null, // rows that are like the chosen ones, and to what
-  mode: "grid", sort: "size", order: "typical", show: "all", colour: "cluster", search: "", side: 112,
+  mode: "grid",
+  sort: "size",
+  order: "typical",
+  show: "all",
+  colour: "cluster",
+  search: "",
+  side: 112,
   screen: "middle", // of a phone
   open: null, // the question that is open: see `question` in session.py
   asking: true, // whether the question is shown, not what is chosen
@@ -66,13 +72,27 @@ let shown = { key: [], rows: [] };
 export function shownRows() {
   const key = [state.now, state.preview, state.show, state.order, state.sort, [...state.picked].join()];
   if (key.every((value, i) => value === shown.key[i])) return shown.rows;
-  const groups = arrangeGroups([...state.groups], state.sort, "", data.ids).filter((group) => !state.picked.size || state.picked.has(group.number));
+  const groups = arrangeGroups([...state.groups], state.sort, "", data.ids).filter(
+    (group) => !state.picked.size || state.picked.has(group.number),
+  );
   const now = view();
   const sets = {
     doubtful: () => (row) => now.sure[row] < 50,
-    overruled: () => ((found) => (row) => found.has(row))(findOverruled(data.labels, now.clusters)),
-    outliers: () => ((found) => (row) => found.has(row))(new Set(data.outliers)),
-    twins: () => ((found) => (row) => found.has(row))(new Set(data.twins)),
+    overruled: () =>
+      (
+        (found) => (row) =>
+          found.has(row)
+      )(findOverruled(data.labels, now.clusters)),
+    outliers: () =>
+      (
+        (found) => (row) =>
+          found.has(row)
+      )(new Set(data.outliers)),
+    twins: () =>
+      (
+        (found) => (row) =>
+          found.has(row)
+      )(new Set(data.twins)),
   };
   const wanted = sets[state.show]?.() ?? (() => true);
   const rows = groups.flatMap((group) => orderRows(group.rows.filter(wanted), state.order, now));

@@ -59,7 +59,11 @@ const things = (rows) => count(rows, data.what);
 export async function move(to) {
   const rows = [...state.chosen];
   if (!rows.length) return say(`Choose ${data.what}s first.`);
-  const done = await act("move", { rows, to }, () => `Moved ${things(rows.length)} to ${to === "new" ? "a new cluster" : name(to)}.`);
+  const done = await act(
+    "move",
+    { rows, to },
+    () => `Moved ${things(rows.length)} to ${to === "new" ? "a new cluster" : name(to)}.`,
+  );
   if (done) chooseNothing();
 }
 
@@ -75,9 +79,12 @@ export async function join() {
   await act("join", { clusters }, () => `Joined ${clusters.length} clusters.`);
 }
 
-export const rename = (cluster, text) => act("name", { cluster, name: text },
-  () => (text ? `Cluster ${cluster} is called ${text}.` : `Cluster ${cluster} has no name now.`));
-export const answer = (given, words) => act("answer", { answer: given }, (moved) => `Answered: ${words}. ${things(moved)} moved.`);
+export const rename = (cluster, text) =>
+  act("name", { cluster, name: text }, () =>
+    text ? `Cluster ${cluster} is called ${text}.` : `Cluster ${cluster} has no name now.`,
+  );
+export const answer = (given, words) =>
+  act("answer", { answer: given }, (moved) => `Answered: ${words}. ${things(moved)} moved.`);
 export const undo = () => act("undo", {}, (moved) => `Took back the last action: ${things(moved)} changed.`);
 export const redo = () => act("redo", {}, (moved) => `Did it again: ${things(moved)} changed.`);
 
@@ -94,7 +101,12 @@ export async function preview(action, values, title) {
   const found = await ask("preview", { ...values, action });
   if (!found || mine !== asked) return;
   setClusters({ preview: { ...found, action, values, title } });
-  set({ picked: new Set(action === "split" ? Object.keys(found.origins).map(Number) : []), chosen: new Set(), mode: "grid", near: null });
+  set({
+    picked: new Set(action === "split" ? Object.keys(found.origins).map(Number) : []),
+    chosen: new Set(),
+    mode: "grid",
+    near: null,
+  });
   say(`Preview: ${title}. Nothing is changed until you take it.`);
 }
 
@@ -113,14 +125,26 @@ export function dropPreview() {
 export async function findLike(rows) {
   if (!rows.length) return say(`Choose ${data.what}s first.`);
   const found = state.live ? await ask("like", { rows }) : { rows: data.near?.[rows[0]] ?? [] };
-  if (found) set({ near: { ...found, of: things(rows.length) }, asking: false, screen: "side", said: `${things(found.rows.length)} like this.` });
+  if (found)
+    set({
+      near: { ...found, of: things(rows.length) },
+      asking: false,
+      screen: "side",
+      said: `${things(found.rows.length)} like this.`,
+    });
 }
 
 /** @type {(file: File) => Promise<void>} */
 export async function findLikeFile(file) {
   say(`Looking for ${data.what}s like ${file.name}.`);
   const found = await ask("like", file);
-  if (found) set({ near: { ...found, of: file.name }, asking: false, screen: "side", said: `${things(found.rows.length)} like ${file.name}.` });
+  if (found)
+    set({
+      near: { ...found, of: file.name },
+      asking: false,
+      screen: "side",
+      said: `${things(found.rows.length)} like ${file.name}.`,
+    });
 }
 
 // Writes what was asked for, while everything else goes on.

@@ -7,9 +7,16 @@ import { data, state, view } from "./03_store.js";
 export const darkness = matchMedia("(prefers-color-scheme: dark)");
 
 // In the order of the shapes that the map draws: circle, square, triangle, diamond, pentagon, hexagon, star, cross.
-const SHAPES = ["M1 0A1 1 0 1 1-1 0A1 1 0 1 1 1 0Z", "M-.9-.9H.9V.9H-.9Z", "M0-1.1L1.1.85H-1.1Z", "M0-1.2L1.2 0L0 1.2L-1.2 0Z",
-  "M0-1.1L1.05-.34L.65.89H-.65L-1.05-.34Z", "M1.1 0L.55.95H-.55L-1.1 0L-.55-.95H.55Z",
-  "M0-1.2L.28-.4L1.14-.37L.46.15L.7.97L0 .5L-.7.97L-.46.15L-1.14-.37L-.28-.4Z", "M-.4-1.1H.4V-.4H1.1V.4H.4V1.1H-.4V.4H-1.1V-.4H-.4Z"];
+const SHAPES = [
+  "M1 0A1 1 0 1 1-1 0A1 1 0 1 1 1 0Z",
+  "M-.9-.9H.9V.9H-.9Z",
+  "M0-1.1L1.1.85H-1.1Z",
+  "M0-1.2L1.2 0L0 1.2L-1.2 0Z",
+  "M0-1.1L1.05-.34L.65.89H-.65L-1.05-.34Z",
+  "M1.1 0L.55.95H-.55L-1.1 0L-.55-.95H.55Z",
+  "M0-1.2L.28-.4L1.14-.37L.46.15L.7.97L0 .5L-.7.97L-.46.15L-1.14-.37L-.28-.4Z",
+  "M-.4-1.1H.4V-.4H1.1V.4H.4V1.1H-.4V.4H-1.1V-.4H-.4Z",
+];
 export const shapeOf = (number) => (number < 0 ? 7 : number % SHAPES.length);
 
 const palette = () => (darkness.matches ? data.colours.dark : data.colours.light);
@@ -17,7 +24,8 @@ export const colourOf = (number) => (number < 0 ? "#808080" : palette()[number %
 
 /** @type {(number: number) => any} */
 export function swatch(number) {
-  return html`<svg class="mark" viewBox="-1.3 -1.3 2.6 2.6" aria-hidden="true"><path transform="scale(1 -1)" d=${SHAPES[shapeOf(number)]} fill=${colourOf(number)} /></svg>`;
+  return html`<svg class="mark" viewBox="-1.3 -1.3 2.6 2.6" aria-hidden="true"><path transform="scale(1 -1)"
+    d=${SHAPES[shapeOf(number)]} fill=${colourOf(number)} /></svg>`;
 }
 
 /** @type {(hex: string) => number[]} */
@@ -26,7 +34,8 @@ export const channels = (hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at
 // Numbers by which the rows are coloured, and what each stands for; confidence has no numbers but shades.
 /** @type {() => {of: number[], names: (number: number) => string}} */
 export function colouring() {
-  if (state.colour === "label") return { of: data.labels, names: (number) => (number < 0 ? "no label" : `label ${number}`) };
+  if (state.colour === "label")
+    return { of: data.labels, names: (number) => (number < 0 ? "no label" : `label ${number}`) };
   if (state.colour === "folder") {
     const folders = [...new Set(data.ids.map(folderOf))].sort();
     const places = new Map(folders.map((folder, place) => [folder, place]));

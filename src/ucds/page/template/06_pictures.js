@@ -40,7 +40,8 @@ export const describe = (row) => `${data.ids[row]}, ${name(view().clusters[row])
 export function Picture({ row, large }) {
   if (data.pictures === "sheets") return html`<span class="picture" style=${cutOut(row)}></span>`;
   if (data.pictures && !data.missing.has(row)) {
-    return html`<img class="picture" alt="" loading="lazy" draggable=${false} src="picture/${row}/${large || state.side > 128 ? 256 : 128}" />`;
+    return html`<img class="picture" alt="" loading="lazy" draggable=${false}
+      src="picture/${row}/${large || state.side > 128 ? 256 : 128}" />`;
   }
   const text = data.texts?.[row] ?? data.ids[row];
   return html`<span class="picture words">${data.pictures ? `${text} is missing` : text}</span>`;
@@ -50,7 +51,10 @@ export function Picture({ row, large }) {
 /** @type {(props: {rows: number[], title: string, choose: (row: number, event: any) => void}) => any} */
 export function Pictures({ rows, title, choose }) {
   return html`<div class="pictures" role="group" aria-label=${title}>
-    ${rows.map((row) => html`<button type="button" key=${row} class="thumb" aria-label=${describe(row)} title=${describe(row)}
-      aria-pressed=${state.chosen.has(row)} onClick=${(event) => choose(row, event)}><${Picture} row=${row} /></button>`)}
+    ${rows.map(
+      (row) => html`<button type="button" key=${row} class="thumb" aria-label=${describe(row)} title=${describe(row)}
+      aria-pressed=${state.chosen.has(row)} onClick=${(event) => choose(row, event)}><${Picture}
+        row=${row} /></button>`,
+    )}
   </div>`;
 }

@@ -40,10 +40,12 @@ function Row({ group }) {
       onDragOver=${(event) => event.preventDefault()} onDrop=${drop}>
     <button type="button" class="pick" data-cluster=${group.number} aria-pressed=${state.picked.has(group.number)}
         onClick=${(event) => pick(group.number, event)}>
-      <span class="strip" aria-hidden="true">${mostTypical(group.rows, view(), 5).map((row) => html`<${Picture} key=${row} row=${row} />`)}</span>
+      <span class="strip" aria-hidden="true">${mostTypical(group.rows, view(), 5).map((row) => html`<${Picture}
+        key=${row} row=${row} />`)}</span>
       <span class="title">${swatch(group.number)} ${group.name}</span>
       <span class="size">${count(group.rows.length, data.what)}</span>
-      ${from && html`<span class="from">from ${from.map((number) => nameOf(number, state.now.names)).join(", ")}</span>`}
+      ${from && html`<span class="from">from ${from.map((number) => nameOf(number, state.now.names)).join(", ")}
+        </span>`}
       <span class="doubt" title="${percent}% in doubt"><span style=${{ width: `${percent}%` }}></span></span>
       <span class="unseen">, ${percent}% in doubt</span>
     </button>
@@ -55,10 +57,12 @@ export function Clusters() {
   const chooseAll = () => set({ picked: new Set(), chosen: new Set(), focus: -1, near: null });
   return html`<aside class="left" aria-label="Clusters">
     <div class="bar">
-      <input id="search" type="search" placeholder="Find a name or id (/)" aria-label="Find a cluster by its name, or the id of a ${data.what} in it"
+      <input id="search" type="search" placeholder="Find a name or id (/)"
+        aria-label="Find a cluster by its name, or the id of a ${data.what} in it"
         value=${state.search} onInput=${(event) => set({ search: event.target.value })} />
       <label>Sort by <select value=${state.sort} onChange=${(event) => set({ sort: event.target.value })}>
-        <option value="size">size</option><option value="doubt">doubt</option><option value="name">name</option></select></label>
+        <option value="size">size</option><option value="doubt">doubt</option><option
+          value="name">name</option></select></label>
       <button type="button" disabled=${!state.picked.size} onClick=${chooseAll}>Show all</button>
     </div>
     <ul class="groups">${groups.map((group) => html`<${Row} key=${group.number} group=${group} />`)}</ul>

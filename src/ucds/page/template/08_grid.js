@@ -1,4 +1,4 @@
-// The grid: all pictures of the clusters that are shown. Only those in sight, and a screen around them, are in the page.
+// The grid: all pictures of the clusters that are shown. Only those in sight, and half a screen around, are in the page.
 
 import { html, useEffect, useRef, useState } from "./01_kept.js";
 import { between, inSight, layOut, touched } from "./02_groups.js";
@@ -9,14 +9,25 @@ import { colourOf } from "./05_colours.js";
 const FAR = 5; // pixels from which a press is no click but draws a rectangle
 
 /** @type {(event: any) => {extend?: boolean, toggle?: boolean}} */
-const how = (event) => ({ extend: event.shiftKey, toggle: event.ctrlKey || event.metaKey || event.pointerType === "touch" });
+const how = (event) => ({
+  extend: event.shiftKey,
+  toggle: event.ctrlKey || event.metaKey || event.pointerType === "touch",
+});
 
 // Moves from one picture to another by keys; Shift takes along what lies between, Ctrl moves without choosing.
 /** @type {(event: any, rows: number[], columns: number, lines: number) => void} */
 function followKeys(event, rows, columns, lines) {
   const at = rows.indexOf(state.focus);
-  const ways = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -columns, ArrowDown: columns, PageUp: -columns * lines, PageDown: columns * lines,
-    Home: -rows.length, End: rows.length };
+  const ways = {
+    ArrowLeft: -1,
+    ArrowRight: 1,
+    ArrowUp: -columns,
+    ArrowDown: columns,
+    PageUp: -columns * lines,
+    PageDown: columns * lines,
+    Home: -rows.length,
+    End: rows.length,
+  };
   if (event.key === " ") choose(rows[Math.max(0, at)], { toggle: true }, rows, between);
   else if (event.key === "Enter") set({ screen: "side", asking: false });
   else if (ways[event.key]) {
@@ -34,7 +45,8 @@ function Cells({ rows, grid, top, height }) {
   return rows.slice(first, last).map((row, i) => {
     const [line, column] = [Math.floor((first + i) / columns), (first + i) % columns];
     const place = { left: `${column * step}px`, top: `${line * step}px`, borderBottomColor: colourOf(groupOf(row)) };
-    return html`<div key=${row} id="cell-${row}" data-row=${row} role="option" class=${row === state.focus ? "cell focus" : "cell"}
+    return html`<div key=${row} id="cell-${row}" data-row=${row} role="option"
+      class=${row === state.focus ? "cell focus" : "cell"}
       style=${place} aria-selected=${state.chosen.has(row)} aria-label=${describe(row)} title=${describe(row)}
       aria-posinset=${first + i + 1} aria-setsize=${rows.length} draggable=${state.live && state.chosen.has(row)}>
       <${Picture} row=${row} />${view().sure[row] < 50 ? html`<small>${view().sure[row]}%</small>` : null}</div>`;
@@ -113,14 +125,17 @@ export function Grid() {
     else if (!event.shiftKey) chooseRows([]);
   };
   return html`<div class="grid" id="grid" ref=${scroller} tabindex="0" role="listbox" aria-multiselectable="true"
-      aria-label="${rows.length.toLocaleString("en")} ${data.what}s" aria-activedescendant=${rows.includes(state.focus) ? `cell-${state.focus}` : undefined}
+      aria-label="${rows.length.toLocaleString("en")} ${data.what}s"
+        aria-activedescendant=${rows.includes(state.focus) ? `cell-${state.focus}` : undefined}
       onScroll=${measure} onPointerDown=${press} onClick=${click}
       onDblClick=${() => set({ screen: "side", asking: false })}
       onDragStart=${(event) => event.dataTransfer.setData("text/plain", `${state.chosen.size} ${data.what}s`)}
       onKeyDown=${(event) => followKeys(event, rows, columns, Math.max(1, Math.floor(box.height / step)))}>
-    <div class="all" role="presentation" style=${{ height: `${Math.ceil(rows.length / columns) * step}px`, "--side": `${grid.side}px` }}>
+    <div class="all" role="presentation"
+      style=${{ height: `${Math.ceil(rows.length / columns) * step}px`, "--side": `${grid.side}px` }}>
       <${Cells} rows=${rows} grid=${grid} top=${box.top} height=${box.height} />
-      ${drawn && html`<div class="rectangle" style=${{ left: `${drawn[0]}px`, top: `${drawn[1]}px`, width: `${drawn[2] - drawn[0]}px`, height: `${drawn[3] - drawn[1]}px` }}></div>`}
+      ${drawn && html`<div class="rectangle"
+        style=${{ left: `${drawn[0]}px`, top: `${drawn[1]}px`, width: `${drawn[2] - drawn[0]}px`, height: `${drawn[3] - drawn[1]}px` }}></div>`}
     </div>
     ${rows.length ? null : html`<p class="soft">Nothing is like that here.</p>`}
   </div>`;

@@ -32,7 +32,7 @@ function paint(graph) {
   graph.render();
 }
 
-// Rings around what is chosen, and the ground; a list of rings, even an empty one, and a clear ground take twice the time.
+// Draws rings around what is chosen. A list of rings, even an empty one, and a clear ground take twice the time.
 /** @type {(graph: any) => void} */
 function ring(graph) {
   graph.setConfigPartial({
@@ -87,7 +87,8 @@ function followMapKeys(event, graph) {
   const ways = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
   const rows = shownRows();
   if (ways[event.key] && rows.length) {
-    const next = state.focus < 0 ? rows[0] : towards(state.focus, ways[event.key][0], ways[event.key][1], data.x, data.y, rows);
+    const next =
+      state.focus < 0 ? rows[0] : towards(state.focus, ways[event.key][0], ways[event.key][1], data.x, data.y, rows);
     if (event.shiftKey) chooseRows([...state.chosen, next]);
     set({ focus: next, anchor: next, asking: false, said: describe(next) });
   } else if (event.key === " " && state.focus >= 0) choose(state.focus, { toggle: true }, rows, between);
@@ -122,7 +123,8 @@ function Lasso({ graph, drawn }) {
     setPath([]);
     drawn();
   };
-  return html`<svg class="lasso" onPointerDown=${start} onPointerMove=${(event) => path.length && setPath([...path, here(event)])} onPointerUp=${end}>
+  return html`<svg class="lasso" onPointerDown=${start}
+    onPointerMove=${(event) => path.length && setPath([...path, here(event)])} onPointerUp=${end}>
     <polygon points=${path.map((point) => point.join()).join(" ")} /></svg>`;
 }
 
@@ -130,13 +132,27 @@ function Lasso({ graph, drawn }) {
 /** @type {(props: {graph: any, box: DOMRect}) => any} */
 function Overlay({ graph, box }) {
   const inside = ([x, y]) => x > 0 && y > 0 && x < box.width && y < box.height;
-  const labels = state.groups.filter((group) => !state.picked.size || state.picked.has(group.number))
-    .map((group) => /** @type {[any, number[]]} */ ([group, graph.spaceToScreenPosition(placeOf(mostTypical(group.rows, view(), 1)[0]))]));
+  const labels = state.groups
+    .filter((group) => !state.picked.size || state.picked.has(group.number))
+    .map(
+      (group) =>
+        /** @type {[any, number[]]} */ ([
+          group,
+          graph.spaceToScreenPosition(placeOf(mostTypical(group.rows, view(), 1)[0])),
+        ]),
+    );
   return html`<div class="overlay" aria-hidden="true">
-    ${picturesInSight(graph, box).map(([row, x, y]) => html`<span key=${row} class=${state.chosen.has(row) ? "pin chosen" : "pin"}
-      style=${{ left: `${x}px`, top: `${y}px`, borderColor: colourOf(view().clusters[row]) }}><${Picture} row=${row} /></span>`)}
-    ${labels.filter(([, place]) => inside(place)).map(([group, [x, y]]) => html`<span key=${`name ${group.number}`} class="label"
-      style=${{ left: `${x}px`, top: `${y}px` }}>${group.name}</span>`)}
+    ${picturesInSight(graph, box).map(
+      ([row, x, y]) => html`<span key=${row} class=${state.chosen.has(row) ? "pin chosen" : "pin"}
+      style=${{ left: `${x}px`, top: `${y}px`, borderColor: colourOf(view().clusters[row]) }}><${Picture}
+        row=${row} /></span>`,
+    )}
+    ${labels
+      .filter(([, place]) => inside(place))
+      .map(
+        ([group, [x, y]]) => html`<span key=${`name ${group.number}`} class="label"
+      style=${{ left: `${x}px`, top: `${y}px` }}>${group.name}</span>`,
+      )}
   </div>`;
 }
 
@@ -146,7 +162,8 @@ function Legend() {
   if (state.colour === "confidence") return html`<p class="legend">orange: in doubt, blue: sure</p>`;
   const { of, names } = colouring();
   const numbers = [...new Set(of)].sort((a, b) => a - b).slice(0, 12);
-  return html`<p class="legend">${numbers.map((number) => html`<span><i style=${{ background: colourOf(number) }}></i> ${names(number)} </span>`)}</p>`;
+  return html`<p class="legend">${numbers.map((number) => html`<span><i
+    style=${{ background: colourOf(number) }}></i> ${names(number)} </span>`)}</p>`;
 }
 
 export function Plane() {
@@ -157,24 +174,44 @@ export function Plane() {
   const [lasso, setLasso] = useState(false);
   useEffect(() => {
     const made = new Graph(holder.current, {
-      enableSimulation: false, rescalePositions: false, spaceSize: SPACE, backgroundColor: ground(), renderLinks: false, enableDrag: false,
-      transitionDuration: 0, fitViewDelay: 0, fitViewDuration: 0, fitViewPadding: 0.1, scalePointsOnZoom: false, attribution: "",
-      pointDefaultSize: Math.max(4, Math.min(9, 300 / Math.sqrt(data.ids.length))), pixelRatio: Math.min(2, devicePixelRatio),
-      renderHoveredPointRing: true, hoveredPointRingColor: "#888888",
+      enableSimulation: false,
+      rescalePositions: false,
+      spaceSize: SPACE,
+      backgroundColor: ground(),
+      renderLinks: false,
+      enableDrag: false,
+      transitionDuration: 0,
+      fitViewDelay: 0,
+      fitViewDuration: 0,
+      fitViewPadding: 0.1,
+      scalePointsOnZoom: false,
+      attribution: "",
+      pointDefaultSize: Math.max(4, Math.min(9, 300 / Math.sqrt(data.ids.length))),
+      pixelRatio: Math.min(2, devicePixelRatio),
+      renderHoveredPointRing: true,
+      hoveredPointRingColor: "#888888",
       onZoom: () => requestAnimationFrame(() => redraw((before) => before + 1)),
       onClick: (_index, _place, event) => {
         const near = nearest(made, event.offsetX, event.offsetY, 24);
-        if (near >= 0) choose(near, { extend: false, toggle: event.ctrlKey || event.metaKey || event.pointerType === "touch" }, shownRows(), between);
+        if (near >= 0)
+          choose(
+            near,
+            { extend: false, toggle: event.ctrlKey || event.metaKey || event.pointerType === "touch" },
+            shownRows(),
+            between,
+          );
         else chooseRows([]);
       },
     });
-    made.ready.then(() => {
-      made.setPointPositions(Float32Array.from(data.ids.flatMap((_, row) => placeOf(row))));
-      paint(made);
-      made.fitView(0);
-      setGraph(made);
-      setTimeout(() => redraw((before) => before + 1), 100);
-    }).catch(() => setFailed(true));
+    made.ready
+      .then(() => {
+        made.setPointPositions(Float32Array.from(data.ids.flatMap((_, row) => placeOf(row))));
+        paint(made);
+        made.fitView(0);
+        setGraph(made);
+        setTimeout(() => redraw((before) => before + 1), 100);
+      })
+      .catch(() => setFailed(true));
     const observer = new ResizeObserver(() => redraw((before) => before + 1));
     observer.observe(holder.current);
     return () => {
@@ -182,17 +219,23 @@ export function Plane() {
       made.destroy();
     };
   }, []);
-  useEffect(() => void (graph && paint(graph)), [graph, state.now, state.preview, state.colour, state.show, [...state.picked].join(), darkness.matches]);
+  useEffect(
+    () => void (graph && paint(graph)),
+    [graph, state.now, state.preview, state.colour, state.show, [...state.picked].join(), darkness.matches],
+  );
   useEffect(() => void (graph && ring(graph)), [graph, state.chosen, state.focus, darkness.matches]);
-  if (failed) return html`<p class="soft">This browser draws no map, as WebGL is switched off. The grid shows the same ${data.what}s.</p>`;
+  if (failed)
+    return html`<p class="soft">This browser draws no map, as WebGL is switched off. The grid shows the same ${data.what}s.</p>`;
   const drawn = () => setLasso(false);
-  return html`<div class="plane" id="map" tabindex="0" role="application" aria-roledescription="map" onKeyDown=${(event) => followMapKeys(event, graph)}
+  return html`<div class="plane" id="map" tabindex="0" role="application" aria-roledescription="map"
+    onKeyDown=${(event) => followMapKeys(event, graph)}
       aria-label="Map of the ${data.what}s. Arrow keys move to the nearest point in that direction, Space chooses it, plus and minus zoom." data-tick=${tick}
       onPointerDown=${(event) => event.shiftKey && setLasso(true)}>
     <div class="points" ref=${holder}></div>
     ${graph && html`<${Overlay} graph=${graph} box=${holder.current.getBoundingClientRect()} />`}
     ${graph && lasso && html`<${Lasso} graph=${graph} drawn=${drawn} />`}
-    <div class="tools"><button type="button" id="lasso" aria-pressed=${lasso} onClick=${() => setLasso(!lasso)}>Lasso</button>
+    <div class="tools"><button type="button" id="lasso" aria-pressed=${lasso}
+      onClick=${() => setLasso(!lasso)}>Lasso</button>
       <button type="button" aria-label="Zoom in" onClick=${() => zoom(graph, 1.5)}>+</button>
       <button type="button" aria-label="Zoom out" onClick=${() => zoom(graph, 1 / 1.5)}>−</button>
       <button type="button" onClick=${() => graph.fitView(0)}>Whole map</button></div>

@@ -25,7 +25,8 @@ function About() {
   const [text, setText] = useState(data.about ?? "");
   useEffect(() => void (text || ask("about").then((found) => found && setText((data.about = found.html)))), []);
   useEffect(() => {
-    for (const place of holder.current.querySelectorAll("[data-picture]")) render(html`<${Picture} row=${Number(place.dataset.picture)} />`, place);
+    for (const place of holder.current.querySelectorAll("[data-picture]"))
+      render(html`<${Picture} row=${Number(place.dataset.picture)} />`, place);
     for (const cell of holder.current.querySelectorAll("[data-share]")) {
       cell.style.background = `color-mix(in srgb, var(--accent) ${cell.dataset.share}%, var(--card))`;
       if (cell.dataset.share > 50) cell.style.color = "var(--on-accent)";
@@ -37,7 +38,8 @@ function About() {
     choose(Number(row), {}, [], between);
     set({ dialog: "", screen: "side" });
   };
-  return html`<${Dialog} id="about" title="About this run"><div ref=${holder} onClick=${click} dangerouslySetInnerHTML=${{ __html: text }}></div>
+  return html`<${Dialog} id="about" title="About this run"><div ref=${holder} onClick=${click}
+    dangerouslySetInnerHTML=${{ __html: text }}></div>
     ${text ? null : html`<p class="soft">Reading the run …</p>`}<//>`;
 }
 
@@ -49,23 +51,56 @@ function TakeAway() {
     const form = new FormData(event.target);
     finish({ run: form.has("run"), table: form.get("table"), folders: form.get("folders") });
   };
-  const choice = (label, name, values) => html`<label class="row">${label} <select name=${name}>${values.map(([value, words]) => html`<option value=${value}>${words}</option>`)}</select></label>`;
+  const choice = (label, name, values) =>
+    html`<label class="row">${label} <select name=${name}>${values.map(([value, words]) => html`<option
+      value=${value}>${words}</option>`)}</select></label>`;
   return html`<${Dialog} id="finish" title="Finish, and take away"><form onSubmit=${start}>
-    <label class="row"><input type="checkbox" name="run" ref=${run} defaultChecked=${state.now.answered > 0} disabled=${!state.now.answered} /> A new run that sorts images as you did</label>
-    ${choice("Table of all samples", "table", [["", "none"], ["csv", "CSV, for Excel"], ["parquet", "Parquet"]])}
-    ${data.sortable && choice("A folder for each cluster", "folders", [["", "none"], ["copy", "with copies of the images"], ["link", "with links to the images"]])}
-    ${data.left_out > 0 && html`<p class="soft">${data.left_out.toLocaleString("en")} ${data.what}s are not in the review: <code>ucds predict</code> on the new run sorts them, too.</p>`}
+    <label class="row"><input type="checkbox" name="run" ref=${run} defaultChecked=${state.now.answered > 0}
+      disabled=${!state.now.answered} /> A new run that sorts images as you did</label>
+    ${choice("Table of all samples", "table", [
+      ["", "none"],
+      ["csv", "CSV, for Excel"],
+      ["parquet", "Parquet"],
+    ])}
+    ${
+      data.sortable &&
+      choice("A folder for each cluster", "folders", [
+        ["", "none"],
+        ["copy", "with copies of the images"],
+        ["link", "with links to the images"],
+      ])
+    }
+    ${data.left_out > 0 && html`<p class="soft">
+      ${data.left_out.toLocaleString("en")} ${data.what}s are not in the review: <code>ucds predict</code> on the new run sorts them, too.</p>`}
     <p class="buttons"><button type="submit" class="main" disabled=${task?.running}>Write</button></p></form>
     ${task && html`<p role="status">${task.error ?? task.done ?? task.title}</p>`}
-    ${task?.running && html`<progress aria-label="Progress" value=${task.total ? task.at / task.total : undefined}></progress>`}<//>`;
+    ${task?.running && html`<progress aria-label="Progress"
+      value=${task.total ? task.at / task.total : undefined}></progress>`}<//>`;
 }
 
-const KEYS = [["Arrows", "go to another picture; Shift takes along what lies between"], ["Space", "choose one picture more, or one less"], ["Ctrl-A", "choose all pictures that are shown"],
-  ["T", "move what is chosen: type a name or number"], ["C", "make it a new cluster"], ["X", "set it aside"], ["L", "show what is like it"], ["J", "join the chosen clusters"],
-  ["F", "coarser or finer"], ["U, Ctrl-Z", "take back"], ["R, Ctrl-Y", "do it again"], ["Q", "the question, with the keys on its buttons"], ["G, K", "grid, map"], ["/", "find a cluster"], ["Esc", "drop a preview, or choose nothing"]];
+const KEYS = [
+  ["Arrows", "go to another picture; Shift takes along what lies between"],
+  ["Space", "choose one picture more, or one less"],
+  ["Ctrl-A", "choose all pictures that are shown"],
+  ["T", "move what is chosen: type a name or number"],
+  ["C", "make it a new cluster"],
+  ["X", "set it aside"],
+  ["L", "show what is like it"],
+  ["J", "join the chosen clusters"],
+  ["F", "coarser or finer"],
+  ["U, Ctrl-Z", "take back"],
+  ["R, Ctrl-Y", "do it again"],
+  ["Q", "the question, with the keys on its buttons"],
+  ["G, K", "grid, map"],
+  ["/", "find a cluster"],
+  ["Esc", "drop a preview, or choose nothing"],
+];
 
-const Help = () => html`<${Dialog} id="help" title="Keys"><dl class="keys">${KEYS.map(([key, does]) => html`<dt>${key}</dt><dd>${does}</dd>`)}</dl>
-  ${state.live ? html`<p class="soft">Drop a picture file on the page to see what is like it. Drag chosen pictures onto a cluster at the left to move them.</p>` : null}<//>`;
+const Help =
+  () => html`<${Dialog} id="help" title="Keys"><dl class="keys">${KEYS.map(([key, does]) => html`<dt>${key}</dt><dd>
+    ${does}</dd>`)}</dl>
+  ${state.live ? html`<p
+    class="soft">Drop a picture file on the page to see what is like it. Drag chosen pictures onto a cluster at the left to move them.</p>` : null}<//>`;
 
 // The slider from coarse to fine, while it is open, and what a preview would change.
 function Preview() {
@@ -83,10 +118,19 @@ function Preview() {
     setN(0);
     then();
   };
+  const changed = count(Object.keys(state.preview?.origins ?? {}).length, "cluster");
+  const words = state.preview
+    ? `Preview: ${state.preview.title}. ${changed} would change.`
+    : "Slide to see other numbers of clusters.";
   return html`<div class="preview" role="region" aria-label="Preview">
-    ${state.finer && html`<label>Coarse <input type="range" id="finer" min=${state.finer.least} max=${state.finer.most} value=${n || state.finer.now}
-      aria-valuetext=${count(n || state.finer.now, "cluster")} onInput=${slide} /> fine</label> <strong>${count(n || state.finer.now, "cluster")}</strong>`}
-    <span>${state.preview ? `Preview: ${state.preview.title}. ${count(Object.keys(state.preview.origins).length, "cluster")} would change.` : "Slide to see other numbers of clusters."}</span>
+    ${
+      state.finer &&
+      html`<label>Coarse <input type="range" id="finer" min=${state.finer.least} max=${state.finer.most}
+        value=${n || state.finer.now}
+      aria-valuetext=${count(n || state.finer.now, "cluster")} onInput=${slide} /> fine</label> <strong>
+        ${count(n || state.finer.now, "cluster")}</strong>`
+    }
+    <span>${words}</span>
     <button type="button" id="take" class="main" disabled=${!state.preview} onClick=${close(takePreview)}>Take</button>
     <button type="button" onClick=${close(dropPreview)}>Cancel (Esc)</button></div>`;
 }
@@ -98,32 +142,56 @@ export async function openFiner() {
 
 function Head() {
   const option = (value, words) => html`<option value=${value}>${words}</option>`;
-  const select = (label, key, options) => html`<label><span class="word">${label}</span> <select aria-label=${label} value=${state[key]} onChange=${(event) => set({ [key]: event.target.value })}>${options}</select></label>`;
+  const select = (label, key, options) =>
+    html`<label><span class="word">${label}</span> <select aria-label=${label} value=${state[key]}
+      onChange=${(event) => set({ [key]: event.target.value })}>${options}</select></label>`;
   return html`<header><h1>${data.title}</h1>
-    <p class="buttons">${state.live
-      ? html`<button type="button" id="undo" disabled=${!state.now.can_undo} onClick=${undo}>Undo</button>
+    <p class="buttons">${
+      state.live
+        ? html`<button type="button" id="undo" disabled=${!state.now.can_undo} onClick=${undo}>Undo</button>
         <button type="button" id="redo" disabled=${!state.now.can_redo} onClick=${redo}>Redo</button>
         <button type="button" onClick=${openFiner}>Coarser or finer</button>
         <button type="button" id="open-finish" class="main" onClick=${() => set({ dialog: "finish" })}>Finish</button>`
-      : html`<span class="soft">To change the clusters, run <code>ucds review ${data.run}</code>.</span>`}
+        : html`<span class="soft">To change the clusters, run <code>ucds review ${data.run}</code>.</span>`
+    }
       <button type="button" id="open-about" onClick=${() => set({ dialog: "about" })}>About</button>
       <button type="button" aria-label="Keys" onClick=${() => set({ dialog: "help" })}>?</button></p>
-    <p class="buttons tools-row"><span class="tabs"><button type="button" aria-pressed=${state.mode === "grid"} onClick=${() => set({ mode: "grid" })}>Grid</button>
-      <button type="button" id="open-map" disabled=${!data.x} aria-pressed=${state.mode === "map"} onClick=${() => set({ mode: "map" })}>${data.x ? "Map" : "Map …"}</button></span>
-      ${select("Show", "show", [option("all", "everything"), option("doubtful", "what is in doubt"), data.labels && option("overruled", "overruled labels"),
-        data.outliers && option("outliers", "what is unlike all others"), data.twins && option("twins", "near-duplicates")])}
-      ${state.mode === "grid" ? select("First", "order", [option("typical", "most typical"), option("doubtful", "most doubtful")])
-        : select("Colour", "colour", [option("cluster", "by cluster"), option("confidence", "by confidence"), data.labels && option("label", "by provider's label"), data.foldered && option("folder", "by folder")])}
-      ${state.mode === "grid" && html`<label><span class="word">Size</span> <input type="range" id="side" aria-label="Size of the pictures" min="64" max="256" step="16" value=${state.side} onInput=${(event) => set({ side: Number(event.target.value) })} /></label>`}</p></header>`;
+    <p class="buttons tools-row"><span class="tabs"><button type="button" aria-pressed=${state.mode === "grid"}
+      onClick=${() => set({ mode: "grid" })}>Grid</button>
+      <button type="button" id="open-map" disabled=${!data.x} aria-pressed=${state.mode === "map"}
+        onClick=${() => set({ mode: "map" })}>${data.x ? "Map" : "Map …"}</button></span>
+      ${select("Show", "show", [
+        option("all", "everything"),
+        option("doubtful", "what is in doubt"),
+        data.labels && option("overruled", "overruled labels"),
+        data.outliers && option("outliers", "what is unlike all others"),
+        data.twins && option("twins", "near-duplicates"),
+      ])}
+      ${
+        state.mode === "grid"
+          ? select("First", "order", [option("typical", "most typical"), option("doubtful", "most doubtful")])
+          : select("Colour", "colour", [
+              option("cluster", "by cluster"),
+              option("confidence", "by confidence"),
+              data.labels && option("label", "by provider's label"),
+              data.foldered && option("folder", "by folder"),
+            ])
+      }
+      ${state.mode === "grid" && html`<label><span class="word">Size</span> <input type="range" id="side"
+        aria-label="Size of the pictures" min="64" max="256" step="16" value=${state.side}
+          onInput=${(event) => set({ side: Number(event.target.value) })} /></label>`}</p></header>`;
 }
 
 export function Page() {
-  const screen = (is, words) => html`<button type="button" aria-pressed=${state.screen === is} onClick=${() => set({ screen: is })}>${words}</button>`;
+  const screen = (is, words) =>
+    html`<button type="button" aria-pressed=${state.screen === is} onClick=${() => set({ screen: is })}>${words}
+      </button>`;
   return html`<div class="frame" data-screen=${state.screen}><${Head} />
     <${Clusters} />
     <main><${Preview} />${state.mode === "map" && data.x ? html`<${Plane} />` : html`<${Grid} />`}</main>
     <${Side} />
     <p id="said" role="status" aria-live="polite">${state.said || data.note}</p>
-    <nav class="screens" aria-label="Screens">${screen("left", "Clusters")}${screen("middle", "Pictures")}${screen("side", state.chosen.size ? `Chosen (${state.chosen.size})` : "Details")}</nav>
+    <nav class="screens" aria-label="Screens">
+      ${screen("left", "Clusters")}${screen("middle", "Pictures")}${screen("side", state.chosen.size ? `Chosen (${state.chosen.size})` : "Details")}</nav>
     ${state.dialog === "about" && html`<${About} />`}${state.dialog === "finish" && html`<${TakeAway} />`}${state.dialog === "help" && html`<${Help} />`}</div>`;
 }
