@@ -158,8 +158,8 @@ function Head() {
       <button type="button" aria-label="Keys" onClick=${() => set({ dialog: "help" })}>?</button></p>
     <p class="buttons tools-row"><span class="tabs"><button type="button" aria-pressed=${state.mode === "grid"}
       onClick=${() => set({ mode: "grid" })}>Grid</button>
-      <button type="button" id="open-map" disabled=${!data.x} aria-pressed=${state.mode === "map"}
-        onClick=${() => set({ mode: "map" })}>${data.x ? "Map" : "Map …"}</button></span>
+      <button type="button" id="open-map" aria-pressed=${state.mode === "map"}
+        onClick=${() => set({ mode: "map" })}>Map</button></span>
       ${select("Show", "show", [
         option("all", "everything"),
         option("doubtful", "what is in doubt"),
@@ -186,9 +186,12 @@ export function Page() {
   const screen = (is, words) =>
     html`<button type="button" aria-pressed=${state.screen === is} onClick=${() => set({ screen: is })}>${words}
       </button>`;
+  const drawing = html`<p class="soft waiting">Drawing the map …</p>`; // a server takes its time for many samples
+  const map = data.x ? html`<${Plane} />` : drawing;
+  const middle = state.mode === "map" ? map : html`<${Grid} />`;
   return html`<div class="frame" data-screen=${state.screen}><${Head} />
     <${Clusters} />
-    <main><${Preview} />${state.mode === "map" && data.x ? html`<${Plane} />` : html`<${Grid} />`}</main>
+    <main><${Preview} />${middle}</main>
     <${Side} />
     <p id="said" role="status" aria-live="polite">${state.said || data.note}</p>
     <nav class="screens" aria-label="Screens">

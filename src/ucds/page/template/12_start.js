@@ -41,7 +41,7 @@ const LOOKS = {
     focus("#grid");
   },
   k: () => {
-    if (data.x) set({ mode: "map", screen: "middle" });
+    set({ mode: "map", screen: "middle" });
     focus("#map");
   },
   l: DOES.l,
