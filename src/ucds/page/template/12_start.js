@@ -109,7 +109,8 @@ async function start() {
   followDrops();
   show();
   if (live) askQuestion();
-  if (live) ask("map").then((places) => places && (setData({ ...data, ...places }), set({})));
+  const askMap = () => ask("map").then((places) => places && (setData({ ...data, ...places }), set({})));
+  if (live) setTimeout(askMap, 1500); // the first pictures come before it, which may keep a processor busy
 }
 
 start();
