@@ -186,7 +186,7 @@ export function Plane() {
       fitViewPadding: 0.1,
       scalePointsOnZoom: false,
       attribution: "",
-      pointDefaultSize: Math.max(4, Math.min(9, 300 / Math.sqrt(data.ids.length))),
+      pointDefaultSize: Math.max(2, Math.min(9, 600 / Math.sqrt(data.ids.length))),
       pixelRatio: Math.min(2, devicePixelRatio),
       renderHoveredPointRing: true,
       hoveredPointRingColor: "#888888",
