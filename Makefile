@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow check site bench sbom hashes clean
+.PHONY: help setup demo test test-slow check site bench sbom kept hashes clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -27,12 +27,14 @@ test: setup  ## Run the fast tests
 test-slow: setup  ## Run the slow tests
 	$(BIN)/python -m pytest -m 'slow and not gpu' -n 2 --dist loadfile --durations 20 -rs
 
-check: setup  ## Lint, types, import contracts, docstrings, links of the site
+check: setup  ## Lint, types (of scripts too, where npm is), import contracts, docstrings, links of the site
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python tools/check_docstrings.py src
+	@if command -v npm > /dev/null; then npm exec --yes --package typescript@7.0.2 -- tsc -p src/ucds/page/jsconfig.json; \
+		else echo "no npm: the types of the page's script are not checked" >&2; fi
 	$(BIN)/python tools/build_site.py
 
 site: setup  ## Build the site in build/site, and refuse links that lead nowhere
@@ -46,6 +48,9 @@ bench: setup  ## Measure; each script rewrites its record beside it
 sbom: setup  ## List what is installed as build/sbom.json (CycloneDX)
 	@mkdir -p build
 	$(BIN)/cyclonedx-py environment $(VENV) --pyproject pyproject.toml --output-reproducible --output-file build/sbom.json
+
+kept: setup  ## Fetch the libraries of the page anew, after kept.json changed
+	$(BIN)/python tools/fetch_kept.py
 
 hashes: setup  ## Write hashes.txt anew, after constraints.txt changed
 	$(BIN)/python tools/write_hashes.py

@@ -190,7 +190,8 @@ def browser() -> Iterator[Any]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as play:
-        running = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        switches = ["--no-sandbox", "--enable-unsafe-swiftshader"]  # the map is drawn without a graphics card
+        running = play.chromium.launch(executable_path=CHROMIUM, args=switches)
         yield running
         running.close()
 

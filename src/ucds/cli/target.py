@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 NamesOption = Annotated[
     Path | None,
-    Option(help="Names of the clusters, a file saved from the run's report.", show_default="RUN/names.json"),
+    Option(help="Names of the clusters, such as those of a reviewed run.", show_default="RUN/names.json"),
 ]
 
 
@@ -156,7 +156,7 @@ def sort_command(
     """
     reporter = output.start()
     out, compute = out or beside(images), work.compute(reporter)
-    from ucds.reports.page.report import report
+    from ucds.page.report import report
     from ucds.target.train import train_target
 
     again = RunOptions(resume=True)
@@ -229,7 +229,7 @@ def train_target_command(
     )
     page = None
     if not no_report:
-        from ucds.reports.page.report import report
+        from ucds.page.report import report
 
         written = report(
             out, images, about=known.about, group=known.group, compute=training.compute(reporter)
@@ -300,10 +300,10 @@ def report_command(
         Option("--images", help="Images of a folder of features.", show_default="where they were read from"),
     ] = None,
 ) -> None:
-    """Write a page to look at: every cluster, a map, doubts, and a form for names."""
+    """Write a page to look at: every cluster with all its images, a map, doubts, and what was found."""
     reporter = output.start()
     require_model(run)
-    from ucds.reports.page.report import report
+    from ucds.page.report import report
 
     done = report(
         run,
@@ -334,13 +334,18 @@ def review_command(
     ] = None,
     keep_clusters: Annotated[bool, Option("--keep-clusters", help="Keep the number of clusters.")] = False,
     no_open: Annotated[bool, Option("--no-open", help="Print the address, and open no browser.")] = False,
+    host: Annotated[
+        list[str] | None,
+        Option(help="Name in the browser's address, if a proxy stands between; may be repeated."),
+    ] = None,
 ) -> None:
-    """Answer questions about the clusters of a run, on a page of this machine; every answer counts at once.
+    """Look at the clusters of a run and correct, name and divide them, on a page of this machine.
 
-    Answers are kept in the run folder, so that the same command goes on later. "Finish" writes a new run.
+    Every action is kept in the run folder at once, so that the same command goes on later. "Finish" writes
+    a new run, a table or sorted folders.
     """
     reporter = output.start()
-    from ucds.reviewing.command import review
+    from ucds.page.review import review
 
     done = review(
         run,
@@ -349,6 +354,7 @@ def review_command(
         images=images,
         keep_clusters=keep_clusters,
         open_browser=not no_open,
+        hosts=host or (),
         compute=Compute(reporter=reporter),
     )
     if done is None:

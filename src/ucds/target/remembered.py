@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,9 @@ from ucds.errors import DamagedFileError
 from ucds.files import digest_of, parse_json, write_atomically
 from ucds.math.arrays import FloatArray
 from ucds.math.consensus import Memberships, Partition, blend, mean_shares, memberships, soften
-from ucds.math.doubts import Doubts, cut_into_parts
+from ucds.math.corrections import ASIDE
+from ucds.math.doubts import Doubts
+from ucds.math.parts import cut_into_parts
 from ucds.received import require_few
 from ucds.training.run_folder import FEATURES_FILE, VOTES_FILE
 from ucds.training.seeds import numpy_generator
@@ -36,6 +39,14 @@ LABELS_WEIGHT = 0.5
 """Weight of a provider's labels beside the own votes, where it is asked what belongs together."""
 
 
+_FEW_CLUSTERS = 2**12  # numbers that may be given in any case
+
+
+def most_clusters(n: int) -> int:
+    """Return how many numbers of clusters ``n`` samples can have, those without samples included."""
+    return max(2 * n, _FEW_CLUSTERS)
+
+
 @dataclass(frozen=True, eq=False)
 class Remembered:
     """The clustering of a run.
@@ -43,13 +54,13 @@ class Remembered:
     Attributes:
         ids: ids of the samples that were clustered.
         partitions: ``(P, n)`` own clusterings that voted.
-        own: ``(n,)`` own consensus.
+        own: ``(n,)`` own consensus; -1 for samples that a person has set aside.
         n_clusters: number of clusters of the run, K.
         labels: ``(n, K')`` share of each of the provider's labels among a sample and its neighbours, rows of
             unit length; ``None`` without labels.
         keys: content keys of the samples.
-        by_person: ``(n,)`` whether a person has corrected the cluster of each sample; ``None`` in a run that
-            nobody has reviewed.
+        by_person: ``(n,)`` whether a person has named a sample itself in a correction, and not a cluster that
+            it was in; ``None`` in a run that nobody has reviewed.
     """
 
     ids: tuple[str, ...]
@@ -65,8 +76,15 @@ class Remembered:
         votes = own_votes = memberships(list(self.partitions))
         if self.labels is not None:
             votes = blend(own_votes, Memberships(self.labels), LABELS_WEIGHT)
-        parts = cut_into_parts(own_votes, self.own, numpy_generator(0, "review-parts"))
+        inside, parts = np.flatnonzero(self.own != ASIDE), np.full(len(self.own), ASIDE)
+        rng = numpy_generator(0, "review-parts")
+        parts[inside] = cut_into_parts(own_votes[inside], self.own[inside], rng)
         return Doubts(votes, self.own, parts, self.n_clusters, keep_clusters=keep_clusters)
+
+    @cached_property
+    def places(self) -> dict[str, int]:
+        """Position of each sample, by its id."""
+        return {name: place for place, name in enumerate(self.ids)}
 
     @property
     def digest(self) -> str:
@@ -77,19 +95,26 @@ class Remembered:
         """Compute the shares ``(n, K)`` that a model of reviewed clusters ``(n,)`` is fitted to.
 
         They are made as in the training. Of what single clusterings say, the share of a sample's cluster at
-        the start goes to its new one, and shares of others go where these clusters went.
+        the start goes to its new one, and shares of others go where these clusters went. Samples that are set
+        aside have none.
         """
-        voters = [one for one in self.partitions if one.max() < self.n_clusters]
-        single = mean_shares(voters, np.full(len(voters), 1 / len(voters)), self.own, self.n_clusters)
+        inside = np.flatnonzero((self.own != ASIDE) & (clusters != ASIDE))
+        own, now, everyone = self.own[inside], clusters[inside], np.arange(len(inside))
+        voters = [one[inside] for one in self.partitions if one.max() < self.n_clusters]
+        single = mean_shares(voters, np.full(len(voters), 1 / len(voters)), own, self.n_clusters)
         went = np.zeros((self.n_clusters, n_clusters))
-        np.add.at(went, (self.own, clusters), 1)
+        np.add.at(went, (own, now), 1)
         went /= np.maximum(went.sum(1, keepdims=True), 1)
-        everyone, others = np.arange(len(single)), single.astype(np.float64)
-        others[everyone, self.own] = 0
+        others = single.astype(np.float64)
+        others[everyone, own] = 0
         carried = others @ went
-        carried[everyone, clusters] += single[everyone, self.own]
+        carried[everyone, now] += single[everyone, own]
         carried /= carried.sum(1, keepdims=True)
-        return soften(clusters, carried.astype(np.float32))
+        shares = np.zeros((len(clusters), n_clusters), np.float32)
+        shares[inside] = soften(now, carried.astype(np.float32))
+        back = np.flatnonzero((self.own == ASIDE) & (clusters != ASIDE))
+        shares[back, clusters[back]] = 1
+        return shares
 
     def correct(
         self,
@@ -101,8 +126,9 @@ class Remembered:
         """Let what a person has reviewed hold for samples, by their contents, whatever a model says of them.
 
         Where the model says the same, its confidence stays. Otherwise the probabilities are the shares that
-        the model was fitted to; that of a cluster which a person has given is 1. The arrays are changed in
-        place: ``(m,)`` clusters, ``(m,)`` confidence in them, ``(m, K)`` probabilities.
+        the model was fitted to; that of a cluster which a person has given is 1. Samples that were set aside
+        get the number -1, confidence 1 and no probability of any cluster. The arrays are changed in place:
+        ``(m,)`` clusters, ``(m,)`` confidence in them, ``(m, K)`` probabilities.
 
         Returns:
             One of :data:`SOURCES` for each sample; ``None`` if nobody has reviewed the run.
@@ -116,8 +142,10 @@ class Remembered:
         source = np.where(places < 0, 0, 1 + self.by_person[rows])  # positions in SOURCES
         here = np.flatnonzero((source == 2) | ((source == 1) & (clusters != self.own[rows])))
         rows, shares = rows[here], self.shares(self.own, self.n_clusters)
-        shares[self.by_person] = np.eye(self.n_clusters)[self.own[self.by_person]]
-        clusters[here], confidence[here] = self.own[rows], shares[rows].max(1)
+        given = np.flatnonzero(self.by_person & (self.own != ASIDE))
+        shares[given] = np.eye(self.n_clusters)[self.own[given]]
+        clusters[here] = self.own[rows]
+        confidence[here] = np.where(self.own[rows] == ASIDE, 1, shares[rows].max(1))
         if probabilities is not None:
             probabilities[here] = shares[rows]
         return [SOURCES[kind] for kind in source.tolist()]
@@ -179,9 +207,10 @@ def _require_fitting(
     wide, flat = [features, partitions.T, labels, keys], [own, by_person]
     fits = all(each is None or (each.ndim == 2 and len(each) == n) for each in wide)
     fits &= all(each is None or each.shape == (n,) for each in flat)
-    fits &= own.dtype.kind == "i" and partitions.dtype.kind in "iu" and n_clusters <= 2 * n
+    fits &= own.dtype.kind == "i" and partitions.dtype.kind in "iu" and n_clusters <= most_clusters(n)
     fits &= partitions.size <= max(2**24, 128 * n) and (labels is None or labels.size <= MOST_SHARES)
     fits &= (keys.dtype, keys.shape[1]) == (np.uint8, KEY_BYTES)
     fits &= by_person is None or by_person.dtype == bool
-    if not fits or min(own.min(), partitions.min()) < 0 or own.max() >= n_clusters or partitions.max() >= n:
+    fits &= own.min() >= (0 if by_person is None else ASIDE)
+    if not fits or partitions.min() < 0 or own.max() >= n_clusters or partitions.max() >= n:
         raise ValueError("its arrays do not fit together")
