@@ -70,9 +70,11 @@ class Doubts:
         next_number: number of the first new cluster.
         keep_clusters: whether the number of clusters stays: a group that shall be a cluster of its own waits
             until two others have become one.
+        proposed: groups that are asked about before all others: positions ``(m,)`` of the samples, ascending,
+            and the cluster that is proposed for them, which may be a new one.
 
     Attributes:
-        clusters: ``(n,)`` numbers of the clusters after all answers.
+        clusters: ``(n,)`` numbers of the clusters after all answers; -1 for samples in none.
         parts: ``(n,)`` numbers of the parts.
     """
 
@@ -84,9 +86,10 @@ class Doubts:
         next_number: int,
         *,
         keep_clusters: bool = False,
+        proposed: Sequence[tuple[IntArray, int]] = (),
     ) -> None:
-        self._votes, self._start = votes, (clusters, parts, next_number)
-        self._most = len(np.unique(clusters)) if keep_clusters else np.inf
+        self._votes, self._start, self._proposed = votes, (clusters, parts, next_number), proposed
+        self._most = len(np.unique(clusters[clusters >= 0])) if keep_clusters else np.inf
         self._halves: dict[bytes, tuple[IntArray, float] | None] = {}
         self._skipped: set[tuple[int, int]] = set()
         self.restart()
@@ -99,6 +102,7 @@ class Doubts:
         self._denied: set[tuple[int, int]] = set()
         self._divided: set[tuple[int, int]] = set()
         self._waiting: list[IntArray] = []
+        self._answered: set[bytes] = set()
         self._ranked: list[Doubt] | None = None
 
     def skip(self, doubt: Doubt) -> None:
@@ -124,6 +128,7 @@ class Doubts:
             whole: whether the group is the whole cluster that holds most of it.
         """
         self._ranked, cluster = None, self.cluster_of(group)
+        self._answered.add(group.tobytes())
         samples = np.flatnonzero(self.clusters == cluster) if whole else group
         part = _most_frequent(self.parts[samples])
         members = np.flatnonzero(self.parts == part)
@@ -133,7 +138,7 @@ class Doubts:
                 self._divided.add((part, len(members) - len(samples)))
             part, members = self._make_part(samples), samples
         offered = {self.cluster_of(other) for other in others} - {cluster}
-        if did == "separated" and len(np.unique(self.clusters)) >= self._most:
+        if did == "separated" and self._count() >= self._most:
             self._waiting.append(samples)
             did = "kept"
         match did:
@@ -151,7 +156,7 @@ class Doubts:
                 self.clusters[samples] = self.clusters[joined[0]]
                 if not whole:
                     self._settled.add(part)
-                if self._waiting and len(np.unique(self.clusters)) < self._most:
+                if self._waiting and self._count() < self._most:
                     self._make_cluster(self._waiting.pop(0))
             case "separated":
                 self._denied |= {(part, other) for other in (cluster, *offered)}
@@ -167,14 +172,29 @@ class Doubts:
     def ranked(self) -> list[Doubt]:
         """List the groups in doubt about which something can be asked, the most doubtful first."""
         if self._ranked is None:
-            some = (one for one in self._find() if (one.part, len(one.samples)) not in self._skipped)
-            self._ranked = sorted((one for one in some if one.score > 0), key=lambda doubt: -doubt.score)
+            found = [*self._find_proposed(), *sorted(self._find(), key=lambda doubt: -doubt.score)]
+            open_ones = (one for one in found if (one.part, len(one.samples)) not in self._skipped)
+            self._ranked = [one for one in open_ones if one.score > 0]
         return self._ranked
+
+    def _find_proposed(self) -> Iterator[Doubt]:
+        """Yield the groups for which a cluster is proposed, those in no cluster first, then the largest."""
+        some = [one for one in self._proposed if one[0].tobytes() not in self._answered]
+        for samples, to in sorted(some, key=lambda one: (self.cluster_of(one[0]) >= 0, -len(one[0]))):
+            cluster, numbers = self.cluster_of(samples), np.unique(self.clusters[self.clusters >= 0])
+            wholes = _Groups(self._votes, [np.flatnonzero(self.clusters == number) for number in numbers])
+            related = _Groups(self._votes, [samples]).relations(wholes)[0]
+            likeliest = numbers[[i for i in np.argsort(-related, kind="stable") if related[i] > 0]].tolist()
+            others = [to] * (to in numbers) + [number for number in likeliest if number not in (to, cluster)]
+            if cluster != to or cluster < 0:
+                part = _most_frequent(self.parts[samples])
+                yield Doubt(samples, part, cluster, False, others[:OFFERED], float(len(samples)))
 
     def _find(self) -> Iterator[Doubt]:
         """Yield what is in doubt of each part: its place or its cluster's, and that of its smaller half."""
-        numbers, first = np.unique(self.parts, return_index=True)
-        clusters, owners = np.unique(self.clusters[first], return_inverse=True)
+        inside = np.flatnonzero(self.clusters >= 0)
+        numbers, first = np.unique(self.parts[inside], return_index=True)
+        clusters, owners = np.unique(self.clusters[inside[first]], return_inverse=True)
         parts = _Groups(self._votes, [np.flatnonzero(self.parts == number) for number in numbers])
         wholes = _Groups(self._votes, [np.flatnonzero(self.clusters == number) for number in clusters])
         relations = parts.relations(wholes)
@@ -207,6 +227,9 @@ class Doubts:
                 others = offer(part, own, _Groups(self._votes, [half]).relations(wholes)[0])
                 score = _HALF_WEIGHT * (1 - relation) * len(half)
                 yield Doubt(half, part, cluster, False, clusters[others].tolist(), score)
+
+    def _count(self) -> int:
+        return len(np.unique(self.clusters[self.clusters >= 0]))
 
     def _make_part(self, samples: IntArray) -> int:
         number = int(self.parts.max()) + 1
@@ -297,4 +320,4 @@ def halve(votes: Memberships, members: IntArray) -> tuple[IntArray, float] | Non
 
 
 def _most_frequent(numbers: IntArray) -> int:
-    return int(np.bincount(numbers).argmax())
+    return int(np.bincount(numbers + 1).argmax()) - 1  # -1 is no cluster
