@@ -5,21 +5,20 @@ are of the same kinds in the same shares, so that old and new could be exchanged
 each with a rate of false alarms that holds under the null hypothesis.
 
 1. **Does one new sample fit, seen by itself?** The statistic is the distance of its direction from that of
-   the nearest old sample. Its p-value is *conformal*: the share of old samples that lie as far from their nearest
-   other one, itself counted in (:func:`fit_alone`). Directions are taken in axes of the old samples. What a
-   new sample has beside these axes is lost, which makes it look nearer: in small runs false alarms are rarer
-   than stated, and never more frequent. Axes that are scaled to the old samples would do the opposite.
+   the nearest old sample. Its p-value is *conformal*: the share of old samples that lie as far from their
+   nearest other one, itself counted in (:func:`fit_alone`). Directions are taken in axes of the old samples.
+   What a new sample has beside these axes is lost, which makes it look nearer: in small runs false alarms are
+   rarer than stated. Axes that are scaled to the old samples would make it look farther, and are not used.
 2. **Which of a batch fit?** Old and new samples are represented together, in axes that are fitted to both, so
    that neither has an advantage. The statistic is the share of new samples among the nearest neighbours of a
-   sample. Old samples in the middle of known kinds have new neighbours, too: their shares are what the new
-   ones are compared with, again by conformal p-values (:func:`fit_together`). A batch with other shares of
-   the known kinds has more false alarms; :func:`reject` hardly follows them, because it asks for many small
-   p-values at once.
+   sample. Old samples of known kinds have new neighbours, too: with their shares those of the new ones are
+   compared, again by conformal p-values (:func:`fit_together`). A batch with other shares of the known kinds
+   has more false alarms; :func:`reject` hardly follows them, because it asks for many small p-values at once.
 3. **Is there a group of a new kind?** Old and new samples are joined to a tree by the votes about both, blind
-   to which are new. For each node, a group of some cut of the tree, the statistic is minus the logarithm of
-   the hypergeometric tail: how unlikely it is that so many of so few are new by chance. Nodes overlap, and
-   there are many; so the threshold is the 95 % point of the largest statistic of all nodes over permutations
-   of old and new (:func:`scan`). The topmost nodes above it are groups of new kinds.
+   to which are new. For each node that is not much smaller than a cluster, the statistic is minus the
+   logarithm of the hypergeometric tail: how unlikely it is that so many of so few are new by chance. Nodes
+   overlap, and there are many; so the threshold is the 95 % point of the largest statistic of all nodes over
+   permutations of old and new (:func:`scan`). The topmost nodes above it are groups of new kinds.
 
 Sources:
     V. Vovk, A. Gammerman and G. Shafer, Algorithmic Learning in a Random World, 2005 (conformal p-values).
@@ -48,7 +47,7 @@ ALARMS = 0.05
 FEWEST_TOGETHER = 32
 """New samples from which on a batch is judged together."""
 
-_FINEST = 2.5  # groups of the finest cut that is scanned, in relation to the number of clusters
+_LEAST_NODE = 0.2  # of an average cluster
 _PURE, _SMALLEST = 0.9, 3  # share of new samples in a node, and their number, at least
 _PERMUTATIONS = 499
 _FEWEST_NEIGHBOURS, _MOST_NEIGHBOURS = 10, 20  # half an average cluster, within these bounds
@@ -123,7 +122,7 @@ def scan(
     Args:
         votes: ``(n, m)`` memberships of old and new samples.
         is_new: ``(n,)`` whether each sample is new.
-        n_clusters: number of clusters, K.
+        n_clusters: number of clusters, K; a node has at least a fifth of an average cluster.
         rng: generator of the permutations, and of the order of the samples: ties in a tree are cut by it.
         alarms: probability that any group is found where none is of a new kind.
 
@@ -137,7 +136,8 @@ def scan(
     n, marks = len(order), is_new[order]
     if len(chosen) < _SMALLEST or len(others) < _SMALLEST:
         return []
-    nodes, parents = _nodes(average_tree(votes[order]), min(n_clusters, n - 1), n)
+    least = max(_SMALLEST, _LEAST_NODE * n / n_clusters)
+    nodes, parents = _nodes(average_tree(votes[order]), n, least)
     sizes = np.asarray(nodes.sum(1)).ravel().astype(np.int64)[:, None]
     drawn = np.stack([marks, *(rng.permutation(marks) for _ in range(_PERMUTATIONS))], 1)
     counts = np.rint(nodes @ drawn.astype(np.float32)).astype(np.int64)
@@ -158,24 +158,20 @@ def scan(
     return groups
 
 
-def _nodes(tree: DoubleArray, n_clusters: int, n: int) -> tuple[sparse.csr_array, IntArray]:
-    """Return the groups of the cuts of a tree from K to 2.5 K, ``(g, n)``, and the group above each, or -1."""
-    merges = tree[:, :2].astype(np.int64)
-    above = np.full(2 * n - 1, -1)
-    above[merges.ravel()] = np.repeat(np.arange(n, 2 * n - 1), 2)
-    born = np.concatenate([np.zeros(n, np.int64), np.arange(1, n)])  # merges until a node is there ..
-    gone = np.where(above < 0, n, above - n + 1)  # .. and until it is part of another one
-    finest = min(round(_FINEST * n_clusters), n)
-    kept = np.flatnonzero((born <= n - n_clusters) & (gone > n - finest))
-    place = np.full(2 * n, -1)  # its last entry stands for the node above the root
+def _nodes(tree: DoubleArray, n: int, least: float) -> tuple[sparse.csr_array, IntArray]:
+    """Return the nodes of a tree of at least so many samples, ``(g, n)``, and the node above each, or -1."""
+    above = np.full(2 * n, -1)  # its last entry stands for the node above the root
+    above[tree[:, :2].astype(np.int64).ravel()] = np.repeat(np.arange(n, 2 * n - 1), 2)
+    kept = np.flatnonzero(np.concatenate([np.ones(n), tree[:, 3]]) >= least)
+    place = np.full(2 * n, -1)
     place[kept] = np.arange(len(kept))
     rows, leaves = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-    at, everyone = np.arange(n), np.arange(n)
+    at = np.arange(n)
     while (at >= 0).any():  # all leaves climb together, one node at a time
-        inside = place[at] >= 0
-        rows.append(place[at][inside])
-        leaves.append(everyone[inside])
-        at = np.where(at < 0, -1, above[at])
+        inside = np.flatnonzero(place[at] >= 0)
+        rows.append(place[at[inside]])
+        leaves.append(inside)
+        at = above[at]
     entries = (np.concatenate(rows), np.concatenate(leaves))
     members = sparse.csr_array((np.ones(len(entries[0]), np.float32), entries), shape=(len(kept), n))
     return members, place[above[kept]]

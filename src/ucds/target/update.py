@@ -250,7 +250,7 @@ class _Grown:
         return np.asarray((self.clusters < 0) & ~self.held)
 
     def _name(self, samples: Samples) -> tuple[str, ...]:
-        """Name the samples by the ids of those given; where they collide, an old one that is gone gives way."""
+        """Name the samples by the ids of those given; an old one that is gone gives way to them."""
         places = _places_of_each(self.before.keys, samples.keys)[self.old]
         taken = {samples.ids[i] for i in (*places[places >= 0].tolist(), *self.new.tolist())}
         ids = []
