@@ -1,13 +1,12 @@
 """The public names, and where each lives: read by type checkers, and by ``__init__.py``."""
 
 from ucds.auditing.audit import audit as audit
-from ucds.backbones import Backbone as Backbone
-from ucds.backbones import build_backbone as build_backbone
-from ucds.backbones import module_backbone as module_backbone
 from ucds.bulk.features import WrittenFeatures as WrittenFeatures
 from ucds.bulk.features import features as features
 from ucds.config import ConsensusSettings as ConsensusSettings
 from ucds.config import PCDSettings as PCDSettings
+from ucds.encoders.spec import Backbone as Backbone
+from ucds.encoders.spec import module_backbone as module_backbone
 from ucds.errors import DamagedFileError as DamagedFileError
 from ucds.errors import InputError as InputError
 from ucds.errors import NoSpaceError as NoSpaceError
@@ -20,18 +19,19 @@ from ucds.exports.export import export as export
 from ucds.labels.client import LabelClient as LabelClient
 from ucds.labels.cluster_labels import ClusterLabels as ClusterLabels
 from ucds.math.metrics import clustering_accuracy as clustering_accuracy
+from ucds.networks.build import build_backbone as build_backbone
 from ucds.reports.page.report import report as report
 from ucds.reviewing.command import review as review
 from ucds.serving.limits import Limits as Limits
 from ucds.serving.serve import serve as serve
-from ucds.source.estimator import SourceClustering as SourceClustering
 from ucds.source.label import label as label
+from ucds.source.source_clustering import SourceClustering as SourceClustering
 from ucds.source.train import train_source as train_source
 from ucds.target.ask import query as query
-from ucds.target.estimator import TargetClustering as TargetClustering
 from ucds.target.predict import predict as predict
 from ucds.target.questions import Question as Question
 from ucds.target.review import Review as Review
+from ucds.target.target_clustering import TargetClustering as TargetClustering
 from ucds.target.train import train_target as train_target
 from ucds.training.loaded import Model as Model
 from ucds.training.loaded import load as load

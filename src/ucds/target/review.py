@@ -10,37 +10,45 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
-from ucds.backbones.spec import LENGTHS
 from ucds.config import ConsensusSettings
 from ucds.data.sources import Source
+from ucds.encoders.spec import LENGTHS
 from ucds.errors import InputError
-from ucds.files import append_line, read_object
+from ucds.files import append_line, making, read_object, write_text_atomically, writing
+from ucds.gradients.runtime import Runtime
+from ucds.gradients.session import Session
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.arrays import IntArray
 from ucds.math.doubts import Doubt
-from ucds.target.consensus import agree, draw_with_labels, remember_vote
+from ucds.math.prototypes import solve_prototypes
+from ucds.received import open_received
+from ucds.target.agreement import agree, draw_with_labels, remember_vote
 from ucds.target.predictions import MOST_LETTERS, ClusterNames
 from ucds.target.questions import ANSWERS_FILE, FORMAT, Answer, Question, read_answers
-from ucds.target.remembered import Remembered, read_remembered, write_features
-from ucds.target.successor import NAMES_FILE, write_successor
+from ucds.target.remembered import read_remembered, write_features, write_remembered
 from ucds.training.loaded import load
+from ucds.training.model_file import load_model, save_model
 from ucds.training.options import Compute
 from ucds.training.run_folder import (
+    EARLY_FILES,
     LABELS_FILE,
     RUN_FILE,
     VOTES_FILE,
     RunFolder,
     require_same_samples,
 )
-from ucds.training.runtime import Runtime
 from ucds.training.seeds import numpy_generator
-from ucds.training.session import Session
+
+NAMES_FILE = "names.json"
+"""Name of the file of names in the folder of a reviewed run."""
 
 WORTH_ASKING = 0.003
 """Share of the samples that the next answer should be expected to move; below it, answers hardly pay."""
@@ -257,20 +265,35 @@ class Review:
             raise InputError("no answer was given: there is nothing to write")
         out = self.run.with_name(f"{self.run.name}-reviewed") if out is None else Path(out)
         RunFolder(out).require_usable(None, resume=False)
-        kept = self.corrected()
-        shares = self.start.shares(kept.own, kept.n_clusters)
-        agreement = write_successor(self.run, out, kept, self.features, shares, "review", names=self.names)
-        clusters = kept.own[kept.own >= 0]
-        return ReviewedRun(out, self.answered, len(np.unique(clusters)), agreement)
-
-    def corrected(self) -> Remembered:
-        """Return what the run remembers, with the clusters as they are after all answers."""
-        clusters, by_person = self._doubts.clusters, self._doubts.clusters != self.start.own
-        if self.start.by_person is not None:  # of an earlier review
-            by_person |= self.start.by_person
+        run, clusters, features = self.run, self._doubts.clusters, self.features
         # A number that no sample has any more stays as an empty cluster, so that the others keep theirs.
         n_clusters = max(self.start.n_clusters, int(clusters.max()) + 1)
-        return replace(self.start, own=clusters, n_clusters=n_clusters, by_person=by_person, proposed=None)
+        shares, corrected = self.start.shares(clusters, n_clusters), clusters != self.start.own
+        if self.start.by_person is not None:  # of an earlier review
+            corrected |= self.start.by_person
+        prototypes = solve_prototypes(features, shares, np.zeros((features.shape[1], n_clusters), np.float32))
+        stored = load_model(run, role="target")
+        described = read_object(run / RUN_FILE) or {}
+        reviewed = [*described.get("reviewed", []), stored.fingerprint]  # models whose numbers are kept
+        stored.head.prototypes = torch.nn.Parameter(torch.from_numpy(prototypes))
+        stages = (*stored.card.stages, "review")
+        card = replace(stored.card, name=out.name, n_clusters=n_clusters, stages=stages)
+        described |= {"clusters": n_clusters, "reviewed": reviewed}
+        proportions = torch.from_numpy(shares).mean(0, keepdim=True)
+        with making(out) as partial, writing(out):
+            partial.chmod(0o700)
+            for name in EARLY_FILES:  # of which the description and the votes are written anew below
+                with suppress(FileNotFoundError), open_received(run / name) as file:
+                    (partial / name).write_bytes(file.read())
+            write_text_atomically(partial / RUN_FILE, json.dumps(described, indent=2) + "\n")
+            kept = replace(self.start, own=clusters, n_clusters=n_clusters, by_person=corrected)
+            write_remembered(partial, kept)
+            save_model(partial, replace(stored, card=card, proportions=proportions))
+            if self.names:
+                named = ClusterNames(format="ucds-names/1", model=stored.fingerprint, names=self.names)
+                write_text_atomically(partial / NAMES_FILE, named.model_dump_json(indent=1) + "\n")
+        agreement = float(((features @ prototypes).argmax(1) == clusters).mean())
+        return ReviewedRun(out, self.answered, len(np.unique(clusters)), agreement)
 
     def _worthwhile(self) -> list[Doubt]:
         """List the doubts that an answer is likely to be worth its time; of two clusters, one of both."""
@@ -294,9 +317,6 @@ class Review:
         places: list[Mapping[str, Any]] = [{"did": "placed", **about, "to": other} for other in others]
         if doubt.whole:
             changes, apart = min(map(len, groups[:2])), kept
-        elif doubt.cluster < 0:
-            changes, apart = len(doubt.samples), {"did": "separated", **about}
-            titles[0], groups[0] = "new images", doubt.samples
         else:
             changes, apart = len(doubt.samples), {"did": "separated", **about}
             numbers.insert(0, doubt.cluster)
