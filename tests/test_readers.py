@@ -41,8 +41,8 @@ from ucds.serving.checkpoints import Snapshots, read_checkpoints
 from ucds.serving.ledger import Ledger
 from ucds.serving.signing import Signer
 from ucds.serving.verify import verify
+from ucds.target.answers import read_answers
 from ucds.target.predictions import ClusterNames
-from ucds.target.questions import read_answers
 from ucds.training.model_file import ModelCard, StoredModel, load_model, save_model
 from ucds.training.run_folder import CHECKPOINT_FILE, MODEL_FILE, RunFolder
 

@@ -63,4 +63,4 @@ def worth_proposing(proposed: Partition, clusters: Partition, least: int) -> Par
 
 def count_changed(proposed: Partition, clusters: Partition) -> IntArray:
     """Return the numbers of the clusters of which a proposal would take samples."""
-    return np.unique(clusters[proposed != clusters])
+    return np.unique(clusters[(proposed != clusters) & (clusters >= 0)])

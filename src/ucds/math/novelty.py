@@ -15,7 +15,7 @@ each with a rate of false alarms that holds under the null hypothesis.
    compared, again by conformal p-values (:func:`fit_together`). A batch with other shares of the known kinds
    has more false alarms; :func:`reject` hardly follows them, because it asks for many small p-values at once.
 3. **Is there a group of a new kind?** Old and new samples are joined to a tree by the votes about both, blind
-   to which are new. For each node that is not much smaller than a cluster, the statistic is minus the
+   to which are new. For each node that is not too small for a cluster, the statistic is minus the
    logarithm of the hypergeometric tail: how unlikely it is that so many of so few are new by chance. Nodes
    overlap, and there are many; so the threshold is the 95 % point of the largest statistic of all nodes over
    permutations of old and new (:func:`scan`). The topmost nodes above it are groups of new kinds.
@@ -47,7 +47,7 @@ ALARMS = 0.05
 FEWEST_TOGETHER = 32
 """New samples from which on a batch is judged together."""
 
-_LEAST_NODE = 0.2  # of an average cluster
+_LEAST_NODE = 0.2  # of the new samples of an average cluster
 _PURE, _SMALLEST = 0.9, 3  # share of new samples in a node, and their number, at least
 _PERMUTATIONS = 499
 _FEWEST_NEIGHBOURS, _MOST_NEIGHBOURS = 10, 20  # half an average cluster, within these bounds
@@ -122,7 +122,7 @@ def scan(
     Args:
         votes: ``(n, m)`` memberships of old and new samples.
         is_new: ``(n,)`` whether each sample is new.
-        n_clusters: number of clusters, K; a node has at least a fifth of an average cluster.
+        n_clusters: number of clusters, K; a node has a fifth of the new samples of an average one at least.
         rng: generator of the permutations, and of the order of the samples: ties in a tree are cut by it.
         alarms: probability that any group is found where none is of a new kind.
 
@@ -136,7 +136,7 @@ def scan(
     n, marks = len(order), is_new[order]
     if len(chosen) < _SMALLEST or len(others) < _SMALLEST:
         return []
-    least = max(_SMALLEST, _LEAST_NODE * n / n_clusters)
+    least = max(_SMALLEST, _LEAST_NODE * len(chosen) / n_clusters)
     nodes, parents = _nodes(average_tree(votes[order]), n, least)
     sizes = np.asarray(nodes.sum(1)).ravel().astype(np.int64)[:, None]
     drawn = np.stack([marks, *(rng.permutation(marks) for _ in range(_PERMUTATIONS))], 1)

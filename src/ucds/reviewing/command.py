@@ -28,8 +28,8 @@ from ucds.received import open_received
 from ucds.reports.page.findings import read_record
 from ucds.reports.page.report import report
 from ucds.reviewing.session import Session
-from ucds.target.review import Review, ReviewedRun
-from ucds.target.successor import NAMES_FILE
+from ucds.target.finishing import NAMES_FILE, ReviewedRun
+from ucds.target.review import Review
 from ucds.training.options import Compute
 from ucds.training.run_folder import RunFolder
 

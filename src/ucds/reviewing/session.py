@@ -102,7 +102,7 @@ class Session:
             case "move":
                 self.review.move([self._ids[int(row)] for row in values["rows"]], int(values["to"]))
             case "join":
-                self.review.join(int(values["one"]), int(values["other"]))
+                self.review.join([int(values["one"]), int(values["other"])])
             case "name":
                 self.review.name(int(values["cluster"]), str(values["name"]))
             case _:

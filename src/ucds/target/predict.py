@@ -89,12 +89,16 @@ def predict(
             raise InputError(f"another model sorted into {folder}: choose another --sort-into")
     data = model.open(images)
     clusters, confidence = model.decide(data)
-    source = None
+    source, unused = None, set[int]()
     if (run / VOTES_FILE).exists():
-        source = read_remembered(run)[0].correct(data.samples.keys, clusters, confidence)
+        remembered, _ = read_remembered(run)
+        source = remembered.correct(data.samples.keys, clusters, confidence)
+        unused = set() if source is None else set(range(model.n_clusters)) - set(remembered.own.tolist())
     clusters[confidence < min_confidence] = UNSORTED
     files = data.samples.files if isinstance(data.samples, ImageSamples) else None
-    found = Predictions(data.samples.ids, clusters, confidence, known, model.n_clusters, files, source)
+    found = Predictions(
+        data.samples.ids, clusters, confidence, known, model.n_clusters, files, source, unused
+    )
     if out is not None:
         found.save(out)
     if folder is not None:

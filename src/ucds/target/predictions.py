@@ -7,7 +7,7 @@ import re
 import shutil
 import unicodedata
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -24,9 +24,10 @@ from ucds.data.content import content_key
 from ucds.data.decode import UnusableImageError
 from ucds.data.folders import Scan
 from ucds.data.image_files import read_image_bytes
-from ucds.data.tables import write_table
+from ucds.data.tables import READ_SUFFIXES, write_table
 from ucds.errors import InputError
 from ucds.files import making, read_json, require_writable, write_text_atomically, writing
+from ucds.math.arrays import Watch, counted
 
 if TYPE_CHECKING:
     from ucds.training.model_file import StoredModel
@@ -103,6 +104,7 @@ class Predictions:
         files: image files of the samples; ``None`` for other samples.
         source: origin of each cluster, one of :data:`ucds.target.remembered.SOURCES`; ``None`` if nobody has
             reviewed the run.
+        unused: numbers that stand for no cluster any more, which get no folder.
     """
 
     ids: Sequence[str]
@@ -112,17 +114,22 @@ class Predictions:
     n_clusters: int = 0
     files: Scan | None = None
     source: Sequence[str] | None = None
+    unused: Collection[int] = ()
 
     @property
     def unsorted(self) -> int:
         """Number of samples that are left without a cluster."""
         return int((self.clusters == UNSORTED).sum())
 
-    def save(self, path: str | Path) -> None:
-        """Write a table in CSV: sample, cluster and confidence; source and name if there are any.
+    def save(self, path: str | Path, *, marked: bool = False) -> Path:
+        """Write a table: sample, cluster and confidence; source and name if there are any.
 
         Args:
-            path: file to write; its name ends in .csv.
+            path: file to write; its name ends in .csv or .parquet.
+            marked: whether a CSV file begins with a byte order mark in any case.
+
+        Returns:
+            Path of the file.
 
         Raises:
             InputError: the name has another suffix.
@@ -130,7 +137,9 @@ class Predictions:
         """
         columns = ["sample", "cluster", "confidence"]
         columns += ["source"] * (self.source is not None) + ["name"] * bool(self.names)
-        write_table(require_writable(Path(path), ".csv"), columns, self._rows)
+        place = require_writable(Path(path), *READ_SUFFIXES)
+        write_table(place, columns, self._rows, marked=marked)
+        return place
 
     def _rows(self) -> Iterator[list[object]]:
         for place, (name, cluster) in enumerate(zip(self.ids, self.clusters.tolist(), strict=True)):
@@ -178,7 +187,12 @@ def read_sorting(folder: Path) -> SortingRecord | None:
 
 
 def sort_into_folders(
-    folder: Path, found: Predictions, keys: Sequence[bytes], how: Sorting = "copy", model: str = ""
+    folder: Path,
+    found: Predictions,
+    keys: Sequence[bytes],
+    how: Sorting = "copy",
+    model: str = "",
+    watch: Watch | None = None,
 ) -> None:
     """Sort images into one folder a cluster, under names that differ and that every file system takes.
 
@@ -196,6 +210,7 @@ def sort_into_folders(
         keys: content key of each image.
         how: ``"copy"``, or ``"link"`` for symbolic links to the images where they are.
         model: fingerprint of the model.
+        watch: told after each image.
 
     Raises:
         OSError: an image cannot be read.
@@ -208,7 +223,7 @@ def sort_into_folders(
     with making(folder) as partial:
         for place in places.values():
             (partial / place).mkdir(exist_ok=True)
-        for position, place in placed.items():
+        for position, place in counted(watch, "sort the images", list(placed.items())):
             _place(found.files.file(position), partial / place, folder, how)
         if record is None and folder.is_dir():  # so that a call that is killed from here on can be repeated
             SortingRecord(model=model).save(folder)
@@ -295,7 +310,9 @@ def _folder_names(found: Predictions, folder: Path) -> dict[int, str]:
     owners: dict[str, tuple[bool, str]] = {}
     places = {}
     # Those without a name come first, and keep their numbers.
-    clusters = sorted(range(found.n_clusters), key=lambda cluster: bool(found.names.get(cluster)))
+    unused = set(found.unused) - set(found.clusters.tolist())
+    there = (cluster for cluster in range(found.n_clusters) if cluster not in unused)
+    clusters = sorted(there, key=lambda cluster: bool(found.names.get(cluster)))
     if found.unsorted:
         clusters.append(UNSORTED)
     for cluster in clusters:

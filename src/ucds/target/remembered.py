@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +19,12 @@ from ucds.errors import DamagedFileError
 from ucds.files import digest_of, parse_json, write_atomically
 from ucds.math.arrays import FloatArray
 from ucds.math.consensus import Memberships, Partition, blend, mean_shares, memberships, soften
-from ucds.math.doubts import Doubts, cut_into_parts
+from ucds.math.corrections import ASIDE
+from ucds.math.doubts import Doubts
+from ucds.math.parts import cut_into_parts
 from ucds.received import require_few
 from ucds.training.run_folder import FEATURES_FILE, VOTES_FILE
 from ucds.training.seeds import numpy_generator
-
-OUTSIDE = -1
-"""Number in place of a cluster, for a sample in none: it waits for a person's word, or has it."""
 
 MOST_SHARES = 2**26
 """Numbers in the matrix of samples and the provider's clusters that is remembered."""
@@ -39,6 +39,14 @@ LABELS_WEIGHT = 0.5
 """Weight of a provider's labels beside the own votes, where it is asked what belongs together."""
 
 
+_FEW_CLUSTERS = 2**12  # numbers that may be given in any case
+
+
+def most_clusters(n: int) -> int:
+    """Return how many numbers of clusters ``n`` samples can have, those without samples included."""
+    return max(2 * n, _FEW_CLUSTERS)
+
+
 @dataclass(frozen=True, eq=False)
 class Remembered:
     """The clustering of a run.
@@ -46,15 +54,15 @@ class Remembered:
     Attributes:
         ids: ids of the samples that were clustered.
         partitions: ``(P, n)`` own clusterings that voted.
-        own: ``(n,)`` own consensus; :data:`OUTSIDE` for samples in no cluster.
+        own: ``(n,)`` own consensus; -1 for samples in no cluster: a person has set them aside, or they wait.
         n_clusters: number of clusters of the run, K.
         labels: ``(n, K')`` share of each of the provider's labels among a sample and its neighbours, rows of
             unit length; ``None`` without labels.
         keys: content keys of the samples.
-        by_person: ``(n,)`` whether a person has corrected the cluster of each sample; ``None`` in a run that
-            was neither reviewed nor updated.
-        proposed: ``(n,)`` cluster that each sample would have if all were clustered anew, see
-            :func:`ucds.target.update.update`; ``None`` if nothing is proposed.
+        by_person: ``(n,)`` whether a person has named a sample itself in a correction, and not a cluster that
+            it was in; ``None`` in a run that was neither reviewed nor updated.
+        proposed: ``(n,)`` cluster that is proposed for each sample, see :mod:`ucds.target.update`; ``None``
+            if there are no proposals.
     """
 
     ids: tuple[str, ...]
@@ -69,25 +77,29 @@ class Remembered:
     @property
     def waiting(self) -> NDArray[np.bool_]:
         """``(n,)`` whether each sample is in no cluster, and no person has set it aside."""
-        outside = self.own < 0
-        return outside if self.by_person is None else outside & ~self.by_person
+        outside = self.own == ASIDE
+        return outside if self.by_person is None else np.asarray(outside & ~self.by_person)
 
     def doubts(self, *, keep_clusters: bool = False) -> Doubts:
         """Make the doubts about the own consensus; own clusterings and, if any, labels compare the groups."""
         votes = own_votes = memberships(list(self.partitions))
         if self.labels is not None:
             votes = blend(own_votes, Memberships(self.labels), LABELS_WEIGHT)
-        parts = cut_into_parts(own_votes, self.own, numpy_generator(0, "review-parts"))
-        proposed = [
-            (np.flatnonzero(self.waiting & (parts == part)), OUTSIDE)
-            for part in np.unique(parts[self.waiting])
-        ]
+        inside, parts = np.flatnonzero(self.own != ASIDE), np.full(len(self.own), ASIDE)
+        rng = numpy_generator(0, "review-parts")
+        parts[inside] = cut_into_parts(own_votes[inside], self.own[inside], rng)
+        found = Doubts(votes, self.own, parts, self.n_clusters, keep_clusters=keep_clusters)
         if self.proposed is not None:
-            moves = np.flatnonzero((self.proposed != self.own) & (self.own >= 0) & (self.proposed >= 0))
+            moves = np.flatnonzero(self.proposed != self.own)
             pairs = np.stack([self.own[moves], self.proposed[moves]], 1)
-            for pair in np.unique(pairs, axis=0):
-                proposed.append((moves[(pairs == pair).all(1)], int(pair[1])))
-        return Doubts(votes, self.own, parts, self.n_clusters, keep_clusters=keep_clusters, proposed=proposed)
+            kinds, place = np.unique(pairs, axis=0, return_inverse=True)
+            found.proposed = [(moves[place == i], int(pair[1])) for i, pair in enumerate(kinds)]
+        return found
+
+    @cached_property
+    def places(self) -> dict[str, int]:
+        """Position of each sample, by its id."""
+        return {name: place for place, name in enumerate(self.ids)}
 
     @property
     def digest(self) -> str:
@@ -98,22 +110,25 @@ class Remembered:
         """Compute the shares ``(n, K)`` that a model of reviewed clusters ``(n,)`` is fitted to.
 
         They are made as in the training. Of what single clusterings say, the share of a sample's cluster at
-        the start goes to its new one, and shares of others go where these clusters went. A sample in no
-        cluster has shares of 0.
+        the start goes to its new one, and shares of others go where these clusters went. Samples that are set
+        aside have none.
         """
-        voters = [one for one in self.partitions if one.max() < self.n_clusters]
-        single = mean_shares(voters, np.full(len(voters), 1 / len(voters)), self.own, self.n_clusters)
-        went, inside = np.zeros((self.n_clusters, n_clusters)), np.flatnonzero(clusters >= 0)
-        stayed = inside[self.own[inside] >= 0]
-        np.add.at(went, (self.own[stayed], clusters[stayed]), 1)
+        inside = np.flatnonzero((self.own != ASIDE) & (clusters != ASIDE))
+        own, now, everyone = self.own[inside], clusters[inside], np.arange(len(inside))
+        voters = [one[inside] for one in self.partitions if one.max() < self.n_clusters]
+        single = mean_shares(voters, np.full(len(voters), 1 / len(voters)), own, self.n_clusters)
+        went = np.zeros((self.n_clusters, n_clusters))
+        np.add.at(went, (own, now), 1)
         went /= np.maximum(went.sum(1, keepdims=True), 1)
-        others, mine = single.astype(np.float64), np.ones(len(single))
-        mine[stayed], others[stayed, self.own[stayed]] = single[stayed, self.own[stayed]], 0
-        carried = others[inside] @ went
-        carried[np.arange(len(inside)), clusters[inside]] += mine[inside]
+        others = single.astype(np.float64)
+        others[everyone, own] = 0
+        carried = others @ went
+        carried[everyone, now] += single[everyone, own]
         carried /= carried.sum(1, keepdims=True)
-        shares = np.zeros((len(single), n_clusters), np.float32)
-        shares[inside] = soften(clusters[inside], carried.astype(np.float32))
+        shares = np.zeros((len(clusters), n_clusters), np.float32)
+        shares[inside] = soften(now, carried.astype(np.float32))
+        back = np.flatnonzero((self.own == ASIDE) & (clusters != ASIDE))
+        shares[back, clusters[back]] = 1
         return shares
 
     def correct(
@@ -126,8 +141,10 @@ class Remembered:
         """Let what a person has reviewed hold for samples, by their contents, whatever a model says of them.
 
         Where the model says the same, its confidence stays. Otherwise the probabilities are the shares that
-        the model was fitted to; that of a cluster which a person has given is 1. The arrays are changed in
-        place: ``(m,)`` clusters, ``(m,)`` confidence in them, ``(m, K)`` probabilities.
+        the model was fitted to; that of a cluster which a person has given is 1. Samples that were set aside
+        get the number -1, confidence 1 and no probability of any cluster; for those that wait the confidence
+        is 0. The arrays are changed in place:
+        ``(m,)`` clusters, ``(m,)`` confidence in them, ``(m, K)`` probabilities.
 
         Returns:
             One of :data:`SOURCES` for each sample; ``None`` if nobody has reviewed the run.
@@ -141,8 +158,10 @@ class Remembered:
         source = np.where(places < 0, 0, 1 + self.by_person[rows])  # positions in SOURCES
         here = np.flatnonzero((source == 2) | ((source == 1) & (clusters != self.own[rows])))
         rows, shares = rows[here], self.shares(self.own, self.n_clusters)
-        shares[self.by_person] = np.eye(self.n_clusters)[self.own[self.by_person]]
-        clusters[here], confidence[here] = self.own[rows], shares[rows].max(1)
+        given = np.flatnonzero(self.by_person & (self.own != ASIDE))
+        shares[given] = np.eye(self.n_clusters)[self.own[given]]
+        clusters[here] = self.own[rows]
+        confidence[here] = np.where(self.own[rows] == ASIDE, self.by_person[rows], shares[rows].max(1))
         if probabilities is not None:
             probabilities[here] = shares[rows]
         return [SOURCES[kind] for kind in source.tolist()]
@@ -193,9 +212,8 @@ def read_remembered(folder: Path) -> tuple[Remembered, FloatArray]:
         labels = found["labels"].astype(np.float32) if "labels" in found else None
         keys = Column[bytes](found["keys"].view(KEY_TYPE).ravel())
         partitions, by_person = found["partitions"].astype(np.int64), found.get("by_person")
-        remembered = Remembered(
-            ids, partitions, found["own"], n_clusters, keys, labels, by_person, found.get("proposed")
-        )
+        proposed = found.get("proposed")
+        remembered = Remembered(ids, partitions, found["own"], n_clusters, keys, labels, by_person, proposed)
         return remembered, np.array(features, dtype=np.float32)
     except (OSError, DamagedFileError, ValueError, KeyError, TypeError) as error:
         raise DamagedFileError(f"{path} is damaged ({error}): train again") from None
@@ -216,15 +234,11 @@ def _require_fitting(
     wide, flat = [features, partitions.T, labels, keys], [own, by_person, proposed]
     fits = all(each is None or (each.ndim == 2 and len(each) == n) for each in wide)
     fits &= all(each is None or each.shape == (n,) for each in flat)
-    fits &= own.dtype.kind == "i" and partitions.dtype.kind in "iu" and n_clusters <= 2 * n
+    fits &= own.dtype.kind == "i" and partitions.dtype.kind in "iu" and n_clusters <= most_clusters(n)
     fits &= partitions.size <= max(2**24, 128 * n) and (labels is None or labels.size <= MOST_SHARES)
     fits &= (keys.dtype, keys.shape[1]) == (np.uint8, KEY_BYTES)
     fits &= by_person is None or by_person.dtype == bool
-    fits &= proposed is None or (proposed.dtype.kind == "i" and proposed.min() >= OUTSIDE)
-    if (
-        not fits
-        or min(own.min() - OUTSIDE, partitions.min()) < 0
-        or own.max() >= n_clusters
-        or partitions.max() >= n
-    ):
+    fits &= proposed is None or (proposed.dtype.kind == "i" and proposed.min() >= ASIDE)
+    fits &= own.min() >= (0 if by_person is None else ASIDE)
+    if not fits or partitions.min() < 0 or own.max() >= n_clusters or partitions.max() >= n:
         raise ValueError("its arrays do not fit together")

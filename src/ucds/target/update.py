@@ -16,30 +16,31 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.neighbors import NearestNeighbors
 
-from ucds.backbones.spec import LENGTHS
 from ucds.config import ConsensusSettings
 from ucds.data.content import Column, find_places, keys_of
 from ucds.data.dataset import Dataset
 from ucds.data.samples import Samples, subset
 from ucds.data.sources import Source, place_of, require_there
+from ucds.encoders.spec import LENGTHS
 from ucds.errors import InputError
 from ucds.files import read_object
+from ucds.gradients.runtime import Runtime
 from ucds.labels.cluster_labels import ClusterLabels, marks_of
 from ucds.math.arrays import FloatArray, IntArray, Watch
 from ucds.math.consensus import Memberships, Partition, average_linkage, blend, refine
+from ucds.math.corrections import ASIDE
 from ucds.math.growth import count_changed, join, keep_numbers, worth_proposing
 from ucds.math.kmeans import draw_representatives
 from ucds.math.novelty import FEWEST_TOGETHER, fit_alone, fit_together, reject, scan
 from ucds.math.spaces import principal_space
-from ucds.target.consensus import Agreed, agree
+from ucds.target.agreement import Agreed, agree
+from ucds.target.finishing import fit, prototypes_of, write_successor
 from ucds.target.guard import KnownLabels
-from ucds.target.remembered import OUTSIDE, Remembered
+from ucds.target.remembered import Remembered
 from ucds.target.review import WORTH_ASKING, Review
-from ucds.target.successor import write_successor
 from ucds.training.loaded import Model, load
 from ucds.training.options import Compute
 from ucds.training.run_folder import LABELS_FILE, RUN_FILE, RunFolder, require_model
-from ucds.training.runtime import Runtime
 from ucds.training.seeds import numpy_generator
 
 _MOST_COMPARED = 20_000  # samples that vote; of more, the others vote like the nearest of these
@@ -158,17 +159,17 @@ def update(
         "labels": answers and answers.fingerprint,
         "update": json.loads(json.dumps(asdict(done) | {"path": out.name, "sentences": done.sentences})),
     }
-    shares = after.shares(after.own, after.n_clusters)
+    stored = fit(model.stored, after, features, after.shares(after.own, after.n_clusters))
     write_successor(
         run,
         out,
+        stored,
         after,
         features,
-        shares,
         "update",
         names=names,
-        labels=answers,
         described=entries,
+        labels=answers,
         agreed=agreed,
     )
     return done
@@ -180,11 +181,13 @@ def _remembered(run: Path, model: Model, compute: Compute) -> tuple[Remembered, 
     The clusters of a run that nobody has reviewed are those that its model gives.
     """
     review = Review(run, compute=compute)
-    before, features = review.corrected(), review.features
+    state = review.reviewed
+    before = replace(review.start, own=state.clusters, by_person=state.by_person, n_clusters=state.n_clusters)
     if not review.answered and review.start.by_person is None:
-        prototypes = model.stored.head.prototypes.detach().cpu().numpy()
-        before = replace(before, own=(features @ prototypes).argmax(1).astype(np.int64))
-    return before, features, review.names
+        before = replace(
+            before, own=(state.features @ prototypes_of(model.stored)).argmax(1).astype(np.int64)
+        )
+    return before, state.features, dict(state.names)
 
 
 def _settings_of(described: dict[str, Any]) -> ConsensusSettings:
@@ -239,7 +242,7 @@ class _Grown:
         self.before = before
         self.ids = self._name(samples)
         self.keys = Column[bytes](np.concatenate([old_keys[self.old], keys[self.new]]))
-        self.clusters = np.concatenate([before.own[self.old], np.full(len(self.new), OUTSIDE)])
+        self.clusters = np.concatenate([before.own[self.old], np.full(len(self.new), ASIDE)])
         by_person = np.zeros(len(old_keys), bool) if before.by_person is None else before.by_person
         self.held = np.concatenate([by_person[self.old], np.zeros(len(self.new), bool)])
         self.n_clusters = before.n_clusters
@@ -331,7 +334,7 @@ def _grow(
     p_values = fits(features[clusters >= 0], features[is_new], living, lengths)
     strangers = np.flatnonzero(is_new)[reject(p_values)]
     own = joined.copy()
-    own[strangers[joined[strangers] < grown.n_clusters]] = OUTSIDE
+    own[strangers[joined[strangers] < grown.n_clusters]] = ASIDE
     # 5. What everything anew would change is proposed.
     anew, number = agreed.partition, living + n_clusters - grown.n_clusters
     if number > living:
@@ -339,6 +342,8 @@ def _grow(
     least = max(_FEWEST_MOVED, int(np.ceil(WORTH_ASKING * len(own))))
     proposed = worth_proposing(keep_numbers(anew, own, n_clusters), own, least)
     proposed[grown.held] = own[grown.held]
+    waits = (own == ASIDE) & ~grown.held
+    proposed[waits] = joined[waits]
     partitions = np.array(agreed.own.partitions)
     averaged = None if agreed.averaged is None else agreed.averaged.toarray()
     changed = proposed if (proposed != own).any() else None

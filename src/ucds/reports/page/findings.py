@@ -33,7 +33,8 @@ from ucds.math.exemplars import (
 from ucds.math.plane import place_all
 from ucds.math.spaces import unit_rows
 from ucds.reports.page.thumbnails import Images, lay_out, resize, shrink
-from ucds.target.questions import FORMAT, Question
+from ucds.target.answers import FORMAT
+from ucds.target.questions import Question
 from ucds.target.remembered import Remembered
 from ucds.target.review import Review
 from ucds.training.cluster_choice import read_choice
