@@ -33,8 +33,8 @@ from ucds.files import digest_of, write_sealed
 from ucds.gradients.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.networks.weight_files import read_state_dict
+from ucds.page.findings import read_record
 from ucds.received import MOST_ENTRIES, MOST_TEXT
-from ucds.reports.page.findings import read_record
 from ucds.target.answers import read_answers
 from ucds.target.predictions import ClusterNames
 from ucds.target.remembered import Remembered, read_remembered, write_features, write_remembered

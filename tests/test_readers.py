@@ -36,7 +36,7 @@ from ucds.labels.journal import Journal, KeptReceipt, read_receipts
 from ucds.labels.wire import Budget, Receipt, ServiceInfo
 from ucds.networks.model import ClusteringModel
 from ucds.networks.weight_files import read_state_dict
-from ucds.reports.page.findings import read_record
+from ucds.page.findings import read_record
 from ucds.serving.checkpoints import Snapshots, read_checkpoints
 from ucds.serving.ledger import Ledger
 from ucds.serving.signing import Signer

@@ -23,10 +23,10 @@ from ucds.gradients.session import Session
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.labels.journal import Journal, read_receipts
 from ucds.labels.wire import Budget, ServiceInfo
+from ucds.page.findings import read_record
+from ucds.page.report import report
+from ucds.page.review import review
 from ucds.received import open_inside, open_received
-from ucds.reports.page.findings import read_record
-from ucds.reports.page.report import report
-from ucds.reviewing.command import review
 from ucds.serving.ledger import Ledger
 from ucds.serving.signing import Signer
 from ucds.target.predictions import ClusterNames

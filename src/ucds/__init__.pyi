@@ -20,8 +20,8 @@ from ucds.labels.client import LabelClient as LabelClient
 from ucds.labels.cluster_labels import ClusterLabels as ClusterLabels
 from ucds.math.metrics import clustering_accuracy as clustering_accuracy
 from ucds.networks.build import build_backbone as build_backbone
-from ucds.reports.page.report import report as report
-from ucds.reviewing.command import review as review
+from ucds.page.report import report as report
+from ucds.page.review import review as review
 from ucds.serving.limits import Limits as Limits
 from ucds.serving.serve import serve as serve
 from ucds.source.label import label as label

@@ -151,7 +151,7 @@ def train_target_command(
     )
     page = None
     if not no_report:
-        from ucds.reports.page.report import report
+        from ucds.page.report import report
 
         written = report(out, images, compute=training.compute(reporter))
         page = written.path if is_first_process() else None  # of several processes the first one speaks
@@ -217,7 +217,7 @@ def report_command(
     """Write a page to look at: every cluster, a map, doubts, and a form for names."""
     reporter = output.start()
     require_model(run)
-    from ucds.reports.page.report import report
+    from ucds.page.report import report
 
     done = report(run, images, out, names=names, pictures=pictures, compute=work.compute(reporter))
     lines = [f"report written to {done.path}", *(f"note: {line}" for line in done.warnings)]
@@ -239,13 +239,18 @@ def review_command(
     ] = None,
     keep_clusters: Annotated[bool, Option("--keep-clusters", help="Keep the number of clusters.")] = False,
     no_open: Annotated[bool, Option("--no-open", help="Print the address, and open no browser.")] = False,
+    host: Annotated[
+        list[str] | None,
+        Option(help="Name in the browser's address, if a proxy stands between; may be repeated."),
+    ] = None,
 ) -> None:
-    """Answer questions about the clusters of a run, on a page of this machine; every answer counts at once.
+    """Look at the clusters of a run and correct, name and divide them, on a page of this machine.
 
-    Answers are kept in the run folder, so that the same command goes on later. "Finish" writes a new run.
+    Every action is kept in the run folder at once, so that the same command goes on later. "Finish" writes
+    a new run, a table or sorted folders.
     """
     reporter = output.start()
-    from ucds.reviewing.command import review
+    from ucds.page.review import review
 
     done = review(
         run,
@@ -254,6 +259,7 @@ def review_command(
         images=images,
         keep_clusters=keep_clusters,
         open_browser=not no_open,
+        hosts=host or (),
         compute=Compute(reporter=reporter),
     )
     if done is None:

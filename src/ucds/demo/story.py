@@ -34,7 +34,7 @@ from ucds.labels.client import LabelClient
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.metrics import score
 from ucds.networks.oriented_edges import NAME as BACKBONE
-from ucds.reports.page.report import report
+from ucds.page.report import report
 from ucds.serving.ledger import Ledger
 from ucds.serving.verify import verify
 from ucds.source.label import label
