@@ -74,7 +74,7 @@ def reject(p_values: DoubleArray, level: float = ALARMS) -> Mask:
 
 def fit_alone(old: FloatArray, new: FloatArray) -> DoubleArray:
     """Compute the p-value ``(m,)`` of each new sample by itself, from features ``(n, d)`` and ``(m, d)``."""
-    if len(old) < 2:
+    if len(old) < 2 or not len(new):
         return np.ones(len(new))
     search = NearestNeighbors(n_neighbors=1, algorithm="brute").fit(unit_rows(old))
     known, found = search.kneighbors()[0][:, 0], search.kneighbors(unit_rows(new))[0][:, 0]
@@ -110,6 +110,18 @@ def fit_together(
     if len(rest):
         found[rest] = is_new[search.kneighbors(see(new[rest]), return_distance=False)].mean(1)
     return conformal(found, shares[~is_new])
+
+
+def fit(
+    old: FloatArray, new: FloatArray, n_clusters: int, rng: np.random.Generator, lengths: bool = False
+) -> DoubleArray:
+    """Compute the p-value ``(m,)`` of each new sample: together from 32 on, otherwise each by itself.
+
+    Arguments are those of :func:`fit_together`.
+    """
+    if len(new) < FEWEST_TOGETHER:
+        return fit_alone(old, new)
+    return fit_together(old, new, n_clusters, rng, lengths)
 
 
 def scan(

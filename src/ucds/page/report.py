@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from ucds.data.columns import read_texts
 from ucds.data.features import FeatureFolder
 from ucds.data.images import ImageSamples
@@ -17,6 +19,7 @@ from ucds.page.findings import Findings, RunRecord, find_facts, read_record
 from ucds.page.render import render_about, render_page, write_down
 from ucds.page.thumbnails import Images
 from ucds.page.words import summarise, warn
+from ucds.target.fits import find_strangers
 from ucds.target.predictions import ClusterNames
 from ucds.target.remembered import read_remembered
 from ucds.target.review import Review
@@ -114,8 +117,11 @@ def gather(
     named, record = None if names is None else ClusterNames.load(names), read_record(run)
     chosen = record.images if images is None else images
     model = load(run, role="target", compute=compute)
-    remembered = read_remembered(run)[0] if (run / VOTES_FILE).exists() else None
     data, place = model.open(chosen), place_of(chosen)
+    remembered, strangers = None, np.empty(0, np.int64)
+    if (run / VOTES_FILE).exists():
+        remembered, features = read_remembered(run)
+        strangers = find_strangers(model, data, remembered, features)
     if images is None:
         require_same_samples(record.described, data.samples.fingerprint)
     trained_on = record.described.get("data") == data.samples.fingerprint
@@ -128,6 +134,7 @@ def gather(
         {} if place is None else read_texts(place),
         Review(run) if trained_on and remembered is not None else None,
         remembered,
+        strangers,
     )
     what = "samples" if data.samples.kind == "embeddings" else "images"
     skipped = data.samples.skipped if isinstance(data.samples, ImageSamples) else 0

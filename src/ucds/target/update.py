@@ -26,12 +26,12 @@ from ucds.errors import InputError
 from ucds.files import read_object
 from ucds.gradients.runtime import Runtime
 from ucds.labels.cluster_labels import ClusterLabels, marks_of
+from ucds.math import novelty
 from ucds.math.arrays import FloatArray, IntArray, Watch
 from ucds.math.consensus import Memberships, Partition, average_linkage, blend, refine
 from ucds.math.corrections import ASIDE
 from ucds.math.growth import count_changed, join, keep_numbers, worth_proposing
 from ucds.math.kmeans import draw_representatives
-from ucds.math.novelty import FEWEST_TOGETHER, fit_alone, fit_together, reject, scan
 from ucds.math.spaces import principal_space
 from ucds.target.agreement import Agreed, agree
 from ucds.target.finishing import fit, prototypes_of, write_successor
@@ -327,12 +327,12 @@ def _grow(
         votes = blend(votes, agreed.averaged, agreed.evidence.weight)
     # 3. Groups of new samples that no chance explains are clusters from the start. All others join.
     start, n_clusters = clusters.copy(), grown.n_clusters
-    for group in scan(votes, is_new, living, rng):
+    for group in novelty.scan(votes, is_new, living, rng):
         start[group], n_clusters = n_clusters, n_clusters + 1
     joined = join(votes, start, grown.held)
     # 4. New samples that fit nowhere, and have joined an old cluster, wait for a person's word.
-    p_values = fits(features[clusters >= 0], features[is_new], living, lengths)
-    strangers = np.flatnonzero(is_new)[reject(p_values)]
+    p_values = novelty.fit(features[clusters >= 0], features[is_new], living, rng, lengths)
+    strangers = np.flatnonzero(is_new)[novelty.reject(p_values)]
     own = joined.copy()
     own[strangers[joined[strangers] < grown.n_clusters]] = ASIDE
     # 5. What everything anew would change is proposed.
@@ -351,13 +351,6 @@ def _grow(
     return kept, agreed
 
 
-def fits(old: FloatArray, new: FloatArray, n_clusters: int, lengths: bool = False) -> NDArray[np.float64]:
-    """Compute the p-value ``(m,)`` of each new sample: together from 32 on, else each by itself."""
-    if len(new) < FEWEST_TOGETHER:
-        return fit_alone(old, new) if len(new) else np.empty(0)
-    return fit_together(old, new, n_clusters, numpy_generator(0, "fits"), lengths)
-
-
 def _agree(
     features: FloatArray,
     is_new: NDArray[np.bool_],
@@ -372,24 +365,23 @@ def _agree(
     """Cluster all samples anew; of many only a part votes, and the others vote like the nearest of it."""
     new, old = np.flatnonzero(is_new), np.flatnonzero(~is_new)
     some = new[draw_representatives(len(new), rng, max(_MOST_COMPARED // 2, _MOST_COMPARED - len(old)))]
-    seen = np.sort(
-        np.concatenate([some, old[draw_representatives(len(old), rng, _MOST_COMPARED - len(some))]])
-    )
-    known = None
+    others = old[draw_representatives(len(old), rng, _MOST_COMPARED - len(some))]
+    seen = rng.permutation(np.concatenate([some, others]))  # no place tells which samples are new
+    place, known = np.full(len(features), -1), None
+    place[seen] = np.arange(len(seen))
     if answers is not None:
-        rows = answers.rows_in(ids)
-        inside = np.isin(rows, seen)
-    if answers is not None and inside.any():
-        _, values = np.unique(answers.labels[inside], return_inverse=True)
-        known = KnownLabels(values.astype(np.int64), np.searchsorted(seen, rows[inside]), answers.n_clusters)
+        rows = place[answers.rows_in(ids)]
+        voting, order = answers.labels[rows >= 0], np.argsort(rows[rows >= 0])
+        if len(voting):
+            values = np.unique(voting, return_inverse=True)[1].astype(np.int64)
+            known = KnownLabels(values[order], np.sort(rows[rows >= 0]), answers.n_clusters)
     agreed = agree(features[seen], n_clusters, settings, rng, known, watch, lengths)
-    if len(seen) == len(features):
-        return agreed
-    space, see = principal_space(features[seen], lengths)
-    search = NearestNeighbors(n_neighbors=1, algorithm="brute").fit(space)
-    nearest = search.kneighbors(see(features), return_distance=False)[:, 0]
-    nearest[seen] = np.arange(len(seen))
-    return _spread(agreed, nearest)
+    rest = np.flatnonzero(place < 0)
+    if len(rest):
+        space, see = principal_space(features[seen], lengths)
+        search = NearestNeighbors(n_neighbors=1, algorithm="brute").fit(space)
+        place[rest] = search.kneighbors(see(features[rest]), return_distance=False)[:, 0]
+    return _spread(agreed, place)
 
 
 def _spread(agreed: Agreed, nearest: IntArray) -> Agreed:
