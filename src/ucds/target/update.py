@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-from sklearn.neighbors import NearestNeighbors
 
 from ucds.config import ConsensusSettings
 from ucds.data.content import Column, find_places, keys_of
@@ -26,18 +24,15 @@ from ucds.errors import InputError
 from ucds.files import read_object
 from ucds.gradients.runtime import Runtime
 from ucds.labels.cluster_labels import ClusterLabels, marks_of
-from ucds.math import novelty
-from ucds.math.arrays import FloatArray, IntArray, Watch
-from ucds.math.consensus import Memberships, Partition, average_linkage, blend, refine
+from ucds.math.arrays import FloatArray, IntArray
 from ucds.math.corrections import ASIDE
-from ucds.math.growth import count_changed, join, keep_numbers, worth_proposing
+from ucds.math.growth import count_changed
 from ucds.math.kmeans import draw_representatives
-from ucds.math.spaces import principal_space
-from ucds.target.agreement import Agreed, agree
 from ucds.target.finishing import fit, prototypes_of, write_successor
+from ucds.target.growing import Growth, grow
 from ucds.target.guard import KnownLabels
 from ucds.target.remembered import Remembered
-from ucds.target.review import WORTH_ASKING, Review
+from ucds.target.review import Review
 from ucds.training.loaded import Model, load
 from ucds.training.options import Compute
 from ucds.training.run_folder import LABELS_FILE, RUN_FILE, RunFolder, require_model
@@ -140,7 +135,22 @@ def update(
     answers = grown.labels(known, given, data.samples)
     # 2. to 5.
     lengths, watch = model.stored.card.backbone.name == LENGTHS, Runtime(compute).watch
-    after, agreed = _grow(grown, features, answers, settings, seed, lengths, watch)
+    known_labels = None
+    if answers is not None:
+        rows = answers.rows_in(grown.ids)
+        known_labels = KnownLabels(answers.labels, rows, answers.n_clusters)
+    found = grow(
+        features,
+        grown.clusters,
+        grown.held,
+        grown.n_clusters,
+        settings,
+        numpy_generator(seed, "update"),
+        known_labels,
+        lengths=lengths,
+        watch=watch,
+    )
+    after = grown.remember(found)
     where = None if place is None else str(place.resolve())
     sorted_out = after.own[: len(grown.old)] != grown.clusters[: len(grown.old)]
     done = UpdatedRun(
@@ -170,7 +180,7 @@ def update(
         names=names,
         described=entries,
         labels=answers,
-        agreed=agreed,
+        agreed=found.agreed,
     )
     return done
 
@@ -247,11 +257,6 @@ class _Grown:
         self.held = np.concatenate([by_person[self.old], np.zeros(len(self.new), bool)])
         self.n_clusters = before.n_clusters
 
-    @property
-    def is_new(self) -> NDArray[np.bool_]:
-        """``(n,)`` whether each sample is new, or has waited for a cluster since an earlier update."""
-        return np.asarray((self.clusters < 0) & ~self.held)
-
     def _name(self, samples: Samples) -> tuple[str, ...]:
         """Name the samples by the ids of those given; an old one that is gone gives way to them."""
         places = _places_of_each(self.before.keys, samples.keys)[self.old]
@@ -264,6 +269,20 @@ class _Grown:
             taken.add(name)
             ids.append(name)
         return (*ids, *(samples.ids[i] for i in self.new.tolist()))
+
+    def remember(self, found: Growth) -> Remembered:
+        """Return what the new run remembers."""
+        agreed = found.agreed
+        return Remembered(
+            self.ids,
+            np.array(agreed.own.partitions),
+            found.clusters,
+            found.n_clusters,
+            self.keys,
+            None if agreed.averaged is None else agreed.averaged.toarray(),
+            self.held,
+            found.proposed if (found.proposed != found.clusters).any() else None,
+        )
 
     def labels(
         self, known: ClusterLabels | None, given: ClusterLabels | None, samples: Samples
@@ -306,103 +325,3 @@ def _places_of_each(wanted: Sequence[bytes], keys: Sequence[bytes]) -> IntArray:
     places = np.searchsorted(pairs[1], pairs[0], sorter=order)
     found = order[np.minimum(places, len(order) - 1)]
     return np.where(pairs[1][found] == pairs[0], found, -1)
-
-
-def _grow(
-    grown: _Grown,
-    features: FloatArray,
-    answers: ClusterLabels | None,
-    settings: ConsensusSettings,
-    seed: int,
-    lengths: bool,
-    watch: Watch,
-) -> tuple[Remembered, Agreed]:
-    """Let new samples join the clusters; return what the new run remembers, and the vote."""
-    rng, clusters, is_new = numpy_generator(seed, "update"), grown.clusters, grown.is_new
-    living = len(np.unique(clusters[clusters >= 0]))
-    # 2. Old and new samples vote together, as in a training.
-    agreed = _agree(features, is_new, living, answers, grown.ids, settings, rng, lengths, watch)
-    votes = agreed.own.memberships
-    if agreed.evidence is not None and agreed.averaged is not None and agreed.evidence.weight > 0:
-        votes = blend(votes, agreed.averaged, agreed.evidence.weight)
-    # 3. Groups of new samples that no chance explains are clusters from the start. All others join.
-    start, n_clusters = clusters.copy(), grown.n_clusters
-    for group in novelty.scan(votes, is_new, living, rng):
-        start[group], n_clusters = n_clusters, n_clusters + 1
-    joined = join(votes, start, grown.held)
-    # 4. New samples that fit nowhere, and have joined an old cluster, wait for a person's word.
-    p_values = novelty.fit(features[clusters >= 0], features[is_new], living, rng, lengths)
-    strangers = np.flatnonzero(is_new)[novelty.reject(p_values)]
-    own = joined.copy()
-    own[strangers[joined[strangers] < grown.n_clusters]] = ASIDE
-    # 5. What everything anew would change is proposed.
-    anew, number = agreed.partition, living + n_clusters - grown.n_clusters
-    if number > living:
-        anew = refine(votes, average_linkage(votes, number, rng), number)
-    least = max(_FEWEST_MOVED, int(np.ceil(WORTH_ASKING * len(own))))
-    proposed = worth_proposing(keep_numbers(anew, own, n_clusters), own, least)
-    proposed[grown.held] = own[grown.held]
-    waits = (own == ASIDE) & ~grown.held
-    proposed[waits] = joined[waits]
-    partitions = np.array(agreed.own.partitions)
-    averaged = None if agreed.averaged is None else agreed.averaged.toarray()
-    changed = proposed if (proposed != own).any() else None
-    kept = Remembered(grown.ids, partitions, own, n_clusters, grown.keys, averaged, grown.held, changed)
-    return kept, agreed
-
-
-def _agree(
-    features: FloatArray,
-    is_new: NDArray[np.bool_],
-    n_clusters: int,
-    answers: ClusterLabels | None,
-    ids: Sequence[str],
-    settings: ConsensusSettings,
-    rng: np.random.Generator,
-    lengths: bool,
-    watch: Watch,
-) -> Agreed:
-    """Cluster all samples anew; of many only a part votes, and the others vote like the nearest of it."""
-    new, old = np.flatnonzero(is_new), np.flatnonzero(~is_new)
-    some = new[draw_representatives(len(new), rng, max(_MOST_COMPARED // 2, _MOST_COMPARED - len(old)))]
-    others = old[draw_representatives(len(old), rng, _MOST_COMPARED - len(some))]
-    seen = rng.permutation(np.concatenate([some, others]))  # no place tells which samples are new
-    place, known = np.full(len(features), -1), None
-    place[seen] = np.arange(len(seen))
-    if answers is not None:
-        rows = place[answers.rows_in(ids)]
-        voting, order = answers.labels[rows >= 0], np.argsort(rows[rows >= 0])
-        if len(voting):
-            values = np.unique(voting, return_inverse=True)[1].astype(np.int64)
-            known = KnownLabels(values[order], np.sort(rows[rows >= 0]), answers.n_clusters)
-    agreed = agree(features[seen], n_clusters, settings, rng, known, watch, lengths)
-    rest = np.flatnonzero(place < 0)
-    if len(rest):
-        space, see = principal_space(features[seen], lengths)
-        search = NearestNeighbors(n_neighbors=1, algorithm="brute").fit(space)
-        place[rest] = search.kneighbors(see(features[rest]), return_distance=False)[:, 0]
-    return _spread(agreed, place)
-
-
-def _spread(agreed: Agreed, nearest: IntArray) -> Agreed:
-    """Let every sample vote like one that has voted, whose position is given, ``(n,)``."""
-    own, opinion = agreed.own, agreed.own.opinion
-
-    def carry(some: list[Partition]) -> list[Partition]:
-        return [one[nearest] for one in some]
-
-    vote = replace(
-        own,
-        by_space=[carry(space) for space in own.by_space],
-        memberships=own.memberships[nearest],
-        partition=own.partition[nearest],
-        opinion=opinion and replace(opinion, partitions=carry(opinion.partitions)),
-    )
-    averaged = None if agreed.averaged is None else Memberships(agreed.averaged[nearest])
-    return replace(
-        agreed,
-        partition=agreed.partition[nearest],
-        shares=agreed.shares[nearest],
-        own=vote,
-        averaged=averaged,
-    )
