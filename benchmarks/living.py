@@ -270,28 +270,30 @@ def page(rows: Sequence[Row]) -> str:
         for kind in ("numbers", "kinds", "control", "cost")
     )
     if len(numbers):
-        columns = ("anew", "never", "update", "person", "ten", "one", "kept", "kept anew", "proposals")
-        text += f"{NUMBERS}\n{table(means(numbers, columns, 1), 'lr' + 'r' * len(columns))}\n"
+        shown = ["anew", "never", "update", "person", "ten", "one", "kept", "kept anew", "proposals"]
+        text += f"{NUMBERS}\n{table(means(numbers, shown, 1), 'lr' + 'r' * len(shown))}\n"
     if len(kinds):
         shares = kinds.assign(
             found=100 * kinds["found"] / kinds["left out"],
             right=100 * kinds["rejected right"] / kinds["rejected"].clip(lower=1),
         ).rename(columns={"right": "waiting right"})
-        columns = ("batch", "alone", "batch alarms", "alone alarms", "waiting right", "found", "made")
-        text += f"{KINDS}\n{table(means(shares, columns, 3), 'lr' + 'r' * len(columns))}\n"
+        shown = ["batch", "alone", "batch alarms", "alone alarms", "waiting right", "found", "made"]
+        text += f"{KINDS}\n{table(means(shares, shown, 3), 'lr' + 'r' * len(shown))}\n"
     if len(control):
+        counted = control.assign(made=control["made"] > 0, waiting=control["waiting"] > 0)
         some = [
             {
                 "domain": name,
                 "runs": len(own),
-                "new cluster": (own["made"] > 0).sum(),
-                "waiting": (own["waiting"] > 0).sum(),
+                "new cluster": own["made"].sum(),
+                "waiting": own["waiting"].sum(),
             }
-            for name, own in [*control.groupby("domain", sort=False), ("**all**", control)]
+            for name, own in [*counted.groupby("domain", sort=False), ("**all**", counted)]
         ]
         text += f"{NONE_NEW}\n{table(some, 'lrrr')}\n"
     if len(cost):
-        text += f"{COST}\n{table(cost[['old', 'new', 'seconds', 'GiB', 'right']].astype({'old': int, 'new': int}), 'rrrrr')}\n"
+        shown = ["old", "new", "seconds", "GiB", "right"]
+        text += f"{COST}\n{table(cost[shown].astype({'old': int, 'new': int}), 'rrrrr')}\n"
     return text
 
 
