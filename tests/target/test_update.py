@@ -206,7 +206,11 @@ def test_the_same_update_gives_the_same_run(run: Path, tmp_path: Path) -> None:
     files = [sorted((tmp_path / name / "next").iterdir()) for name in ("one", "two")]
     assert [path.name for path in files[0]] == [path.name for path in files[1]]
     for one, other in zip(*files, strict=True):
-        assert one.read_bytes() == other.read_bytes(), one.name
+        if one.name == "model.safetensors":  # the order of its header is by chance
+            prints = {ucds.load(path.parent, compute=CPU).stored.fingerprint for path in (one, other)}
+            assert len(prints) == 1
+        else:
+            assert one.read_bytes() == other.read_bytes(), one.name
 
 
 def test_a_run_that_gets_nothing_new_stays_as_it_is(run: Path, tmp_path: Path) -> None:
@@ -238,4 +242,4 @@ def test_the_report_tells_what_is_in_no_cluster_and_what_an_update_did(run: Path
     assert any(f"{len(STRANGE)} of the samples shown are in no cluster" in line for line in told)
     done = ucds.update(run, batch, tmp_path / "next", compute=CPU)
     told = ucds.report(done.path, compute=CPU).summary
-    assert any(f"{len(NEW) + len(STRANGE)} new samples joined" in line for line in told)
+    assert any(f"joined: {len(NEW) + len(STRANGE)};" in line for line in told)

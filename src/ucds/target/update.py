@@ -7,7 +7,7 @@ are the run's own. The numbers of the steps are those of ``docs/updating.md``.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections import defaultdict
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from ucds.math.corrections import ASIDE
 from ucds.math.growth import count_changed
 from ucds.math.kmeans import draw_representatives
 from ucds.target.finishing import fit, prototypes_of, write_successor
-from ucds.target.growing import Growth, grow
+from ucds.target.growing import grow
 from ucds.target.guard import KnownLabels
 from ucds.target.remembered import Remembered
 from ucds.target.review import Review
@@ -37,9 +37,6 @@ from ucds.training.loaded import Model, load
 from ucds.training.options import Compute
 from ucds.training.run_folder import LABELS_FILE, RUN_FILE, RunFolder, require_model
 from ucds.training.seeds import numpy_generator
-
-_MOST_COMPARED = 20_000  # samples that vote; of more, the others vote like the nearest of these
-_FEWEST_MOVED = 3  # samples of a cluster that a proposal moves
 
 
 @dataclass(frozen=True)
@@ -69,16 +66,16 @@ class UpdatedRun:
     @property
     def sentences(self) -> list[str]:
         """What has changed, in five lines."""
-        some = ", ".join(self.moved[:5]) + (", .." if len(self.moved) > 5 else "")
+        some = f" ({', '.join(self.moved[:5])}{', ..' * (len(self.moved) > 5)})" if self.moved else ""
         new, doubtful = (", ".join(map(str, each)) for each in (self.new_clusters, self.doubtful))
         forgotten = f", and {self.forgotten:,} old ones were forgotten" if self.forgotten else ""
         return [
-            f"{self.joined:,} new samples joined {self.n_clusters} clusters{forgotten}",
-            f"{len(self.moved):,} old samples moved to another cluster" + (f": {some}" if some else ""),
-            f"{len(self.new_clusters)} clusters are new" + (f": {new}" if new else ""),
-            f"{self.waiting:,} samples fit no cluster, and wait as cluster -1",
-            f"{len(self.doubtful)} clusters would change if all samples were clustered anew"
-            + (f": {doubtful} (`ucds review {self.path}` asks you)" if doubtful else ""),
+            f"new samples that joined: {self.joined:,}; the run has {self.n_clusters} clusters{forgotten}",
+            f"old samples that moved to another cluster: {len(self.moved):,}{some}",
+            f"new clusters: {new or 'none'}",
+            f"samples that fit no cluster, and wait as cluster -1: {self.waiting:,}",
+            f"clusters that would change if all were clustered anew: {doubtful or 'none'}"
+            + (f" (`ucds review {self.path}` asks you)" if doubtful else ""),
         ]
 
 
@@ -111,63 +108,78 @@ def update(
         DamagedFileError: a file of the run, or of labels, cannot be read.
         NoSpaceError: the disk is full, or the folder is not writable.
     """
-    run, out, compute = Path(run), Path(out), compute or Compute()
-    place = place_of(images)
+    run, out, compute, place = Path(run), Path(out), compute or Compute(), place_of(images)
     RunFolder(out).require_usable(place, resume=False)
     require_model(run)
     require_there(images)
-    model = load(run, role="target", compute=compute)
-    described = read_object(run / RUN_FILE) or {}
+    model, described = load(run, role="target", compute=compute), read_object(run / RUN_FILE) or {}
     given = ClusterLabels.load(labels) if isinstance(labels, str | Path) else labels
     known = ClusterLabels.load(run / LABELS_FILE) if (run / LABELS_FILE).exists() else None
     _require_same_provider(given, known)
     before, features, names = _remembered(run, model, compute)
-    data = model.open(images)
-    # 1. What is known is recognised by its content.
+    samples = (data := model.open(images)).samples
     settings, seed = _settings_of(described), int(described.get("seed", 0))
-    grown = _Grown(before, data.samples, forget_missing, settings.most_samples, seed)
-    if grown.drawn:
-        compute.reporter.say(grown.drawn)
+    # 1. What is known is recognised by its content.
+    old, new = _find_new(before, samples, forget_missing)
+    drawn = draw_representatives(len(new), numpy_generator(seed, "update-draw"), settings.most_samples)
+    if len(drawn) < len(new):
+        part = f"{len(drawn):,} of {len(new):,} new samples, drawn at random (setting most_samples), join"
+        compute.reporter.say(f"{part}; the model gives the others their clusters")
+        new = new[drawn]
+    ids = _name_all(before, samples, old, new)
     fresh = np.empty((0, features.shape[1]), np.float32)
-    if len(grown.new):
-        fresh = model.outputs(Dataset(subset(data.samples, grown.new), data.view)).features
-    features = np.concatenate([features[grown.old], fresh])
-    answers = grown.labels(known, given, data.samples)
-    # 2. to 5.
-    lengths, watch = model.stored.card.backbone.name == LENGTHS, Runtime(compute).watch
-    known_labels = None
-    if answers is not None:
-        rows = answers.rows_in(grown.ids)
-        known_labels = KnownLabels(answers.labels, rows, answers.n_clusters)
+    if len(new):
+        fresh = model.outputs(Dataset(subset(samples, new), data.view)).features
+    features = np.concatenate([features[old], fresh])
+    keys = np.concatenate([keys_of(before.keys).array[old], keys_of(samples.keys).array[new]])
+    clusters = np.concatenate([before.own[old], np.full(len(new), ASIDE)])
+    held = np.zeros(len(ids), bool)
+    held[: len(old)] = False if before.by_person is None else before.by_person[old]
+    values = _label_all(known, given, [before.ids[row] for row in old.tolist()], samples, new)
+    rows = np.flatnonzero(values >= 0)
+    answers = None
+    if known is not None and len(rows):
+        marks = marks_of(Column[bytes](keys[rows]))
+        chosen = [ids[row] for row in rows.tolist()]
+        answers = ClusterLabels(chosen, values[rows], known.n_clusters, known.provider, marks, known.columns)
     found = grow(
         features,
-        grown.clusters,
-        grown.held,
-        grown.n_clusters,
+        clusters,
+        held,
+        before.n_clusters,
         settings,
         numpy_generator(seed, "update"),
-        known_labels,
-        lengths=lengths,
-        watch=watch,
+        None if answers is None else KnownLabels(values[rows], rows, answers.n_clusters),
+        lengths=model.stored.card.backbone.name == LENGTHS,
+        watch=Runtime(compute).watch,
     )
-    after = grown.remember(found)
-    where = None if place is None else str(place.resolve())
-    sorted_out = after.own[: len(grown.old)] != grown.clusters[: len(grown.old)]
+    averaged, changed = found.agreed.averaged, (found.proposed != found.clusters).any()
+    after = Remembered(
+        ids,
+        np.array(found.agreed.own.partitions),
+        found.clusters,
+        found.n_clusters,
+        Column[bytes](keys),
+        None if averaged is None else averaged.toarray(),
+        held,
+        found.proposed if changed else None,
+    )
+    moved = np.flatnonzero(found.clusters[: len(old)] != clusters[: len(old)])
     done = UpdatedRun(
         path=out,
-        joined=len(grown.new),
-        forgotten=len(before.ids) - len(grown.old),
-        moved=tuple(grown.ids[i] for i in np.flatnonzero(sorted_out)),
+        joined=len(new),
+        forgotten=len(before.ids) - len(old),
+        moved=tuple(ids[row] for row in moved),
         new_clusters=tuple(range(before.n_clusters, after.n_clusters)),
         waiting=int(after.waiting.sum()),
-        doubtful=() if after.proposed is None else tuple(count_changed(after.proposed, after.own).tolist()),
+        doubtful=tuple(count_changed(found.proposed, found.clusters).tolist()),
         n_clusters=len(np.unique(after.own[after.own >= 0])),
     )
     entries = {
-        "images": where,
-        "data": data.samples.fingerprint,
+        "images": None if place is None else str(place.resolve()),
+        "data": samples.fingerprint,
         "labels": answers and answers.fingerprint,
-        "update": json.loads(json.dumps(asdict(done) | {"path": out.name, "sentences": done.sentences})),
+        "update": {**asdict(done), "path": out.name, "sentences": done.sentences},
     }
     stored = fit(model.stored, after, features, after.shares(after.own, after.n_clusters))
     write_successor(
@@ -221,107 +233,39 @@ def _require_same_provider(given: ClusterLabels | None, known: ClusterLabels | N
         )
 
 
-class _Grown:
-    """Old samples of a run that stay, and new ones behind them.
-
-    Attributes:
-        old: positions of the old samples that stay, among those that the run remembers.
-        new: positions of the new ones among the samples given.
-        ids: ids of all. An old one that is among the samples given has the id that it has there.
-        keys: content keys of all.
-        clusters: ``(n,)`` clusters, -1 for those that have none yet.
-        held: ``(n,)`` whether a person has said where a sample belongs.
-        n_clusters: number of clusters of the run, K.
-        drawn: sentence that says that not all new samples were taken; empty if all were.
-    """
-
-    def __init__(self, before: Remembered, samples: Samples, forget: bool, most: int, seed: int) -> None:
-        old_keys, keys = keys_of(before.keys).array, keys_of(samples.keys).array
-        here, there = np.isin(old_keys, keys), np.isin(keys, old_keys)
-        self.old = np.flatnonzero(here) if forget else np.arange(len(old_keys))
-        if not len(self.old):
-            raise InputError("none of the images of the run is here: --forget-missing would forget them all")
-        fresh = np.flatnonzero(~there)
-        drawn = draw_representatives(len(fresh), numpy_generator(seed, "update-draw"), most)
-        self.new, self.drawn = fresh[drawn], ""
-        if len(drawn) < len(fresh):
-            self.drawn = (
-                f"{len(drawn):,} of {len(fresh):,} new samples, drawn at random (setting most_samples), "
-                "join; the model gives the others their clusters"
-            )
-        self.before = before
-        self.ids = self._name(samples)
-        self.keys = Column[bytes](np.concatenate([old_keys[self.old], keys[self.new]]))
-        self.clusters = np.concatenate([before.own[self.old], np.full(len(self.new), ASIDE)])
-        by_person = np.zeros(len(old_keys), bool) if before.by_person is None else before.by_person
-        self.held = np.concatenate([by_person[self.old], np.zeros(len(self.new), bool)])
-        self.n_clusters = before.n_clusters
-
-    def _name(self, samples: Samples) -> tuple[str, ...]:
-        """Name the samples by the ids of those given; an old one that is gone gives way to them."""
-        places = _places_of_each(self.before.keys, samples.keys)[self.old]
-        taken = {samples.ids[i] for i in (*places[places >= 0].tolist(), *self.new.tolist())}
-        ids = []
-        for row, place in zip(self.old.tolist(), places.tolist(), strict=True):
-            name = samples.ids[place] if place >= 0 else self.before.ids[row]
-            while place < 0 and name in taken:
-                name += " (earlier)"
-            taken.add(name)
-            ids.append(name)
-        return (*ids, *(samples.ids[i] for i in self.new.tolist()))
-
-    def remember(self, found: Growth) -> Remembered:
-        """Return what the new run remembers."""
-        agreed = found.agreed
-        return Remembered(
-            self.ids,
-            np.array(agreed.own.partitions),
-            found.clusters,
-            found.n_clusters,
-            self.keys,
-            None if agreed.averaged is None else agreed.averaged.toarray(),
-            self.held,
-            found.proposed if (found.proposed != found.clusters).any() else None,
-        )
-
-    def labels(
-        self, known: ClusterLabels | None, given: ClusterLabels | None, samples: Samples
-    ) -> ClusterLabels | None:
-        """Gather the labels of old and new samples, in their order."""
-        if known is None:
-            return None
-        values = np.full(len(self.ids), -1)
-        places = find_places([self.before.ids[row] for row in self.old.tolist()], known.ids)
-        values[: len(places)] = np.where(places < 0, -1, known.labels[places])
-        if given is not None:
-            aligned = given.align_with(samples)
-            places = find_places([samples.ids[i] for i in self.new.tolist()], aligned.ids)
-            values[len(self.old) :] = np.where(places < 0, -1, aligned.labels[places])
-        rows = np.flatnonzero(values >= 0)
-        if not len(rows):
-            return None
-        return ClusterLabels(
-            [self.ids[i] for i in rows.tolist()],
-            values[rows],
-            known.n_clusters,
-            known.provider,
-            marks_of(self.keys.take(rows)),
-            known.columns,
-        )
+def _find_new(before: Remembered, samples: Samples, forget: bool) -> tuple[IntArray, IntArray]:
+    """Return the positions of the old samples that stay, and of the new ones among those given."""
+    old_keys, keys = keys_of(before.keys).array, keys_of(samples.keys).array
+    old = np.flatnonzero(np.isin(old_keys, keys)) if forget else np.arange(len(old_keys))
+    if not len(old):
+        raise InputError("none of the images of the run is here: --forget-missing would forget them all")
+    return old, np.flatnonzero(~np.isin(keys, old_keys))
 
 
-def _places_of_each(wanted: Sequence[bytes], keys: Sequence[bytes]) -> IntArray:
-    """Return where each wanted key lies, -1 if nowhere; copies find different places, as far as there are."""
-    both = np.concatenate([keys_of(wanted).array, keys_of(keys).array])
-    _, number = np.unique(both, return_inverse=True)
-    pairs = []
-    for some in np.split(number, [len(wanted)]):
-        order = np.argsort(some, kind="stable")
-        first = np.searchsorted(some[order], some[order])
-        rank = np.empty(len(some), np.int64)
-        rank[order] = np.arange(len(some)) - first
-        pairs.append(some * len(both) + rank)
-    order = np.argsort(pairs[1])
-    places = np.searchsorted(pairs[1], pairs[0], sorter=order)
-    found = order[np.minimum(places, len(order) - 1)]
-    return np.where(pairs[1][found] == pairs[0], found, -1)
+def _name_all(before: Remembered, samples: Samples, old: IntArray, new: IntArray) -> tuple[str, ...]:
+    """Name old samples, then new ones, by the ids of those given; an old one that is gone gives way."""
+    places, old_keys = defaultdict[bytes, list[int]](list), keys_of(before.keys)
+    for place, key in enumerate(samples.keys):
+        places[key].append(place)
+    found = [places[key].pop(0) if places[key] else -1 for key in (old_keys[row] for row in old.tolist())]
+    taken = {samples.ids[place] for place in (*found, *new.tolist()) if place >= 0}
+    ids = []
+    for row, place in zip(old.tolist(), found, strict=True):
+        name = samples.ids[place] if place >= 0 else before.ids[row]
+        while place < 0 and name in taken:
+            name += " (earlier)"
+        taken.add(name)
+        ids.append(name)
+    return (*ids, *(samples.ids[place] for place in new.tolist()))
+
+
+def _label_all(
+    known: ClusterLabels | None, given: ClusterLabels | None, ids: list[str], samples: Samples, new: IntArray
+) -> IntArray:
+    """Return the label of each old sample, by its id, and of each new one; -1 where there is none."""
+    found = []
+    aligned = None if given is None else given.align_with(samples)
+    for labels, names in ((known, ids), (aligned, [samples.ids[place] for place in new.tolist()])):
+        places = np.full(len(names), -1) if labels is None else find_places(names, labels.ids)
+        found.append(places if labels is None else np.where(places < 0, -1, labels.labels[places]))
+    return np.concatenate(found)
