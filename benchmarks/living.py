@@ -223,18 +223,18 @@ def measure_cost(run: Row) -> Iterator[Row]:
 
 
 def jobs_of(domains: Sequence[Domain], seeds: int) -> Iterator[tuple[Row, Callable[[], Iterator[Row]]]]:
-    """Yield all measurements, one seed after the other."""
-    for old, new in SIZES:
-        run: Row = {"kind": "cost", "old": old, "new": new}
-        yield run, partial(measure_cost, run)
-    for seed, domain in product(range(seeds), domains):
-        run = {"kind": "kinds", "domain": domain.name, "seed": seed}
-        yield run, partial(measure_kinds, domain, run, seed)
-        run = {"kind": "numbers", "domain": domain.name, "seed": seed}
-        yield run, partial(measure_numbers, domain, run, seed)
-        for draw in range(seed * CONTROLS // seeds, (seed + 1) * CONTROLS // seeds):
+    """Yield all measurements, one seed after the other; what takes longest comes last."""
+    for seed in range(seeds):
+        measures = {"kinds": measure_kinds, "numbers": measure_numbers}
+        for (kind, measure), domain in product(measures.items(), domains):
+            run: Row = {"kind": kind, "domain": domain.name, "seed": seed}
+            yield run, partial(measure, domain, run, seed)
+        for draw, domain in product(range(seed * CONTROLS // seeds, (seed + 1) * CONTROLS // seeds), domains):
             run = {"kind": "control", "domain": domain.name, "draw": draw}
             yield run, partial(measure_control, domain, run, draw)
+    for old, new in SIZES:
+        run = {"kind": "cost", "old": old, "new": new}
+        yield run, partial(measure_cost, run)
 
 
 def means(runs: pd.DataFrame, columns: Sequence[str], digits: int) -> list[Row]:
