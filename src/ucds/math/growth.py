@@ -11,7 +11,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ucds.math.arrays import IntArray
 from ucds.math.consensus import Memberships, Partition, refine
 
 GAIN = 0.3
@@ -55,12 +54,6 @@ def keep_numbers(after: Partition, before: Partition, next_number: int) -> Parti
 
 def worth_proposing(proposed: Partition, clusters: Partition, least: int) -> Partition:
     """Keep of proposed clusters ``(n,)`` what would move groups of at least ``least`` samples."""
-    size = int(max(proposed.max(), clusters.max())) + 2
-    pairs = (clusters + 1) * size + proposed + 1
-    _, place, counts = np.unique(pairs, return_inverse=True, return_counts=True)
+    pairs = np.stack([clusters, proposed])
+    _, place, counts = np.unique(pairs, axis=1, return_inverse=True, return_counts=True)
     return np.where((counts[place] >= least) & (clusters >= 0), proposed, clusters)
-
-
-def count_changed(proposed: Partition, clusters: Partition) -> IntArray:
-    """Return the numbers of the clusters of which a proposal would take samples."""
-    return np.unique(clusters[(proposed != clusters) & (clusters >= 0)])

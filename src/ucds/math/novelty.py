@@ -63,13 +63,13 @@ def conformal(scores: DoubleArray, known: DoubleArray) -> DoubleArray:
 
 
 def reject(p_values: DoubleArray, level: float = ALARMS) -> Mask:
-    """Choose the samples ``(m,)`` of a batch that fit nowhere; a share of ``level`` is wrong at most.
+    """Choose the samples ``(n,)`` of a batch that fit nowhere; a share of ``level`` is wrong at most.
 
-    Under the null hypothesis none is chosen with probability ``1 - level``.
+    Under the null hypothesis none is chosen with probability ``1 - level``. Samples with NaN are not of it.
     """
-    bounds = level * np.arange(1, len(p_values) + 1) / max(len(p_values), 1)
-    below = np.flatnonzero(np.sort(p_values) <= bounds)
-    return np.asarray(p_values <= (bounds[below[-1]] if len(below) else -1.0))
+    batch = np.sort(p_values[~np.isnan(p_values)])
+    below = batch[batch <= level * np.arange(1, len(batch) + 1) / max(len(batch), 1)]
+    return np.asarray(p_values <= below.max(initial=-1.0))
 
 
 def fit_alone(old: FloatArray, new: FloatArray) -> DoubleArray:

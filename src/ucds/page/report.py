@@ -15,11 +15,12 @@ from ucds.data.samples import Samples
 from ucds.data.sources import Source, place_of, require_there
 from ucds.errors import InputError
 from ucds.files import require_writable, write_text_atomically
+from ucds.math.novelty import reject
 from ucds.page.findings import Findings, RunRecord, find_facts, read_record
 from ucds.page.render import render_about, render_page, write_down
 from ucds.page.thumbnails import Images
 from ucds.page.words import summarise, warn
-from ucds.target.fits import find_strangers
+from ucds.target.fits import fit
 from ucds.target.predictions import ClusterNames
 from ucds.target.remembered import read_remembered
 from ucds.target.review import Review
@@ -121,7 +122,8 @@ def gather(
     remembered, strangers = None, np.empty(0, np.int64)
     if (run / VOTES_FILE).exists():
         remembered, features = read_remembered(run)
-        strangers = find_strangers(model, data, remembered, features)
+        if (fits := fit(model, data, remembered, features)) is not None:
+            strangers = np.flatnonzero(reject(fits))
     if images is None:
         require_same_samples(record.described, data.samples.fingerprint)
     trained_on = record.described.get("data") == data.samples.fingerprint

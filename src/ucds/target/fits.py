@@ -9,7 +9,7 @@ from ucds.data.dataset import Dataset
 from ucds.data.samples import subset
 from ucds.encoders.spec import LENGTHS
 from ucds.math import novelty
-from ucds.math.arrays import DoubleArray, FloatArray, IntArray
+from ucds.math.arrays import DoubleArray, FloatArray
 from ucds.target.remembered import Remembered
 from ucds.training.loaded import Model
 from ucds.training.seeds import numpy_generator
@@ -38,12 +38,3 @@ def fit(model: Model, data: Dataset, remembered: Remembered, features: FloatArra
         given = model.outputs(Dataset(subset(data.samples, rows), data.view)).features
         found[rows] = novelty.fit(features[inside], given, n_clusters, rng, lengths)
     return found
-
-
-def find_strangers(model: Model, data: Dataset, remembered: Remembered, features: FloatArray) -> IntArray:
-    """Return the positions of the samples that fit no cluster; arguments are those of :func:`fit`."""
-    p_values = fit(model, data, remembered, features)
-    if p_values is None:
-        return np.empty(0, np.int64)
-    new = np.flatnonzero(~np.isnan(p_values))
-    return np.asarray(new[novelty.reject(p_values[new])])

@@ -128,7 +128,7 @@ class Predictions:
     @property
     def strangers(self) -> int:
         """Number of samples that fit no cluster; of these 5 % at most are false alarms, on average."""
-        return 0 if self.fits is None else int(reject(self.fits[~np.isnan(self.fits)]).sum())
+        return 0 if self.fits is None else int(reject(self.fits).sum())
 
     def save(self, path: str | Path, *, marked: bool = False) -> Path:
         """Write a table: sample, cluster and confidence; fits, source and name if there are any.

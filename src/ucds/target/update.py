@@ -26,7 +26,6 @@ from ucds.gradients.runtime import Runtime
 from ucds.labels.cluster_labels import ClusterLabels, marks_of
 from ucds.math.arrays import FloatArray, IntArray
 from ucds.math.corrections import ASIDE
-from ucds.math.growth import count_changed
 from ucds.math.kmeans import draw_representatives
 from ucds.target.finishing import fit, prototypes_of, write_successor
 from ucds.target.growing import grow
@@ -164,6 +163,7 @@ def update(
         held,
         found.proposed if changed else None,
     )
+    inside = found.clusters >= 0
     moved = np.flatnonzero(found.clusters[: len(old)] != clusters[: len(old)])
     done = UpdatedRun(
         path=out,
@@ -172,8 +172,8 @@ def update(
         moved=tuple(ids[row] for row in moved),
         new_clusters=tuple(range(before.n_clusters, after.n_clusters)),
         waiting=int(after.waiting.sum()),
-        doubtful=tuple(count_changed(found.proposed, found.clusters).tolist()),
-        n_clusters=len(np.unique(after.own[after.own >= 0])),
+        doubtful=tuple(np.unique(found.clusters[(found.proposed != found.clusters) & inside]).tolist()),
+        n_clusters=len(np.unique(found.clusters[inside])),
     )
     entries = {
         "images": None if place is None else str(place.resolve()),
