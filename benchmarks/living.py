@@ -160,7 +160,7 @@ def measure_kinds(domain: Domain, run: Row, seed: int) -> Iterator[Row]:
     features = project(domain.vectors[rows[:size]], domain.vectors[rows])
     n_clusters = k - len(left)
     batch = novelty.fit(features[:size], features[size:], n_clusters, np.random.default_rng(0))
-    alone = novelty.fit_alone(features[:size], features[size:])
+    alone = novelty.fit_alone(features[:size], features[size:], np.random.default_rng(0))
     first = agree(domain.vectors[rows[:size]], n_clusters, SETTINGS, np.random.default_rng(seed)).partition
     found = extend(features, first, n_clusters, seed)
     matched = 0

@@ -30,16 +30,17 @@ Sources:
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from scipy.stats import hypergeom
-from sklearn.neighbors import NearestNeighbors
 
 from ucds.math.arrays import DoubleArray, FloatArray, IntArray
-from ucds.math.consensus import Memberships, average_tree
-from ucds.math.kmeans import REPRESENTATIVES, draw_representatives
 from ucds.math.spaces import principal_space, unit_rows
+
+if TYPE_CHECKING:
+    from ucds.math.consensus import Memberships
 
 ALARMS = 0.05
 """Stated rate of false alarms."""
@@ -50,6 +51,7 @@ FEWEST_TOGETHER = 32
 _LEAST_NODE = 0.2  # of the new samples of an average cluster
 _PURE, _SMALLEST = 0.9, 3  # share of new samples in a node, and their number, at least
 _PERMUTATIONS = 499
+_SEEN, _BLOCK = 3000, 2000  # samples that are compared one by one at most; rows of a matrix of distances
 _FEWEST_NEIGHBOURS, _MOST_NEIGHBOURS = 10, 20  # half an average cluster, within these bounds
 
 Mask = NDArray[np.bool_]
@@ -72,13 +74,12 @@ def reject(p_values: DoubleArray, level: float = ALARMS) -> Mask:
     return np.asarray(p_values <= below.max(initial=-1.0))
 
 
-def fit_alone(old: FloatArray, new: FloatArray) -> DoubleArray:
-    """Compute the p-value ``(m,)`` of each new sample by itself, from features ``(n, d)`` and ``(m, d)``."""
+def fit_alone(old: FloatArray, new: FloatArray, rng: np.random.Generator) -> DoubleArray:
+    """Compute the p-value ``(m,)`` of each new sample by itself; arguments as in :func:`fit_together`."""
     if len(old) < 2 or not len(new):
         return np.ones(len(new))
-    search = NearestNeighbors(n_neighbors=1, algorithm="brute").fit(unit_rows(old))
-    known, found = search.kneighbors()[0][:, 0], search.kneighbors(unit_rows(new))[0][:, 0]
-    return conformal(found.astype(np.float64), known.astype(np.float64))
+    known, others = unit_rows(old[_draw(len(old), rng)]), unit_rows(new)
+    return conformal(_nearest(known, others, 1)[1][:, 0], _nearest(known, known, 1, apart=True)[1][:, 0])
 
 
 def fit_together(
@@ -99,16 +100,15 @@ def fit_together(
     """
     if len(old) < 2 or not len(new):
         return np.ones(len(new))
-    some, drawn = draw_representatives(len(old), rng), draw_representatives(len(new), rng)
+    some, drawn = _draw(len(old), rng), _draw(len(new), rng)
     both, is_new = np.concatenate([old[some], new[drawn]]), np.arange(len(some) + len(drawn)) >= len(some)
     space, see = principal_space(both, lengths)
     count = int(np.clip(len(both) / n_clusters / 2, _FEWEST_NEIGHBOURS, _MOST_NEIGHBOURS))
-    search = NearestNeighbors(n_neighbors=min(count, len(both) - 1), algorithm="brute").fit(space)
-    shares = is_new[search.kneighbors(return_distance=False)].mean(1)
+    shares = is_new[_nearest(space, space, min(count, len(both) - 1), apart=True)[0]].mean(1)
     found, rest = np.empty(len(new)), np.setdiff1d(np.arange(len(new)), drawn)
     found[drawn] = shares[is_new]
     if len(rest):
-        found[rest] = is_new[search.kneighbors(see(new[rest]), return_distance=False)].mean(1)
+        found[rest] = is_new[_nearest(space, see(new[rest]), count)[0]].mean(1)
     return conformal(found, shares[~is_new])
 
 
@@ -120,7 +120,7 @@ def fit(
     Arguments are those of :func:`fit_together`.
     """
     if len(new) < FEWEST_TOGETHER:
-        return fit_alone(old, new)
+        return fit_alone(old, new, rng)
     return fit_together(old, new, n_clusters, rng, lengths)
 
 
@@ -141,9 +141,13 @@ def scan(
     Returns:
         Positions of the new samples of each group, ascending.
     """
+    from scipy.stats import hypergeom  # predictions need neither
+
+    from ucds.math.consensus import average_tree
+
     new, old = np.flatnonzero(is_new), np.flatnonzero(~is_new)
-    chosen = new[draw_representatives(len(new), rng, max(REPRESENTATIVES // 2, REPRESENTATIVES - len(old)))]
-    others = old[draw_representatives(len(old), rng, REPRESENTATIVES - len(chosen))]
+    chosen = new[_draw(len(new), rng, max(_SEEN // 2, _SEEN - len(old)))]
+    others = old[_draw(len(old), rng, _SEEN - len(chosen))]
     order = rng.permutation(np.concatenate([chosen, others]))
     n, marks = len(order), is_new[order]
     if len(chosen) < _SMALLEST or len(others) < _SMALLEST:
@@ -168,6 +172,26 @@ def scan(
             rows = order[nodes[[place]].indices]
             groups.append(np.sort(rows[is_new[rows]]))
     return groups
+
+
+def _draw(count: int, rng: np.random.Generator, most: int = _SEEN) -> IntArray:
+    """Draw positions of samples, ascending: all if there are no more than ``most``."""
+    return np.arange(count) if count <= most else np.sort(rng.choice(count, most, replace=False))
+
+
+def _nearest(
+    known: FloatArray, others: FloatArray, count: int, *, apart: bool = False
+) -> tuple[IntArray, DoubleArray]:
+    """Find the nearest known vectors of others, in no order, and squared distances; ``apart`` from itself."""
+    squares, places, distances = np.square(known).sum(1), [], []
+    for start in range(0, len(others), _BLOCK):
+        block = others[start : start + _BLOCK]
+        between = squares + np.square(block).sum(1)[:, None] - 2 * (block @ known.T)
+        if apart:
+            between[np.arange(len(block)), np.arange(start, start + len(block))] = np.inf
+        places.append(np.argpartition(between, count - 1, axis=1)[:, :count])
+        distances.append(np.take_along_axis(between, places[-1], 1))
+    return np.concatenate(places), np.concatenate(distances).astype(np.float64)
 
 
 def _nodes(tree: DoubleArray, n: int, least: float) -> tuple[sparse.csr_array, IntArray]:

@@ -28,7 +28,6 @@ from ucds.data.tables import READ_SUFFIXES, write_table
 from ucds.errors import InputError
 from ucds.files import making, read_json, require_writable, write_text_atomically, writing
 from ucds.math.arrays import Watch, counted
-from ucds.math.novelty import reject
 
 if TYPE_CHECKING:
     from ucds.training.model_file import StoredModel
@@ -128,6 +127,8 @@ class Predictions:
     @property
     def strangers(self) -> int:
         """Number of samples that fit no cluster; of these 5 % at most are false alarms, on average."""
+        from ucds.math.novelty import reject
+
         return 0 if self.fits is None else int(reject(self.fits).sum())
 
     def save(self, path: str | Path, *, marked: bool = False) -> Path:
