@@ -146,6 +146,24 @@ def test_what_everything_anew_would_change_is_asked_and_not_done(run: Path, tmp_
     assert {review.clusters[str(row)] for row in rows} == {2}
 
 
+def test_a_cluster_that_would_be_part_of_another_is_asked_about_as_a_whole(run: Path, tmp_path: Path) -> None:
+    other = shutil.copytree(run, tmp_path / "other")
+    start, _ = read_remembered(run)
+    proposed = np.where(start.own == 1, 2, start.own)
+    write_remembered(other, replace(start, by_person=np.zeros(len(OLD), bool), proposed=proposed))
+    review = ucds.Review(other)
+    question = review.question()
+    assert question is not None
+    assert all(question.groups)
+    assert question.clusters[:2] == (1, 2)
+    review.answer("two" if question.kind == "one-or-two" else "new")
+    again = review.question()
+    assert again is None or again.clusters[:2] != (1, 2)
+    review.undo()
+    review.answer("one" if question.kind == "one-or-two" else 0)
+    assert len(set(review.clusters.values())) == K - 1
+
+
 def test_what_a_person_has_said_stays_in_force(run: Path, tmp_path: Path) -> None:
     review = ucds.Review(run)
     cluster = review.clusters["0"]

@@ -86,7 +86,10 @@ class Doubts(Corrections):
             others = [to] * (to in numbers)
             others += [number for number in numbers[likeliest].tolist() if number not in (to, cluster)]
             part = int(self.parts[samples[0]])
-            yield Doubt(samples, part, cluster, False, others[:OFFERED], float(len(samples)))
+            whole = cluster != ASIDE and len(samples) >= (self.clusters == cluster).sum()
+            if whole and (part, to) in self._known.denied:
+                continue
+            yield Doubt(samples, part, cluster, whole, others[:OFFERED], float(len(samples)))
 
     def _find(self) -> Iterator[Doubt]:
         """Yield what is in doubt of each part: its place or its cluster's, and that of its smaller half."""
