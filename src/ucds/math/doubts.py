@@ -86,7 +86,7 @@ class Doubts(Corrections):
             others = [to] * (to in numbers)
             others += [number for number in numbers[likeliest].tolist() if number not in (to, cluster)]
             part = int(self.parts[samples[0]])
-            whole = cluster != ASIDE and len(samples) >= (self.clusters == cluster).sum()
+            whole = cluster != ASIDE and bool(len(samples) >= (self.clusters == cluster).sum())
             if whole and (part, to) in self._known.denied:
                 continue
             yield Doubt(samples, part, cluster, whole, others[:OFFERED], float(len(samples)))
