@@ -36,6 +36,8 @@ from ucds.target.seen import Near as Near
 from ucds.target.seen import Seen as Seen
 from ucds.target.target_clustering import TargetClustering as TargetClustering
 from ucds.target.train import train_target as train_target
+from ucds.target.update import UpdatedRun as UpdatedRun
+from ucds.target.update import update as update
 from ucds.training.loaded import Model as Model
 from ucds.training.loaded import load as load
 from ucds.training.options import BulkOptions as BulkOptions

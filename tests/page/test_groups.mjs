@@ -16,7 +16,7 @@ const made = () => groups.makeGroups(VIEW, { 2: "cats" });
 
 test("groups are listed by number, and what is set aside comes last", () => {
   assert.deepEqual(made().map(({ number, name, rows }) => [number, name, rows]), [
-    [0, "cluster 0", [1, 4]], [2, "cats (2)", [0, 2, 5]], [-1, "set aside", [3]],
+    [0, "cluster 0", [1, 4]], [2, "cats (2)", [0, 2, 5]], [-1, "in no cluster", [3]],
   ]);
   assert.equal(made()[0].doubt, 0.5);
 });

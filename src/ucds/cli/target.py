@@ -274,10 +274,52 @@ def predict_command(
         compute=work.compute(reporter),
     )
     count, values = len(found.ids), {"samples": len(found.ids), "unsorted": found.unsorted, "out": out}
+    values["strangers"] = found.strangers
     sentence = f"clusters of {count:,} samples written to {out}"
     if found.unsorted:
         sentence += f"; {found.unsorted:,} of them are left without a cluster, as -1"
-    output.present(sentence, values)
+    lines = [sentence]
+    if found.strangers:
+        lines.append(
+            f"{found.strangers:,} of them fit no cluster (column fits): "
+            f"`ucds update {run} {images} --out NEW-RUN` gives new kinds clusters of their own"
+        )
+    output.present(lines, values)
+
+
+@options.command("update", options.CLIENT)
+def update_command(
+    run: options.RunArgument,
+    images: options.ImagesArgument,
+    out: options.RunFolderOption,
+    work: options.WorkGroup,
+    output: options.Output,
+    labels: Annotated[
+        Path | None, Option(help="Labels of the new samples, from the provider of the run's labels.")
+    ] = None,
+    forget_missing: Annotated[
+        bool, Option("--forget-missing", help="Leave out samples of the run that are not here any more.")
+    ] = False,
+    no_report: Annotated[bool, Option("--no-report", help="Write no report.")] = False,
+) -> None:
+    """Take new samples into a run: clusters keep their numbers, and new kinds get clusters.
+
+    Old samples need not be here; those that are, are recognised by their content.
+    """
+    reporter = output.start()
+    require_model(run)
+    from ucds.target.update import update
+
+    compute = work.compute(reporter)
+    done = update(run, images, out, labels=labels, forget_missing=forget_missing, compute=compute)
+    lines, values = done.sentences, asdict(done)
+    if not no_report:
+        from ucds.page.report import report
+
+        names = out / "names.json"
+        page = report(out, images, names=names if names.exists() else None, compute=compute).path
+        lines, values = [*lines, f"open {page} in a browser"], values | {"report": page}
+    output.present(lines, values)
 
 
 @options.command("report", options.CLIENT)

@@ -44,6 +44,7 @@ class _Known:
     denied: set[tuple[int, int]]  # parts, and clusters that are not offered to them again
     divided: set[tuple[int, int]]  # parts, and their sizes, whose halves were asked about
     waiting: list[IntArray]  # groups that become clusters when there is room
+    asked: set[bytes]  # groups about which there was an answer
 
     def copy(self) -> _Known:
         return _Known(*map(copy, vars(self).values()))
@@ -93,7 +94,7 @@ class Corrections:
         self.by_person = np.zeros(len(clusters), dtype=bool)
         self._n_clusters = len(np.unique(clusters[clusters != ASIDE]))
         self._most = self._n_clusters if keep_clusters else np.inf
-        self._known = _Known(next_number, int(parts.max()) + 1, set(), set(), set(), set(), set(), [])
+        self._known = _Known(next_number, int(parts.max()) + 1, set(), set(), set(), set(), set(), [], set())
         self._steps: list[_Step] = []
         self._made = {part: np.flatnonzero(parts == part) for part in np.unique(parts).tolist()}
         self._divisions: dict[tuple[bytes, int], list[IntArray]] = {}
@@ -158,6 +159,7 @@ class Corrections:
             whole: whether the group is the whole cluster that holds most of it.
         """
         known, cluster = self._known, self.cluster_of(group)
+        known.asked.add(group.tobytes())
         asked_about_none = cluster == ASIDE and (whole or did in ("kept", "mixed"))
         if asked_about_none or (did == "placed" and self.cluster_of(to) == ASIDE):
             return

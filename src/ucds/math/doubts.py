@@ -7,7 +7,7 @@ the whole cluster.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,8 +47,14 @@ class Doubt:
 
 
 class Doubts(Corrections):
-    """A clustering that changes by a person's answers only, and what is in doubt about it."""
+    """A clustering that changes by a person's answers only, and what is in doubt about it.
 
+    Attributes:
+        proposed: groups that are asked about before all others: ascending positions of the samples, and the
+            cluster that is proposed for them, which may be a new one.
+    """
+
+    proposed: Sequence[tuple[IntArray, int]] = ()
     _skipped: frozenset[tuple[int, int]] = frozenset()
     _ranked: tuple[int, list[Doubt]] = (-1, [])
 
@@ -60,10 +66,30 @@ class Doubts(Corrections):
     def ranked(self) -> list[Doubt]:
         """List the groups in doubt about which something can be asked, the most doubtful first."""
         if self._ranked[0] != self.version:
-            some = (one for one in self._find() if (one.part, len(one.samples)) not in self._skipped)
-            found = sorted((one for one in some if one.score > 0), key=lambda doubt: -doubt.score)
-            self._ranked = (self.version, found)
+            found = [*self._find_proposed(), *sorted(self._find(), key=lambda doubt: -doubt.score)]
+            some = (one for one in found if (one.part, len(one.samples)) not in self._skipped)
+            self._ranked = (self.version, [one for one in some if one.score > 0])
         return self._ranked[1]
+
+    def _find_proposed(self) -> Iterator[Doubt]:
+        """Yield the groups for which a cluster is proposed, those in no cluster first, then the largest."""
+        some = [one for one in self.proposed if one[0].tobytes() not in self._known.asked]
+        if not some:
+            return
+        numbers = np.unique(self.clusters[self.clusters != ASIDE])
+        wholes = Groups(self._votes, [np.flatnonzero(self.clusters == number) for number in numbers])
+        for samples, to in sorted(some, key=lambda one: (self.cluster_of(one[0]) != ASIDE, -len(one[0]))):
+            if (cluster := self.cluster_of(samples)) == to:
+                continue
+            related = Groups(self._votes, [samples]).relations(wholes)[0]
+            likeliest = [i for i in np.argsort(-related, kind="stable") if related[i] >= LEAST_RELATION]
+            others = [to] * (to in numbers)
+            others += [number for number in numbers[likeliest].tolist() if number not in (to, cluster)]
+            part = int(self.parts[samples[0]])
+            whole = cluster != ASIDE and bool(len(samples) >= (self.clusters == cluster).sum())
+            if whole and (part, to) in self._known.denied:
+                continue
+            yield Doubt(samples, part, cluster, whole, others[:OFFERED], float(len(samples)))
 
     def _find(self) -> Iterator[Doubt]:
         """Yield what is in doubt of each part: its place or its cluster's, and that of its smaller half."""

@@ -22,6 +22,7 @@ from ucds.files import read_object
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.arrays import FloatArray, IntArray
 from ucds.math.cluster_number import ClusterNumber
+from ucds.math.corrections import ASIDE
 from ucds.math.exemplars import find_nearest, find_outliers, group_near_duplicates
 from ucds.math.plane import place_all
 from ucds.math.spaces import unit_rows
@@ -93,7 +94,7 @@ class Findings:
     captions: tuple[str, ...]  # text of each sample shown; its id where it has none
     total: int  # samples, those that are not shown included
     sizes: IntArray  # (K,) samples of each cluster, those that are not shown included
-    clusters: IntArray  # (n,) of each sample shown; -1 where a person has set it aside
+    clusters: IntArray  # (n,) of each sample shown; -1 where it is in none
     probabilities: FloatArray  # (n, K) of each cluster for each sample shown
     certainty: FloatArray  # (n,) confidence in the most probable cluster, see docs/consensus.md
     points: NDArray[np.float64]  # (n, 2) place of each sample in the plane
@@ -136,10 +137,12 @@ def find_facts(
     texts: Mapping[str, str],
     review: Review | None,
     remembered: Remembered | None,
+    strangers: IntArray,
 ) -> Findings:
     """Compute what a page says of samples; ``images`` has those of all, and ``texts`` are known by ids.
 
-    What a person has reviewed holds for the samples that are ``remembered``.
+    What a person has reviewed holds for the samples that are ``remembered``. The ``strangers`` are positions
+    of samples that fit no cluster.
     """
     samples = data.samples
     shown = np.sort(np.random.default_rng(0).permutation(len(samples))[:MOST_SHOWN])
@@ -152,6 +155,7 @@ def find_facts(
             remembered.correct(samples.keys, *everyone)
         keys = keys_of(samples.keys).take(shown)
         remembered.correct(keys, clusters, found.confidence, found.probabilities)
+    everyone[0][strangers] = clusters[np.isin(shown, strangers)] = ASIDE
     sizes = np.bincount(everyone[0][everyone[0] >= 0], minlength=model.n_clusters)
     model.compute.reporter.say("drawing the report")
     places = np.lexsort((-found.confidence, clusters))  # stable: then by position

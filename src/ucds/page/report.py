@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from ucds.data.about import find_about
 from ucds.data.columns import read_texts
 from ucds.data.content import find_places
@@ -15,10 +17,12 @@ from ucds.data.samples import Samples
 from ucds.data.sources import Source, place_of, require_there
 from ucds.errors import InputError
 from ucds.files import require_writable, write_text_atomically
+from ucds.math.novelty import reject
 from ucds.page.findings import Findings, RunRecord, find_facts, read_record
 from ucds.page.render import render_about, render_page, write_down
 from ucds.page.thumbnails import Images
 from ucds.page.words import finish, summarise, warn
+from ucds.target.fits import fit
 from ucds.target.followed import Followed, describe_followed, what_is_followed
 from ucds.target.predictions import ClusterNames
 from ucds.target.remembered import read_remembered
@@ -128,8 +132,12 @@ def gather(
     named, record = ClusterNames.find(run, names), read_record(run)
     chosen = record.images if images is None else images
     model = load(run, role="target", compute=compute)
-    remembered = read_remembered(run)[0] if (run / VOTES_FILE).exists() else None
     data, place = model.open(chosen), place_of(chosen)
+    remembered, strangers = None, np.empty(0, np.int64)
+    if (run / VOTES_FILE).exists():
+        remembered, features = read_remembered(run)
+        if (fits := fit(model, data, remembered, features)) is not None:
+            strangers = np.flatnonzero(reject(fits))
     if images is None:
         require_same_samples(record.described, data.samples.fingerprint)
     trained_on = record.described.get("data") == data.samples.fingerprint
@@ -142,11 +150,14 @@ def gather(
         {} if place is None else read_texts(place),
         Review(run) if trained_on and remembered is not None else None,
         remembered,
+        strangers,
     )
     what = "samples" if data.samples.kind == "embeddings" else "images"
     skipped = data.samples.skipped if isinstance(data.samples, ImageSamples) else 0
     own = find_about(data.samples, about, find_places(findings.ids, data.samples.ids))
-    followed = what_is_followed(findings.clusters, own, group)
+    rows = np.flatnonzero(findings.clusters >= 0)
+    own = {name: [texts[row] for row in rows] for name, texts in own.items()}
+    followed = what_is_followed(findings.clusters[rows], own, group)
     summary = summarise(findings, record, what)
     if sentence := describe_followed(followed, what):
         summary.append(finish(sentence))

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,7 +26,7 @@ from ucds.math.consensus import Partition
 from ucds.math.corrections import ASIDE
 from ucds.math.prototypes import solve_prototypes
 from ucds.received import open_received
-from ucds.target.agreement import agree, draw_with_labels, remember_vote
+from ucds.target.agreement import Agreed, agree, draw_with_labels, remember_vote, write_evidence
 from ucds.target.predictions import NAMES_FILE, ClusterNames
 from ucds.target.remembered import Remembered, write_features, write_remembered
 from ucds.training.loaded import load
@@ -33,6 +34,8 @@ from ucds.training.model_file import StoredModel, load_model, save_model
 from ucds.training.options import Compute
 from ucds.training.run_folder import EARLY_FILES, LABELS_FILE, RUN_FILE, RunFolder, require_same_samples
 from ucds.training.seeds import numpy_generator
+
+_MOST_FITTED = 50_000  # samples that prototypes are fitted to
 
 
 @dataclass(frozen=True)
@@ -91,31 +94,69 @@ class Reviewed:
         if not len(inside):
             raise InputError("every sample is set aside: there is nothing for a model to learn")
         stored = load_model(self.run, role="target")
-        described = read_object(self.run / RUN_FILE) or {}
-        reviewed = [*described.get("reviewed", []), stored.fingerprint]  # models whose numbers are kept
-        kept = replace(self.start, own=self.clusters, by_person=self.by_person)
+        kept = replace(self.start, own=self.clusters, by_person=self.by_person, proposed=None)
         if not np.array_equal(self.clusters, self.start.own):  # else only names were given
             # A number that no sample has any more stays as an empty cluster, so that the others keep theirs.
             kept = replace(kept, n_clusters=self.n_clusters)
-            shares = self.start.shares(self.clusters, kept.n_clusters)[inside]
-            stored = _fit(stored, self.features[inside], shares)
-        described |= {"clusters": kept.n_clusters, "reviewed": reviewed}
-        stages = (*stored.card.stages, "review")
-        stored = replace(stored, card=replace(stored.card, name=out.name, stages=stages))
-        with making(out) as partial, writing(out):
-            partial.chmod(0o700)
-            for name in EARLY_FILES:  # of which the description and the votes are written anew below
-                with suppress(FileNotFoundError), open_received(self.run / name) as file:
-                    (partial / name).write_bytes(file.read())
-            write_text_atomically(partial / RUN_FILE, json.dumps(described, indent=2) + "\n")
-            write_remembered(partial, kept)
-            save_model(partial, stored)
-            if self.names:
-                named = ClusterNames(format="ucds-names/1", model=stored.fingerprint, names=dict(self.names))
-                write_text_atomically(partial / NAMES_FILE, named.model_dump_json(indent=1) + "\n")
-        given = (self.features[inside] @ prototypes_of(stored)).argmax(1)
-        agreement = float((given == self.clusters[inside]).mean())
+            stored = fit(stored, kept, self.features, self.start.shares(self.clusters, kept.n_clusters))
+        agreement = write_successor(self.run, out, stored, kept, self.features, "review", names=self.names)
         return ReviewedRun(out, self.answered, len(np.unique(self.clusters[inside])), agreement)
+
+
+def write_successor(
+    run: Path,
+    out: Path,
+    stored: StoredModel,
+    kept: Remembered,
+    features: FloatArray,
+    stage: str,
+    *,
+    names: Mapping[int, str],
+    described: Mapping[str, Any] | None = None,
+    labels: ClusterLabels | None = None,
+    agreed: Agreed | None = None,
+) -> float:
+    """Write a run that follows another one, all of it or nothing.
+
+    Args:
+        run: folder of the run before, whose files are taken over but for what is given here.
+        out: folder to make.
+        stored: model of the new run.
+        kept: samples and clusters that the new run remembers.
+        features: ``(n, d_f)`` bottleneck features of the samples.
+        stage: name of what was done, for the description of the model.
+        names: names of clusters by their numbers.
+        described: entries of the description that differ from those of the run before.
+        labels: provider's labels of the samples.
+        agreed: vote about the samples.
+
+    Returns:
+        Share of the samples in a cluster that the model gives this cluster.
+    """
+    before = read_object(run / RUN_FILE) or {}
+    reviewed = [*before.get("reviewed", []), load_model(run).fingerprint]  # models whose numbers are kept
+    after = {**before, "clusters": kept.n_clusters, "reviewed": reviewed, **(described or {})}
+    stages = (*stored.card.stages, stage)
+    stored = replace(stored, card=replace(stored.card, name=out.name, stages=stages))
+    with making(out) as partial, writing(out):
+        partial.chmod(0o700)
+        for name in EARLY_FILES:
+            with suppress(FileNotFoundError), open_received(run / name) as file:
+                (partial / name).write_bytes(file.read())
+        write_text_atomically(partial / RUN_FILE, json.dumps(after, indent=2) + "\n")
+        write_features(partial, features)
+        if labels is not None:
+            labels.save(partial / LABELS_FILE)
+        if agreed is not None:
+            write_evidence(partial, agreed)
+        write_remembered(partial, kept)
+        save_model(partial, stored)
+        if names:
+            named = ClusterNames(format="ucds-names/1", model=stored.fingerprint, names=dict(names))
+            write_text_atomically(partial / NAMES_FILE, named.model_dump_json(indent=1) + "\n")
+    inside = np.flatnonzero(kept.own != ASIDE)
+    given = (features[inside] @ prototypes_of(stored)).argmax(1)
+    return float((given == kept.own[inside]).mean())
 
 
 def prototypes_of(stored: StoredModel) -> FloatArray:
@@ -124,13 +165,16 @@ def prototypes_of(stored: StoredModel) -> FloatArray:
     return found
 
 
-def _fit(stored: StoredModel, features: FloatArray, shares: FloatArray) -> StoredModel:
-    """Give a model the prototypes that predict the shares ``(n, K)`` of samples best."""
-    n_clusters = shares.shape[1]
-    prototypes = solve_prototypes(features, shares, np.zeros((features.shape[1], n_clusters), np.float32))
+def fit(stored: StoredModel, kept: Remembered, features: FloatArray, shares: FloatArray) -> StoredModel:
+    """Give a model the prototypes that predict the shares ``(n, K)`` of the samples in clusters best."""
+    inside = np.flatnonzero(kept.own != ASIDE)
+    rows = inside[np.linspace(0, len(inside) - 1, min(len(inside), _MOST_FITTED)).astype(np.int64)]
+    start = np.zeros((features.shape[1], kept.n_clusters), np.float32)
+    prototypes = solve_prototypes(features[rows], shares[rows], start)
     stored.head.prototypes = torch.nn.Parameter(torch.from_numpy(prototypes))
-    proportions = torch.from_numpy(shares).mean(0, keepdim=True)
-    return replace(stored, card=replace(stored.card, n_clusters=n_clusters), proportions=proportions)
+    proportions = torch.from_numpy(shares[rows]).mean(0, keepdim=True)
+    card = replace(stored.card, n_clusters=kept.n_clusters)
+    return replace(stored, card=card, proportions=proportions)
 
 
 def vote_afterwards(run: Path, images: Source | None, compute: Compute | None) -> None:

@@ -35,7 +35,8 @@ def predict(
 ) -> Predictions:
     """Find the cluster of each sample with the client's own model; ``ucds predict`` does the same.
 
-    The samples of a run that a person has reviewed keep the clusters that they had at the end of the review.
+    The samples of a run that was reviewed or updated keep the clusters that they had at its end. New samples
+    get a p-value: how well they fit what the run knows.
 
     Args:
         run: folder of a finished target run.
@@ -81,6 +82,7 @@ def predict(
         if sort_how == "copy":
             require_room(folder, listed)
     from ucds.data.images import ImageSamples  # they bring torch, which takes seconds
+    from ucds.target.fits import fit
     from ucds.target.remembered import read_remembered
     from ucds.training.centring import as_trained
     from ucds.training.loaded import load
@@ -90,16 +92,18 @@ def predict(
     if sorted_before is not None and folder is not None:
         sorted_before.require_of(folder, run, model.stored.fingerprint)
     data = model.open(images)
-    clusters, confidence = model.decide(as_trained(run, model, data, about))
-    source, unused = None, set[int]()
+    seen = as_trained(run, model, data, about)
+    clusters, confidence = model.decide(seen)
+    source, unused, fits = None, set[int](), None
     if (run / VOTES_FILE).exists():
-        remembered, _ = read_remembered(run)
+        remembered, features = read_remembered(run)
+        fits = fit(model, seen, remembered, features)
         source = remembered.correct(data.samples.keys, clusters, confidence)
         unused = set() if source is None else set(range(model.n_clusters)) - set(remembered.own.tolist())
     clusters[confidence < min_confidence] = UNSORTED
     files = data.samples.files if isinstance(data.samples, ImageSamples) else None
     found = Predictions(
-        data.samples.ids, clusters, confidence, known, model.n_clusters, files, source, unused
+        data.samples.ids, clusters, confidence, known, model.n_clusters, files, source, unused, fits
     )
     if out is not None:
         found.save(out)

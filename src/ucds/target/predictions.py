@@ -122,6 +122,8 @@ class Predictions:
         files: image files of the samples; ``None`` for other samples.
         source: origin of each cluster, one of :data:`ucds.target.remembered.SOURCES`; ``None`` if nobody has
             reviewed the run.
+        fits: ``(n,)`` p-value of each sample that the run does not know, see :func:`ucds.math.novelty.fit`;
+            NaN for those that it knows. ``None`` if the run remembers nothing to compare with.
         unused: numbers that stand for no cluster any more, which get no folder.
     """
 
@@ -133,14 +135,22 @@ class Predictions:
     files: Scan | None = None
     source: Sequence[str] | None = None
     unused: Collection[int] = ()
+    fits: NDArray[np.float64] | None = None
 
     @property
     def unsorted(self) -> int:
         """Number of samples that are left without a cluster."""
         return int((self.clusters == UNSORTED).sum())
 
+    @property
+    def strangers(self) -> int:
+        """Number of samples that fit no cluster; of these 5 % at most are false alarms, on average."""
+        from ucds.math.novelty import reject
+
+        return 0 if self.fits is None else int(reject(self.fits).sum())
+
     def save(self, path: str | Path, *, marked: bool = False) -> Path:
-        """Write a table: sample, cluster and confidence; source and name if there are any.
+        """Write a table: sample, cluster and confidence; fits, source and name if there are any.
 
         Args:
             path: file to write; its name ends in .csv or .parquet.
@@ -154,6 +164,7 @@ class Predictions:
             NoSpaceError: the disk is full, or the folder is not writable.
         """
         columns = ["sample", "cluster", "confidence"]
+        columns += ["fits"] * (self.fits is not None)
         columns += ["source"] * (self.source is not None) + ["name"] * bool(self.names)
         place = require_writable(Path(path), *READ_SUFFIXES)
         write_table(place, columns, self._rows, marked=marked)
@@ -162,6 +173,8 @@ class Predictions:
     def _rows(self) -> Iterator[list[object]]:
         for place, (name, cluster) in enumerate(zip(self.ids, self.clusters.tolist(), strict=True)):
             row = [name, cluster, Decimal(f"{self.confidence[place]:.4f}")]
+            if self.fits is not None:
+                row.append(None if np.isnan(self.fits[place]) else Decimal(f"{self.fits[place]:.4f}"))
             row += [] if self.source is None else [self.source[place]]
             yield row + ([self.names.get(cluster, "")] if self.names else [])
 

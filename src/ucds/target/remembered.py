@@ -32,7 +32,7 @@ MOST_SHARES = 2**26
 SOURCES = ("model", "clustering", "person")
 """What gave a sample its cluster: the model, the clustering that a person has reviewed, or that person."""
 
-_BY_SAMPLE = ("own", "partitions", "labels", "keys", "by_person")
+_BY_SAMPLE = ("own", "partitions", "labels", "keys", "by_person", "proposed")
 _ARRAYS = ("ids", "n_clusters", *_BY_SAMPLE)
 
 LABELS_WEIGHT = 0.5
@@ -54,13 +54,15 @@ class Remembered:
     Attributes:
         ids: ids of the samples that were clustered.
         partitions: ``(P, n)`` own clusterings that voted.
-        own: ``(n,)`` own consensus; -1 for samples that a person has set aside.
+        own: ``(n,)`` own consensus; -1 for samples in no cluster: a person has set them aside, or they wait.
         n_clusters: number of clusters of the run, K.
         labels: ``(n, K')`` share of each of the provider's labels among a sample and its neighbours, rows of
             unit length; ``None`` without labels.
         keys: content keys of the samples.
         by_person: ``(n,)`` whether a person has named a sample itself in a correction, and not a cluster that
-            it was in; ``None`` in a run that nobody has reviewed.
+            it was in; ``None`` in a run that was neither reviewed nor updated.
+        proposed: ``(n,)`` cluster that is proposed for each sample, see :mod:`ucds.target.update`; ``None``
+            if there are no proposals.
     """
 
     ids: tuple[str, ...]
@@ -70,6 +72,13 @@ class Remembered:
     keys: Sequence[bytes]
     labels: FloatArray | None = None
     by_person: NDArray[np.bool_] | None = None
+    proposed: Partition | None = None
+
+    @property
+    def waiting(self) -> NDArray[np.bool_]:
+        """``(n,)`` whether each sample is in no cluster, and no person has set it aside."""
+        outside = self.own == ASIDE
+        return outside if self.by_person is None else np.asarray(outside & ~self.by_person)
 
     def doubts(self, *, keep_clusters: bool = False) -> Doubts:
         """Make the doubts about the own consensus; own clusterings and, if any, labels compare the groups."""
@@ -79,7 +88,13 @@ class Remembered:
         inside, parts = np.flatnonzero(self.own != ASIDE), np.full(len(self.own), ASIDE)
         rng = numpy_generator(0, "review-parts")
         parts[inside] = cut_into_parts(own_votes[inside], self.own[inside], rng)
-        return Doubts(votes, self.own, parts, self.n_clusters, keep_clusters=keep_clusters)
+        found = Doubts(votes, self.own, parts, self.n_clusters, keep_clusters=keep_clusters)
+        if self.proposed is not None:
+            moves = np.flatnonzero(self.proposed != self.own)
+            pairs = np.stack([self.own[moves], self.proposed[moves]], 1)
+            kinds, place = np.unique(pairs, axis=0, return_inverse=True)
+            found.proposed = [(moves[place == i], int(pair[1])) for i, pair in enumerate(kinds)]
+        return found
 
     @cached_property
     def places(self) -> dict[str, int]:
@@ -127,7 +142,8 @@ class Remembered:
 
         Where the model says the same, its confidence stays. Otherwise the probabilities are the shares that
         the model was fitted to; that of a cluster which a person has given is 1. Samples that were set aside
-        get the number -1, confidence 1 and no probability of any cluster. The arrays are changed in place:
+        get the number -1, confidence 1 and no probability of any cluster; for those that wait the confidence
+        is 0. The arrays are changed in place:
         ``(m,)`` clusters, ``(m,)`` confidence in them, ``(m, K)`` probabilities.
 
         Returns:
@@ -145,7 +161,7 @@ class Remembered:
         given = np.flatnonzero(self.by_person & (self.own != ASIDE))
         shares[given] = np.eye(self.n_clusters)[self.own[given]]
         clusters[here] = self.own[rows]
-        confidence[here] = np.where(self.own[rows] == ASIDE, 1, shares[rows].max(1))
+        confidence[here] = np.where(self.own[rows] == ASIDE, self.by_person[rows], shares[rows].max(1))
         if probabilities is not None:
             probabilities[here] = shares[rows]
         return [SOURCES[kind] for kind in source.tolist()]
@@ -173,6 +189,8 @@ def write_remembered(folder: Path, remembered: Remembered) -> None:
         arrays["labels"] = remembered.labels.astype(np.float16)
     if remembered.by_person is not None:
         arrays["by_person"] = remembered.by_person
+    if remembered.proposed is not None:
+        arrays["proposed"] = remembered.proposed.astype(np.int64)
     write_atomically(folder / VOTES_FILE, lambda file: np.savez_compressed(file, **arrays))
 
 
@@ -194,23 +212,33 @@ def read_remembered(folder: Path) -> tuple[Remembered, FloatArray]:
         labels = found["labels"].astype(np.float32) if "labels" in found else None
         keys = Column[bytes](found["keys"].view(KEY_TYPE).ravel())
         partitions, by_person = found["partitions"].astype(np.int64), found.get("by_person")
-        remembered = Remembered(ids, partitions, found["own"], n_clusters, keys, labels, by_person)
+        proposed = found.get("proposed")
+        remembered = Remembered(ids, partitions, found["own"], n_clusters, keys, labels, by_person, proposed)
         return remembered, np.array(features, dtype=np.float32)
     except (OSError, DamagedFileError, ValueError, KeyError, TypeError) as error:
         raise DamagedFileError(f"{path} is damaged ({error}): train again") from None
 
 
 def _require_fitting(
-    n: int, features: Any, n_clusters: int, own: Any, partitions: Any, labels: Any, keys: Any, by_person: Any
+    n: int,
+    features: Any,
+    n_clusters: int,
+    own: Any,
+    partitions: Any,
+    labels: Any,
+    keys: Any,
+    by_person: Any,
+    proposed: Any,
 ) -> None:
     """Make sure that arrays are about ``n`` samples, and name no more clusters than these can have."""
-    wide, flat = [features, partitions.T, labels, keys], [own, by_person]
+    wide, flat = [features, partitions.T, labels, keys], [own, by_person, proposed]
     fits = all(each is None or (each.ndim == 2 and len(each) == n) for each in wide)
     fits &= all(each is None or each.shape == (n,) for each in flat)
     fits &= own.dtype.kind == "i" and partitions.dtype.kind in "iu" and n_clusters <= most_clusters(n)
     fits &= partitions.size <= max(2**24, 128 * n) and (labels is None or labels.size <= MOST_SHARES)
     fits &= (keys.dtype, keys.shape[1]) == (np.uint8, KEY_BYTES)
     fits &= by_person is None or by_person.dtype == bool
+    fits &= proposed is None or (proposed.dtype.kind == "i" and proposed.min() >= ASIDE)
     fits &= own.min() >= (0 if by_person is None else ASIDE)
     if not fits or partitions.min() < 0 or own.max() >= n_clusters or partitions.max() >= n:
         raise ValueError("its arrays do not fit together")

@@ -28,6 +28,7 @@ from ucds.errors import InputError
 from ucds.files import refuse_inside
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.arrays import IntArray, Watch
+from ucds.math.corrections import ASIDE
 from ucds.math.doubts import Doubt
 from ucds.math.telling_words import TellingWords, words_of_path
 from ucds.target.actions import Actions
@@ -238,8 +239,15 @@ class Review(Actions):
         """
         if not self.answered:
             raise InputError("no answer was given: there is nothing to write")
+        return self.reviewed.write(
+            self.run.with_name(f"{self.run.name}-reviewed") if out is None else Path(out)
+        )
+
+    @property
+    def reviewed(self) -> Reviewed:
+        """The review as it stands, which later answers do not change."""
         with self._lock:
-            reviewed = Reviewed(
+            return Reviewed(
                 run=self.run,
                 start=self.start,
                 features=self.features,
@@ -249,7 +257,6 @@ class Review(Actions):
                 names=self.names,
                 answered=self.answered,
             )
-        return reviewed.write(self.run.with_name(f"{self.run.name}-reviewed") if out is None else Path(out))
 
     def save_table(self, path: str | Path) -> Path:
         """Write a table of the samples with their clusters, as ``ucds predict`` does.
@@ -353,6 +360,9 @@ class Review(Actions):
         places: list[Mapping[str, Any]] = [{"did": "placed", **about, "to": other} for other in others]
         if doubt.whole:
             changes, apart = min(map(len, groups[:2])), kept
+        elif doubt.cluster == ASIDE:
+            changes, apart = len(doubt.samples), {"did": "separated", **about}
+            titles[0], groups[0] = "new images", doubt.samples
         else:
             changes, apart = len(doubt.samples), {"did": "separated", **about}
             numbers.insert(0, doubt.cluster)

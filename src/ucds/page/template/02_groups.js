@@ -3,14 +3,14 @@
 /** @typedef {{clusters: number[], sure: number[], second: number[], typical: number[]}} View */
 /** @typedef {{number: number, name: string, rows: number[], doubt: number}} Group */
 
-export const ASIDE = -1; // number of what a person has set aside
+export const ASIDE = -1; // number of what is in no cluster
 
 /** @type {(count: number, what: string) => string} */
 export const count = (number, what) => `${number.toLocaleString("en")} ${what}${number === 1 ? "" : "s"}`;
 
 /** @type {(number: number, names: Record<number, string>) => string} */
 export function nameOf(number, names) {
-  if (number === ASIDE) return "set aside";
+  if (number === ASIDE) return "in no cluster";
   return names[number] ? `${names[number]} (${number})` : `cluster ${number}`;
 }
 
