@@ -31,6 +31,7 @@ check: setup  ## Lint, types, import contracts, docstrings, links of the site
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python tools/check_windows.py
 	$(BIN)/lint-imports
 	$(BIN)/python tools/check_docstrings.py src
 	$(BIN)/python tools/build_site.py

@@ -5,7 +5,6 @@ The page is served to those alone who know its address.
 
 from __future__ import annotations
 
-import fcntl
 import secrets
 import socket
 import webbrowser
@@ -23,7 +22,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from ucds.errors import InputError, NoSpaceError, UserError, shown
-from ucds.files import write_atomically
+from ucds.files import lock, write_atomically
 from ucds.received import open_received
 from ucds.reports.page.findings import read_record
 from ucds.reports.page.report import report
@@ -164,13 +163,11 @@ def make_app(session: Session, origin: str, token: str, finish: Callable[[], str
 @contextmanager
 def _only_review_of(run: Path, address: str) -> Iterator[None]:
     """Hold the review of a run; the address of the page is left where a second command finds it."""
-    lock, page = run / ADDRESS_FILE, run / PAGE_FILE
-    with open_received(lock, "r+b") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+    page = run / PAGE_FILE
+    with open_received(run / ADDRESS_FILE, "r+b") as file:
+        if not lock(file):
             other = shown(file.read(500).decode(errors="replace"))
-            raise InputError(f"a review of {run} is open already: {other}") from None
+            raise InputError(f"a review of {run} is open already: {other}")
         file.truncate(0)
         file.write(address.encode())
         file.flush()
