@@ -2,7 +2,7 @@
 
 In every task the target is clustered with each of the three uses of the labels (`ucds.target.guard`). The
 clusterings in which tasks agree are computed once; the steps are those of the method, and the clusters those
-of its vote (`ucds.target.consensus.agree`). Ground truth also makes imbalanced parts. The page has the
+of its vote (`ucds.target.agreement.agree`). Ground truth also makes imbalanced parts. The page has the
 choices of the present guard by the figures that were recorded.
 
     python benchmarks/guard.py DATA ... --weights ENCODER=FILE [--weights ENCODER=FILE] [--digits]
@@ -29,7 +29,7 @@ from ucds.math.domain_transport import join_domains
 from ucds.math.metrics import clustering_accuracy
 from ucds.math.second_opinion import cluster_by_opinions
 from ucds.math.spaces import Spaces, centre, make_spaces, unit_rows
-from ucds.target.consensus import average_labels
+from ucds.target.agreement import average_labels
 from ucds.target.guard import GUARD, Evidence, KnownLabels, weigh_labels
 
 WEIGHTS = {"own": 0.0, "opinion": GUARD.opinion_weight, "equal": GUARD.equal_weight}

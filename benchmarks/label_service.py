@@ -20,8 +20,9 @@ import numpy as np
 import torch
 from PIL import Image
 
-from ucds.backbones import Backbone, build_backbone
-from ucds.models import ClusteringModel, ProjectionHead
+from ucds.encoders.spec import Backbone
+from ucds.networks.build import build_backbone
+from ucds.networks.model import ClusteringModel, ProjectionHead
 from ucds.serving.ledger import Ledger
 from ucds.training.model_file import ModelCard, StoredModel, save_model
 

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from ucds.data.ground_truth import read_ground_truth
 from ucds.data.sources import find_samples
 from ucds.demo.digits import write_digits
+from ucds.gradients.runtime import Runtime
 from ucds.training.features import frozen_features
 from ucds.training.inputs import open_for_training
 from ucds.training.options import Compute, EncoderOptions
-from ucds.training.runtime import Runtime
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ from ucds.files import write_atomically
 from ucds.math.arrays import FloatArray, IntArray
 from ucds.math.consensus import Partition
 from ucds.math.metrics import clustering_accuracy
-from ucds.target.consensus import average_labels
+from ucds.target.agreement import average_labels
 from ucds.target.guard import KnownLabels
 from ucds.target.questions import Answer, Question
 from ucds.target.remembered import Remembered, write_features, write_remembered

@@ -38,22 +38,22 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from torch import Tensor
 
 import ucds
-from ucds.backbones.build import build_backbone
 from ucds.data.dataset import Dataset, ImageView
 from ucds.data.decode import ByteArray
 from ucds.data.samples import Samples, subset
 from ucds.data.sources import find_samples
 from ucds.experiments.revision import code_revision
+from ucds.gradients.runtime import Runtime
+from ucds.gradients.session import Session
+from ucds.gradients.source_stage import learn_source
+from ucds.gradients.steps import build_optimiser
+from ucds.gradients.transport import cosine_cost, solve_transport
 from ucds.math.arrays import IntArray
 from ucds.math.plane import place_all
 from ucds.math.spaces import unit_rows
-from ucds.math.transport import cosine_cost, solve_transport
-from ucds.models import ClusteringModel
-from ucds.source.pcd import learn_source
+from ucds.networks.build import build_backbone
+from ucds.networks.model import ClusteringModel
 from ucds.training.inputs import open_for_training
-from ucds.training.runtime import Runtime
-from ucds.training.session import Session
-from ucds.training.steps import build_optimiser
 
 RUNS = Path(__file__).with_suffix(".json")
 PAGE = """# Speed

@@ -130,7 +130,7 @@ def stored_model() -> Callable[..., Any]:
     """Make a model with random weights and its card, as if trained; ``spread`` spreads its statistics."""
     import torch
 
-    from ucds.models import ClusteringModel
+    from ucds.networks.model import ClusteringModel
     from ucds.training.model_file import ModelCard, StoredModel
 
     usual = {"role": "target", "name": "clinic", "domains": ("a", "b"), "stages": ("learn",), "tune": "head"}
@@ -193,3 +193,14 @@ def browser() -> Iterator[Any]:
         running = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield running
         running.close()
+
+
+@pytest.fixture
+def several_threads() -> Iterator[int]:
+    """The number of threads that PyTorch has during the test, which may change it."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    yield 3
+    torch.set_num_threads(before)

@@ -11,8 +11,8 @@ import pytest
 
 import ucds
 from ucds.errors import InputError
+from ucds.gradients.runtime import Runtime
 from ucds.training.options import BulkOptions, Compute
-from ucds.training.runtime import Runtime
 
 WRONG: Any = "other"
 VECTORS = np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32)

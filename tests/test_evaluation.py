@@ -15,13 +15,13 @@ from ucds.config import PCDSettings
 from ucds.data.sources import find_samples
 from ucds.errors import UserError
 from ucds.evaluation import Report, evaluate
+from ucds.gradients.runtime import Runtime
 from ucds.math.metrics import ClusteringScores, score
 from ucds.source.train import train_source
 from ucds.training.inputs import open_for_training
 from ucds.training.model_file import load_model
 from ucds.training.options import Compute, EncoderOptions, RunOptions
 from ucds.training.prediction import predict
-from ucds.training.runtime import Runtime
 
 ENCODER = EncoderOptions("ucds/oriented_edges", "none")
 

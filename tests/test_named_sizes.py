@@ -21,24 +21,23 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 import ucds
-from ucds.backbones import identity_backbone
-from ucds.backbones.spec import LARGEST_INPUT, tensors_digest
-from ucds.backbones.weight_files import read_state_dict
 from ucds.choices import MOST_CLUSTERS
 from ucds.data.content import content_key
 from ucds.data.features import FeatureFolder
 from ucds.data.parts import describe_rows, write_part
 from ucds.data.tables import read_table
 from ucds.data.vectors import load_vectors
+from ucds.encoders.spec import LARGEST_INPUT, identity_backbone, tensors_digest
 from ucds.errors import UserError
 from ucds.files import digest_of, write_sealed
+from ucds.gradients.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from ucds.labels.cluster_labels import ClusterLabels
+from ucds.networks.weight_files import read_state_dict
 from ucds.received import MOST_ENTRIES, MOST_TEXT
 from ucds.reports.page.findings import read_record
 from ucds.target.predictions import ClusterNames
 from ucds.target.questions import read_answers
 from ucds.target.remembered import Remembered, read_remembered, write_features, write_remembered
-from ucds.training.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from ucds.training.model_file import load_model, save_model
 from ucds.training.run_folder import MODEL_FILE
 

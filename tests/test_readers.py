@@ -21,20 +21,21 @@ from hypothesis import strategies as st
 from PIL import Image
 from safetensors.torch import save_file
 
-from ucds.backbones import identity_backbone
-from ucds.backbones.weight_files import read_state_dict
 from ucds.data.decode import COMMON_FORMATS, decode_image
 from ucds.data.folders import scan_folder
 from ucds.data.images import ImageSamples
 from ucds.data.parts import PartStore
 from ucds.data.vectors import load_vectors, read_arrays
+from ucds.encoders.spec import identity_backbone
 from ucds.errors import UserError
 from ucds.experiments.grid import read_benchmark
 from ucds.experiments.records import IDENTITY, ORIGIN, read_records
+from ucds.gradients.checkpoint import Checkpoint, StageProgress, read_checkpoint, write_checkpoint
 from ucds.labels.cluster_labels import ClusterLabels, marks_of
 from ucds.labels.journal import Journal, KeptReceipt, read_receipts
 from ucds.labels.wire import Budget, Receipt, ServiceInfo
-from ucds.models import ClusteringModel
+from ucds.networks.model import ClusteringModel
+from ucds.networks.weight_files import read_state_dict
 from ucds.reports.page.findings import read_record
 from ucds.serving.checkpoints import Snapshots, read_checkpoints
 from ucds.serving.ledger import Ledger
@@ -42,7 +43,6 @@ from ucds.serving.signing import Signer
 from ucds.serving.verify import verify
 from ucds.target.predictions import ClusterNames
 from ucds.target.questions import read_answers
-from ucds.training.checkpoint import Checkpoint, StageProgress, read_checkpoint, write_checkpoint
 from ucds.training.model_file import ModelCard, StoredModel, load_model, save_model
 from ucds.training.run_folder import CHECKPOINT_FILE, MODEL_FILE, RunFolder
 

@@ -17,6 +17,9 @@ import pytest
 import ucds
 from ucds.data.features import FeatureFolder
 from ucds.errors import DamagedFileError, InputError, UserError
+from ucds.gradients.checkpoint import read_checkpoint
+from ucds.gradients.runtime import Runtime
+from ucds.gradients.session import Session
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.labels.journal import Journal, read_receipts
 from ucds.labels.wire import Budget, ServiceInfo
@@ -28,12 +31,9 @@ from ucds.serving.ledger import Ledger
 from ucds.serving.signing import Signer
 from ucds.target.predictions import ClusterNames
 from ucds.target.review import Review
-from ucds.training.checkpoint import read_checkpoint
 from ucds.training.inputs import open_for_training
 from ucds.training.model_file import load_model
 from ucds.training.run_folder import RunFolder
-from ucds.training.runtime import Runtime
-from ucds.training.session import Session
 
 pytestmark = pytest.mark.timeout(60)  # a pipe that is opened would wait for ever
 

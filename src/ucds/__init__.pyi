@@ -1,13 +1,12 @@
 """The public names, and where each lives: read by type checkers, and when the package is imported."""
 
 from .auditing.audit import audit as audit
-from .backbones import Backbone as Backbone
-from .backbones import build_backbone as build_backbone
-from .backbones import module_backbone as module_backbone
 from .bulk.features import WrittenFeatures as WrittenFeatures
 from .bulk.features import features as features
 from .config import ConsensusSettings as ConsensusSettings
 from .config import PCDSettings as PCDSettings
+from .encoders.spec import Backbone as Backbone
+from .encoders.spec import module_backbone as module_backbone
 from .errors import DamagedFileError as DamagedFileError
 from .errors import InputError as InputError
 from .errors import NoSpaceError as NoSpaceError
@@ -20,18 +19,19 @@ from .exports.export import export as export
 from .labels.client import LabelClient as LabelClient
 from .labels.cluster_labels import ClusterLabels as ClusterLabels
 from .math.metrics import clustering_accuracy as clustering_accuracy
+from .networks.build import build_backbone as build_backbone
 from .reports.page.report import report as report
 from .reviewing.command import review as review
 from .serving.limits import Limits as Limits
 from .serving.serve import serve as serve
-from .source.estimator import SourceClustering as SourceClustering
 from .source.label import label as label
+from .source.source_clustering import SourceClustering as SourceClustering
 from .source.train import train_source as train_source
 from .target.ask import query as query
-from .target.estimator import TargetClustering as TargetClustering
 from .target.predict import predict as predict
 from .target.questions import Question as Question
 from .target.review import Review as Review
+from .target.target_clustering import TargetClustering as TargetClustering
 from .target.train import train_target as train_target
 from .training.loaded import Model as Model
 from .training.loaded import load as load

@@ -27,17 +27,17 @@ RAY = "Only one module knows Ray"
 WEB = "Only the service knows its web framework and its database"
 
 VIOLATIONS = {
-    "a lower room knows a higher one": ("data/batches.py", "ucds.training.session", {LAYERS}),
-    "mathematics knows the settings beside it": ("math/pcd.py", "ucds.config", {LAYERS}),
+    "a lower room knows a higher one": ("data/batches.py", "ucds.gradients.session", {LAYERS}),
+    "mathematics knows the settings beside it": ("math/kmeans.py", "ucds.config", {LAYERS}),
     "a room that no layer names": ("attic.py", "math", {LAYERS}),
     "the provider trains with the client's code": ("source/fit.py", "ucds.target.guard", {LAYERS, PROVIDER}),
     "the service reads the client's code": ("serving/app.py", "ucds.target.ask", {LAYERS, PROVIDER}),
-    "a shared room leads to the client": ("training/steps.py", "ucds.target.guard", {LAYERS, PROVIDER}),
+    "a shared room leads to the client": ("gradients/steps.py", "ucds.target.guard", {LAYERS, PROVIDER}),
     "the client trains with the provider's code": ("target/fit.py", "ucds.source.fit", {LAYERS, CLIENT}),
     "the client knows the service": ("target/ask.py", "ucds.serving.limits", {LAYERS, CLIENT}),
     "training reads ground truth": ("training/prepare.py", "ucds.data.ground_truth", {GROUND_TRUTH}),
     "a baseline scores itself": ("baselines/plain.py", "ucds.math.metrics", {GROUND_TRUTH}),
-    "a stage knows Fabric": ("training/stage.py", "lightning_fabric", {FABRIC}),
+    "a stage knows Fabric": ("gradients/stage.py", "lightning_fabric", {FABRIC}),
     "the command line knows the engine of bulk work": ("cli/bulk.py", "ray", {RAY}),
     "the client's wire knows a web framework": ("labels/wire.py", "fastapi", {WEB}),
     "the command line knows a database": ("cli/serving.py", "sqlalchemy", {WEB}),

@@ -83,13 +83,15 @@ def test_the_client_never_loads_the_source_side(outcomes: dict[str, Any], comman
 
 def test_asking_a_service_loads_neither_the_service_nor_any_model(outcomes: dict[str, Any]) -> None:
     assert outcomes["query"].loaded("labels")
-    assert outcomes["query"].loaded(*SOURCE_SIDE, *BOTH_SIDES, "models", "backbones") == []
+    assert (
+        outcomes["query"].loaded(*SOURCE_SIDE, *BOTH_SIDES, "networks", "encoders", "gradients.stage") == []
+    )
 
 
 def test_help_loads_neither_side(outcomes: dict[str, Any]) -> None:
-    loaded = outcomes["help"].loaded(*SOURCE_SIDE, *TARGET_SIDE, *BOTH_SIDES, "models", "training")
+    loaded = outcomes["help"].loaded(*SOURCE_SIDE, *TARGET_SIDE, *BOTH_SIDES, "networks", "training")
     # They hold options, show that a command began, and refuse a folder that is no run.
-    light = ("options", "processes", "progress", "run_folder")
+    light = ("options", "progress", "run_folder")
     assert loaded == ["ucds.training", *(f"ucds.training.{name}" for name in light)]
 
 

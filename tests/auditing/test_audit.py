@@ -18,12 +18,12 @@ from serving_kit import running
 from ucds.auditing import attacks, subject
 from ucds.auditing.audit import QUICK, Effort, audit
 from ucds.auditing.report import Findings
-from ucds.backbones import identity_backbone
 from ucds.data.vectors import VectorSamples
+from ucds.encoders.spec import identity_backbone
 from ucds.errors import InputError, RefusedError
 from ucds.labels.client import LabelClient
 from ucds.math.attack_scores import attack_success
-from ucds.models import ProjectionHead
+from ucds.networks.model import ProjectionHead
 from ucds.serving.labeller import ModelLabeller
 from ucds.serving.ledger import Ledger
 from ucds.serving.limits import Limits

@@ -15,10 +15,10 @@ from ucds.choices import Precision
 from ucds.config import ModelSettings
 from ucds.data.dataset import Dataset, ImageView
 from ucds.data.decode import ByteArray
+from ucds.gradients.runtime import Runtime
+from ucds.gradients.session import Session
 from ucds.math.arrays import IntArray
 from ucds.training.options import Compute
-from ucds.training.runtime import Runtime
-from ucds.training.session import Session
 
 
 def session(

@@ -11,7 +11,6 @@ import torch
 from baseline_kit import assert_only_the_seed_decides, pictures, read_all, session, weights_of
 from torch import nn
 
-from ucds.backbones import identity_backbone
 from ucds.baselines import acids
 from ucds.baselines.acids import (
     AcidsModel,
@@ -29,6 +28,7 @@ from ucds.baselines.loop import Clustering
 from ucds.baselines.views import sobel_backbone
 from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
+from ucds.encoders.spec import identity_backbone
 from ucds.errors import UserError
 from ucds.math.metrics import clustering_accuracy
 

@@ -12,7 +12,6 @@ from sklearn.metrics import mutual_info_score
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
-from ucds.backbones import identity_backbone, module_backbone
 from ucds.baselines.acids import RunningJoint, domain_joint, harden
 from ucds.baselines.iic import (
     IICSettings,
@@ -31,9 +30,10 @@ from ucds.baselines.loop import Clustering, Loop
 from ucds.baselines.views import sobel_backbone
 from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
+from ucds.encoders.spec import identity_backbone, module_backbone
+from ucds.gradients.views import in_training
 from ucds.math.metrics import clustering_accuracy
 from ucds.training.prediction import predict
-from ucds.training.views import in_training
 
 pytestmark = pytest.mark.filterwarnings("ignore:iic.* (empty|collapsed):ucds.errors.UcdsWarning")
 

@@ -6,7 +6,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ucds.backbones import BackboneSpec
 from ucds.baselines.views import (
     LUMA,
     PairedImageView,
@@ -17,7 +16,8 @@ from ucds.baselines.views import (
     sobel_backbone,
 )
 from ucds.data.dataset import ImageView
-from ucds.training.views import RandomCropView
+from ucds.encoders.spec import BackboneSpec
+from ucds.gradients.views import RandomCropView
 
 MEAN, STD = (0.4, 0.5, 0.6), (0.2, 0.3, 0.1)
 NONE, UNIT = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)

@@ -22,10 +22,10 @@ from PIL import Image
 import ucds
 from ucds.data.features import FeatureFolder
 from ucds.data.sources import find_samples
+from ucds.gradients.runtime import Runtime
 from ucds.training.features import frozen_features
 from ucds.training.inputs import open_for_training
 from ucds.training.options import Compute
-from ucds.training.runtime import Runtime
 
 SMALL = ucds.BulkOptions(shard_size=10)
 

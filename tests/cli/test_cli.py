@@ -16,10 +16,10 @@ import pytest
 from cli_kit import EDGES, SHAPES, SHORT_SOURCE, draw, read_rows, run_command, run_successfully, tree
 from PIL import Image
 
+from ucds.gradients.session import Session
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.metrics import score
 from ucds.training.model_file import load_model
-from ucds.training.session import Session
 
 BRIEF = ("--set", "starts=1", "--no-report")
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from ucds.backbones import identity_backbone
 from ucds.cli.options import Output, say, show
+from ucds.encoders.spec import identity_backbone
 from ucds.exports.hub import write_card
 from ucds.training.progress import Bar, Lines
 

@@ -12,23 +12,23 @@ import torch
 from timm.layers.norm_act import BatchNormAct2d
 from torch import Tensor, nn
 
-from ucds.backbones import Backbone, identity_backbone, module_backbone
 from ucds.config import ConsensusSettings, PCDSettings
 from ucds.data.dataset import Dataset, ImageView
 from ucds.data.samples import Samples
 from ucds.data.vectors import VectorSamples
+from ucds.encoders.spec import Backbone, identity_backbone, module_backbone
 from ucds.errors import InputError
+from ucds.gradients.runtime import Runtime
+from ucds.gradients.session import Session
+from ucds.gradients.source_stage import learn_source
+from ucds.gradients.target_stages import cluster_target, refine_target
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.arrays import IntArray
-from ucds.source.pcd import learn_source
-from ucds.target.pcd import cluster_target, refine_target
 from ucds.training.features import frozen_features
 from ucds.training.fitting import FeatureClusters, build_model, features_to_cluster, read_all, remember
 from ucds.training.options import Compute
 from ucds.training.prepare import prepare
 from ucds.training.run_folder import RunFolder
-from ucds.training.runtime import Runtime
-from ucds.training.session import Session
 
 EPOCHS = dict.fromkeys(("source_epochs", "clustering_epochs", "refinement_epochs"), 2)
 SETTINGS = PCDSettings(batch_size=32, bottleneck_width=8, evaluations_per_stage=2, **EPOCHS)

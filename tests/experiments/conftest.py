@@ -13,9 +13,9 @@ sys.path.insert(0, str(Path(__file__).parent))  # for `grid_kit`, whichever way 
 import pytest
 from grid_kit import make_machine, picture_task, run_inline, write_pictures
 
-from ucds.backbones import identity_backbone
 from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
+from ucds.encoders.spec import identity_backbone
 from ucds.experiments import runner
 from ucds.experiments.pipeline import Task
 from ucds.experiments.preflight import Machine

@@ -17,12 +17,12 @@ from method_kit import OPTIONS, PCD, assert_same, changed, prototypes_of
 from sklearn.cluster import KMeans
 from sklearn.preprocessing import normalize
 
-from ucds.backbones import identity_backbone
 from ucds.baselines.deepcluster import DeepClusterSettings
 from ucds.baselines.loop import Clustering
 from ucds.config import ConsensusSettings, PCDSettings
 from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
+from ucds.encoders.spec import identity_backbone
 from ucds.errors import UserError
 from ucds.experiments.methods import PAPER_METHODS, method_named, run_methods, trained
 from ucds.experiments.pipeline import Outcome, Pipeline, Task, TaskOptions

@@ -14,12 +14,11 @@ import torch
 from method_kit import OPTIONS, PCD, assert_same, changed, prototypes_of
 from torch import nn
 
-from ucds.backbones import Backbone
-from ucds.backbones.spec import module_backbone
 from ucds.choices import GuardChoices
 from ucds.config import ConsensusSettings, PCDSettings, side_of
 from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
+from ucds.encoders.spec import Backbone, module_backbone
 from ucds.experiments.methods import run_methods
 from ucds.experiments.pipeline import Sources, Task
 from ucds.source.fit import fit_source

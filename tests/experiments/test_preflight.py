@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from grid_kit import make_machine, small, write_pictures
 
-from ucds import backbones
 from ucds.errors import UserError
 from ucds.experiments.grid import Benchmark
 from ucds.experiments.methods import METHODS
@@ -25,6 +24,7 @@ from ucds.experiments.preflight import (
     read_weights,
     survey,
 )
+from ucds.networks import build
 from ucds.training.options import EncoderOptions
 from ucds.training.progress import Reporter
 
@@ -94,14 +94,14 @@ def test_a_missing_data_set_costs_its_own_cells(tmp_path: Path) -> None:
 def test_a_missing_encoder_costs_the_cells_that_need_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    find = backbones.find_backbone
+    find = build.find_backbone
 
     def offline(name: str, weights: str, *more: Any) -> object:
         if weights == "default":
             raise UserError(f"pre-trained weights of '{name}': not in the cache; give --weights FILE")
         return find(name, weights, *more)
 
-    monkeypatch.setattr(backbones, "find_backbone", offline)
+    monkeypatch.setattr(build, "find_backbone", offline)
     more = '[[variants]]\nname = "v"\nsource_backbone = "resnet18"\nmethods = ["po", "so", "pcd"]\n'
     asked = small(tmp_path, more, seeds=[0])
     machine = replace(make_machine(tmp_path), weights={"ucds/oriented_edges": "none"})

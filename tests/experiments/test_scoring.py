@@ -12,9 +12,9 @@ import torch
 
 from ucds.experiments.pipeline import Outcome
 from ucds.experiments.scoring import column_of, measure
+from ucds.gradients.checkpoint import StageResult
+from ucds.gradients.health import Evaluation
 from ucds.math.metrics import score
-from ucds.training.checkpoint import StageResult
-from ucds.training.health import Evaluation
 
 
 def evaluation(labels: Sequence[int], step: int = 5) -> Evaluation:

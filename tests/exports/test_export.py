@@ -13,9 +13,10 @@ import skops.io
 import torch
 
 import ucds
-from ucds.backbones import build_backbone, identity_backbone
 from ucds.choices import ExportFormat
+from ucds.encoders.spec import identity_backbone
 from ucds.exports.export import as_scikit
+from ucds.networks.build import build_backbone
 from ucds.training.encoding import run_onnx
 from ucds.training.loaded import Model
 

@@ -11,8 +11,9 @@ import pytest
 import yaml
 
 import ucds
-from ucds.backbones import build_backbone, identity_backbone
+from ucds.encoders.spec import identity_backbone
 from ucds.errors import InputError
+from ucds.networks.build import build_backbone
 from ucds.training.loaded import Model
 
 MakeModel = Callable[..., Model]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from ucds.math.pcd import (
+from ucds.gradients.losses import (
     cluster_posterior,
     cosine_momentum,
     distillation_loss,

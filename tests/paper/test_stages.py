@@ -12,19 +12,19 @@ import pytest
 import torch
 from torch.nn.functional import kl_div, one_hot
 
-from ucds.backbones import identity_backbone
 from ucds.config import PCDSettings
 from ucds.data.batches import DomainBalancedSampler
 from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
+from ucds.encoders.spec import identity_backbone
+from ucds.gradients.losses import temporal_ensemble
+from ucds.gradients.runtime import Runtime
+from ucds.gradients.session import Session
+from ucds.gradients.source_stage import learn_source
+from ucds.gradients.target_stages import cluster_target, refine_target
 from ucds.labels.cluster_labels import ClusterLabels
-from ucds.math.pcd import temporal_ensemble
-from ucds.models import ClusteringModel
-from ucds.source.pcd import learn_source
-from ucds.target.pcd import cluster_target, refine_target
+from ucds.networks.model import ClusteringModel
 from ucds.training.options import Compute
-from ucds.training.runtime import Runtime
-from ucds.training.session import Session
 
 K, WIDTH = 4, 6
 SETTINGS = PCDSettings(
@@ -148,7 +148,7 @@ def test_the_temporal_ensemble_is_refreshed_as_often_as_configured(monkeypatch: 
         targets.append(temporal_ensemble(*given))
         return targets[-1]
 
-    monkeypatch.setattr("ucds.target.pcd.temporal_ensemble", spy)
+    monkeypatch.setattr("ucds.gradients.target_stages.temporal_ensemble", spy)
     settings = SETTINGS.model_copy(
         update={"ensemble_momentum": 0.0, "clustering_epochs": 6, "evaluations_per_stage": 3}
     )

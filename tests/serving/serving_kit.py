@@ -21,7 +21,7 @@ import label_service
 import numpy as np
 from PIL import Image
 
-from ucds.backbones import identity_backbone
+from ucds.encoders.spec import identity_backbone
 from ucds.labels.wire import PROBLEM_TYPE, Problem
 from ucds.serving.ledger import Ledger
 from ucds.serving.limits import Limits

@@ -17,9 +17,9 @@ from torch import nn
 
 import ucds
 from ucds import InputError, SourceClustering
-from ucds.backbones import identity_backbone, module_backbone
 from ucds.config import ConsensusSettings
 from ucds.data.vectors import VectorSamples
+from ucds.encoders.spec import identity_backbone, module_backbone
 from ucds.math.privacy import noise_scale
 from ucds.source.private import (
     GaussianNoise,

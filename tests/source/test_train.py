@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import ucds
-from ucds.backbones.spec import tensors_digest
 from ucds.config import MethodSettings
+from ucds.encoders.spec import tensors_digest
 
 pytestmark = pytest.mark.filterwarnings("ignore:stage .* (empty|collapsed):ucds.errors.UcdsWarning")
 

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ucds.backbones import identity_backbone
 from ucds.data.dataset import Dataset
 from ucds.data.samples import subset
 from ucds.data.vectors import VectorSamples
+from ucds.encoders.spec import identity_backbone
 from ucds.errors import InputError
+from ucds.gradients.runtime import Runtime
 from ucds.labels.questions import open_questions
 from ucds.target.ask import choose_spread, select_spread
 from ucds.training.options import Compute
-from ucds.training.runtime import Runtime
 
 
 @pytest.fixture

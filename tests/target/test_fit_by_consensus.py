@@ -12,24 +12,24 @@ import numpy as np
 import pytest
 import torch
 
-from ucds.backbones import identity_backbone
 from ucds.config import ConsensusSettings, MethodSettings
 from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
+from ucds.encoders.spec import identity_backbone
 from ucds.errors import UcdsWarning
+from ucds.gradients.checkpoint import StageResult
+from ucds.gradients.runtime import Runtime
+from ucds.gradients.session import Session
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.metrics import score
-from ucds.models import ClusteringModel
+from ucds.networks.model import ClusteringModel
 from ucds.target.fit import fit_target
 from ucds.target.remembered import read_remembered
-from ucds.training.checkpoint import StageResult
 from ucds.training.fitting import LOGIT_SCALE
 from ucds.training.options import Compute
 from ucds.training.prediction import predict
 from ucds.training.progress import Quiet
 from ucds.training.run_folder import RunFolder
-from ucds.training.runtime import Runtime
-from ucds.training.session import Session
 
 N, K, WIDTH = 80, 4, 8
 TRUTH = np.arange(N) % K
@@ -71,7 +71,7 @@ def train(
     seed: int = 0,
     **given: Any,
 ) -> Trained:
-    settings = ConsensusSettings.from_mapping({"starts": 1, "bottleneck_width": 10} | given)
+    settings = ConsensusSettings(**({"starts": 1, "bottleneck_width": 10} | given))
     data, run, listener = data or blob_data(), None, Listener()
     aligned = None if labels is None else labels.align(data.samples.ids)
     with ExitStack() as stack:
@@ -155,7 +155,7 @@ def test_what_the_vote_knew_is_remembered(tmp_path: Path) -> None:
 def test_a_client_is_told_what_to_doubt(
     limit: str, doubt: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(f"ucds.target.consensus.{limit}", 1.1)
+    monkeypatch.setattr(f"ucds.target.agreement.{limit}", 1.1)
     said = train(folder=tmp_path / "run").said
     assert json.loads((tmp_path / "run" / "stability.json").read_text())[doubt]
     assert words in said[0]
@@ -214,11 +214,11 @@ def test_a_frozen_backbone_is_fitted_after_a_crash_as_without_one(
     """What a crash between the two stages leaves is the clusters."""
     whole = train(given(PROVIDERS), folder=tmp_path / "run").model
     with monkeypatch.context() as patch:
-        patch.setattr("ucds.target.consensus.fit_prototypes", crash)
+        patch.setattr("ucds.target.agreement.fit_prototypes", crash)
         with pytest.raises(KeyboardInterrupt):
             train(given(PROVIDERS), folder=tmp_path / "stopped")
     with monkeypatch.context() as patch:
-        patch.setattr("ucds.target.consensus.agree", None)  # is not done again
+        patch.setattr("ucds.target.agreement.agree", None)  # is not done again
         resumed, results, _ = train(given(PROVIDERS), folder=tmp_path / "stopped")
     assert [result.name for result in results] == ["agree", "fit-target"]
     for name, tensor in whole.state_dict().items():

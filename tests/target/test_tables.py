@@ -12,8 +12,8 @@ from sklearn.metrics import adjusted_rand_score
 
 import ucds
 from ucds import InputError, SourceClustering, TargetClustering
-from ucds.backbones.spec import IDENTITY, LENGTHS
 from ucds.data.vectors import VectorSamples
+from ucds.encoders.spec import IDENTITY, LENGTHS
 from ucds.labels.questions import VectorQuestions
 from ucds.labels.wire import ServiceInfo
 from ucds.training.inputs import see_vectors

@@ -75,7 +75,7 @@ def test_a_notebook_becomes_a_page(tmp_path: Path) -> None:
     ("text", "linked"),
     [
         ("see :func:`ucds.load` and", "see [`ucds.load`][ucds.training.loaded.load] and"),
-        (":class:`~ucds.math.transport.Plan`", "`ucds.math.transport.Plan`"),
+        (":class:`~ucds.gradients.transport.Plan`", "`ucds.gradients.transport.Plan`"),
         ("``code`` stays", "``code`` stays"),
     ],
 )

@@ -17,18 +17,19 @@ from odd_networks import Drawing, Untraceable
 from torch import nn
 
 import ucds
-from ucds.backbones import Backbone, BackboneSpec, build_backbone, identity_backbone
 from ucds.data.columns import Pictures
 from ucds.data.content import number_rows
 from ucds.data.dataset import Dataset, ImageView
 from ucds.data.images import MemoryImages
+from ucds.encoders.spec import Backbone, BackboneSpec, identity_backbone
 from ucds.errors import NoSpaceError
+from ucds.gradients.runtime import Runtime
 from ucds.math.arrays import FloatArray
+from ucds.networks.build import build_backbone
 from ucds.training import encoding
 from ucds.training.encoding import LARGEST_DIFFERENCE, FrozenEncoder, find_graph, suits_graph
 from ucds.training.features import frozen_features
 from ucds.training.options import Compute
-from ucds.training.runtime import Runtime
 
 CPU = torch.device("cpu")
 

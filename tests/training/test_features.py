@@ -9,13 +9,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ucds.backbones import Backbone, BackboneSpec, module_backbone
 from ucds.data.dataset import Dataset
 from ucds.data.samples import subset
 from ucds.data.vectors import VectorSamples
+from ucds.encoders.spec import Backbone, BackboneSpec, module_backbone
+from ucds.gradients.runtime import Runtime
 from ucds.training.features import frozen_features
 from ucds.training.options import Compute
-from ucds.training.runtime import Runtime
 
 
 class Counting(nn.Module):

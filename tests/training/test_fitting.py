@@ -12,13 +12,15 @@ import pytest
 import torch
 from torch import nn
 
-from ucds.backbones import Backbone, identity_backbone, module_backbone
 from ucds.config import ConsensusSettings
 from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
+from ucds.encoders.spec import Backbone, identity_backbone, module_backbone
+from ucds.gradients.runtime import Runtime
+from ucds.gradients.session import Session
 from ucds.math.prototypes import solve_prototypes
 from ucds.math.spaces import centre, principal_axes, unit_rows
-from ucds.models import ClusteringModel
+from ucds.networks.model import ClusteringModel
 from ucds.training.fitting import (
     LOGIT_SCALE,
     FeatureClusters,
@@ -34,8 +36,6 @@ from ucds.training.prediction import encode, predict
 from ucds.training.prepare import Training
 from ucds.training.progress import Quiet
 from ucds.training.run_folder import RunFolder
-from ucds.training.runtime import Runtime
-from ucds.training.session import Session
 
 N, K = 60, 4
 TRUTH = np.arange(N) % K

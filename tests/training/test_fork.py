@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from ucds.backbones import build_backbone
+from ucds.networks.build import build_backbone
 from ucds.training.encoding import run_onnx, write_onnx
 from ucds.training.loaded import Model
 from ucds.training.options import Compute

@@ -9,19 +9,19 @@ import numpy as np
 import pytest
 import torch
 
-from ucds.backbones import build_backbone
 from ucds.choices import Precision
 from ucds.config import PCDSettings
 from ucds.data.dataset import Dataset, ImageView
 from ucds.data.folders import scan_domains
 from ucds.data.images import ImageSamples
 from ucds.data.samples import subset
+from ucds.gradients.runtime import Runtime
+from ucds.gradients.session import Session
 from ucds.labels.cluster_labels import ClusterLabels
+from ucds.networks.build import build_backbone
 from ucds.source.fit import fit_source
 from ucds.target.fit import fit_target
 from ucds.training.options import Compute
-from ucds.training.runtime import Runtime
-from ucds.training.session import Session
 
 EPOCHS = dict.fromkeys(("source_epochs", "clustering_epochs", "refinement_epochs"), 1)
 SETTINGS = PCDSettings(batch_size=4, evaluations_per_stage=1, validation_fraction=0, **EPOCHS)

@@ -11,10 +11,10 @@ import pytest
 import torch
 from PIL import Image
 
-from ucds.backbones import Backbone, BackboneSpec, identity_backbone, module_backbone
 from ucds.choices import Role
 from ucds.data.dataset import IMAGENET_STD, Dataset, ImageView, View
 from ucds.data.sources import find_samples
+from ucds.encoders.spec import Backbone, BackboneSpec, identity_backbone, module_backbone
 from ucds.errors import InputError
 from ucds.training.inputs import Inputs, open_for_prediction, open_for_training, stored_size, view_for
 from ucds.training.options import Compute, EncoderOptions

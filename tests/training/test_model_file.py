@@ -19,11 +19,11 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from ucds.backbones import build_backbone, identity_backbone, module_backbone
-from ucds.backbones.spec import tensors_digest
 from ucds.choices import Role
+from ucds.encoders.spec import identity_backbone, module_backbone, tensors_digest
 from ucds.errors import DamagedFileError, InputError, UserError
 from ucds.files import digest_of
+from ucds.networks.build import build_backbone
 from ucds.training.model_file import FORMAT, StoredModel, load_model, save_model
 from ucds.training.run_folder import MODEL_FILE
 

@@ -7,13 +7,13 @@ import pytest
 import torch
 from torch import nn
 
-from ucds.backbones import identity_backbone, module_backbone
 from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
-from ucds.models import ClusteringModel
+from ucds.encoders.spec import identity_backbone, module_backbone
+from ucds.gradients.runtime import Runtime
+from ucds.networks.model import ClusteringModel
 from ucds.training.options import Compute
 from ucds.training.prediction import encode, predict, threads_for
-from ucds.training.runtime import Runtime
 
 
 def model(n_clusters: int = 3) -> ClusteringModel:

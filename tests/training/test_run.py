@@ -13,19 +13,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ucds.backbones import identity_backbone
 from ucds.config import ConsensusSettings, MethodSettings, PCDSettings, for_side
 from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
+from ucds.encoders.spec import identity_backbone
 from ucds.errors import DamagedFileError, InputError, Interrupted
+from ucds.gradients.objective import PrototypeTransport
+from ucds.gradients.session import Session
+from ucds.gradients.stage import Stage
 from ucds.training.inputs import Inputs
 from ucds.training.model_file import load_model
-from ucds.training.objective import PrototypeTransport
 from ucds.training.options import Compute, RunOptions
 from ucds.training.prepare import Training, conclude, prepare
 from ucds.training.run import TrainedRun, open_run, train_run
-from ucds.training.session import Session
-from ucds.training.stage import Stage
 
 SAMPLES = VectorSamples(np.random.default_rng(0).normal(size=(20, 4)).astype(np.float32))
 INPUTS = Inputs(Dataset(SAMPLES), identity_backbone(4))

@@ -17,12 +17,12 @@ from ucds.auditing.subject import Labels, Opened, open_subject, parts_of
 from ucds.data.sources import Source
 from ucds.errors import InputError
 from ucds.files import require_writable, write_text_atomically
+from ucds.gradients.runtime import Runtime
 from ucds.labels.client import LabelClient
 from ucds.math.attack_scores import attack_success
 from ucds.training.options import Compute, EncoderOptions
 from ucds.training.progress import Reporter
 from ucds.training.run_folder import files_read
-from ucds.training.runtime import Runtime
 from ucds.training.seeds import numpy_generator
 
 FEWEST = 20

@@ -15,11 +15,12 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from ucds.backbones import Backbone, identity_backbone
 from ucds.data.dataset import Dataset
 from ucds.data.samples import Samples, subset
 from ucds.data.sources import Source
+from ucds.encoders.spec import Backbone, identity_backbone
 from ucds.errors import InputError, RefusedError
+from ucds.gradients.runtime import Runtime
 from ucds.labels.client import LabelClient, OverBudgetError
 from ucds.labels.questions import Body, body_of_images, body_of_rows
 from ucds.labels.wire import ServiceInfo
@@ -29,7 +30,6 @@ from ucds.training.features import frozen_features
 from ucds.training.inputs import open_for_prediction, view_for
 from ucds.training.model_file import StoredModel, load_model
 from ucds.training.options import EncoderOptions
-from ucds.training.runtime import Runtime
 from ucds.training.seeds import numpy_generator
 
 Labels = NDArray[np.int64]
@@ -95,7 +95,7 @@ class ServiceSubject:
         except OverBudgetError:
             raise RefusedError(
                 f"the key's budget ended after {before:,} queries of the audit: raise it, or audit with "
-                "--quick"
+                "`effort=QUICK`"
             ) from None
 
     def _ask(self, rows: Rows) -> Labels:
@@ -169,7 +169,7 @@ def open_subject(
             attacker = identity_backbone(info.width, info.columns)
         elif encoder is None:
             raise InputError(
-                "a service of images needs the attacker's encoder: give --backbone and --weights"
+                "a service of images needs the attacker's encoder: give `backbone` and `weights`"
             )
         else:
             attacker = encoder.build(runtime.compute.cache)

@@ -21,7 +21,6 @@ from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim.swa_utils import update_bn
 
-from ucds.backbones import Backbone
 from ucds.baselines.iic import (
     Networks,
     PairSettings,
@@ -36,12 +35,13 @@ from ucds.baselines.iic import (
 from ucds.baselines.loop import Clustering
 from ucds.data.batches import DomainBalancedSampler
 from ucds.data.dataset import Dataset
+from ucds.encoders.spec import Backbone
 from ucds.errors import InputError
-from ucds.math.pcd import at_least_single
+from ucds.gradients.losses import at_least_single
+from ucds.gradients.runtime import Runtime
+from ucds.gradients.session import Session
 from ucds.training.features import frozen_features
-from ucds.training.runtime import Runtime
 from ucds.training.seeds import numpy_generator
-from ucds.training.session import Session
 
 HEADS = (True, False)
 """Whether an epoch uses the over-clustering head: it does in its first pass, and not in its second."""

@@ -18,19 +18,19 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import normalize
 from torch.nn import functional
 
-from ucds.backbones import Backbone
 from ucds.baselines.loop import Clustering, Loop
 from ucds.baselines.views import ResizedImageView
 from ucds.config import ModelSettings
 from ucds.data.batches import DomainBalancedSampler
 from ucds.data.dataset import Dataset
+from ucds.encoders.spec import Backbone
 from ucds.errors import InputError
+from ucds.gradients.session import Session
 from ucds.math.arrays import DoubleArray, FloatArray, IntArray
-from ucds.models import ClusteringModel
+from ucds.networks.model import ClusteringModel
 from ucds.training.prediction import encode
 from ucds.training.prepare import prepare
 from ucds.training.seeds import numpy_generator, torch_generator
-from ucds.training.session import Session
 
 _NAME = "deepcluster"
 

@@ -16,20 +16,20 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from ucds.backbones import Backbone
 from ucds.baselines.loop import Clustering, Loop
 from ucds.baselines.views import PairedImageView, PairedVectorView
 from ucds.config import ModelSettings
 from ucds.data.batches import DomainBalancedSampler
 from ucds.data.dataset import Dataset
-from ucds.math.pcd import at_least_single
-from ucds.models import ClusteringModel, Encoder
+from ucds.encoders.spec import Backbone
+from ucds.gradients.losses import at_least_single
+from ucds.gradients.session import Session
+from ucds.gradients.views import in_training
+from ucds.networks.model import ClusteringModel, Encoder
 from ucds.training.encoding import evaluation_mode
 from ucds.training.prediction import predict
 from ucds.training.prepare import prepare
 from ucds.training.seeds import torch_generator
-from ucds.training.session import Session
-from ucds.training.views import in_training
 
 
 class PairSettings(ModelSettings):

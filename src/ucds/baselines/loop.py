@@ -1,7 +1,7 @@
 """The training loop of a baseline, with epochs of steps, updates and progress, and its result.
 
 The originals train for a given number of epochs and take the last model. So a loop, unlike a
-:class:`ucds.training.stage.Stage`, does not evaluate and select on the way, and cannot be resumed.
+:class:`ucds.gradients.stage.Stage`, does not evaluate and select on the way, and cannot be resumed.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from ucds.config import Settings
 from ucds.data.batches import DomainBalancedSampler
 from ucds.data.dataset import Dataset
 from ucds.errors import InputError, Interrupted, UcdsWarning
+from ucds.gradients.health import assess
+from ucds.gradients.session import Session
+from ucds.gradients.steps import Batch, Steps
 from ucds.math.arrays import IntArray
-from ucds.training.health import assess
-from ucds.training.session import Session
-from ucds.training.steps import Batch, Steps
 
 
 @dataclass(frozen=True, eq=False)

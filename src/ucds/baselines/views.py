@@ -14,11 +14,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ucds.backbones import Backbone, BackboneSpec
-from ucds.backbones.spec import MODULE, channels_last
 from ucds.data.dataset import View
+from ucds.encoders.spec import MODULE, Backbone, BackboneSpec, channels_last
+from ucds.gradients.views import RandomCropView, TrainingView
 from ucds.math.arrays import FloatArray
-from ucds.training.views import RandomCropView, TrainingView
 
 _JITTER, _HUE = 0.4, 0.125
 """Strength of the originals' colour changes: of brightness, contrast and saturation; of hue, in turns."""

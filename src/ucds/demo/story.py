@@ -23,7 +23,6 @@ import jinja2
 import numpy as np
 from PIL import Image
 
-from ucds.backbones.oriented_edges import NAME as BACKBONE
 from ucds.data.folders import scan_folder
 from ucds.data.ground_truth import read_ground_truth
 from ucds.demo.digits import STYLES, write_digits
@@ -34,6 +33,7 @@ from ucds.files import write_text_atomically
 from ucds.labels.client import LabelClient
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.metrics import score
+from ucds.networks.oriented_edges import NAME as BACKBONE
 from ucds.reports.page.report import report
 from ucds.serving.ledger import Ledger
 from ucds.serving.verify import verify
@@ -123,9 +123,9 @@ def run_demo(out: Path, seed: int, reporter: Reporter) -> str:
 def check_folder(out: Path) -> None:
     """Make sure that a folder is new, is empty, or holds an earlier demo."""
     if out.exists() and not out.is_dir():
-        raise InputError(f"{out} is a file: choose another --out")
+        raise InputError(f"{out} is a file: choose another `out`")
     if out.exists() and any(entry.name not in _OURS for entry in out.iterdir()):
-        raise InputError(f"{out} holds other things than a demo: choose another --out")
+        raise InputError(f"{out} holds other things than a demo: choose another `out`")
 
 
 def give_pictures(place: Place, clinic: str) -> None:
@@ -181,7 +181,7 @@ def label_service(run: Path, budget: int) -> Iterator[LabelClient]:
             said = next((line for line in process.stdout or () if line.startswith(_READY)), None)
             if said is None:
                 raise ServiceUnavailableError(f"the label service did not start: {process.communicate()[1]}")
-            with LabelClient(said.removeprefix(_READY).strip(), key, calibrate_key=True) as client:
+            with LabelClient(said.removeprefix(_READY).strip(), key, calibrate=True) as client:
                 yield client
         finally:
             process.terminate()

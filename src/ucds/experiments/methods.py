@@ -28,10 +28,10 @@ from ucds.config import ConsensusSettings, MethodSettings, ModelSettings, PCDSet
 from ucds.errors import InputError
 from ucds.experiments.jobs import reason_of
 from ucds.experiments.pipeline import Outcome, Pipeline, Sources, Task, TaskOptions
+from ucds.gradients.target_stages import refine_target
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.arrays import FloatArray, IntArray
 from ucds.target.fit import fit_target
-from ucds.target.pcd import refine_target
 from ucds.training.prepare import prepare
 
 PAPER_METHODS = ("kmeans", "po", "so", "to", "ao", "pcd")

@@ -11,22 +11,22 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from ucds.backbones import Backbone
 from ucds.config import ConsensusSettings, MethodSettings, PCDSettings, Settings, for_source
 from ucds.data.dataset import Dataset
+from ucds.encoders.spec import Backbone
+from ucds.gradients.checkpoint import StageResult
+from ucds.gradients.runtime import Runtime
+from ucds.gradients.session import Session
+from ucds.gradients.target_stages import cluster_target
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.arrays import IntArray
 from ucds.source.fit import fit_source
-from ucds.target.pcd import cluster_target
-from ucds.training.checkpoint import StageResult
 from ucds.training.features import frozen_features
 from ucds.training.loaded import recentre
 from ucds.training.options import Compute
 from ucds.training.prediction import predict
 from ucds.training.prepare import Training, prepare
 from ucds.training.run_folder import RunFolder
-from ucds.training.runtime import Runtime
-from ucds.training.session import Session
 
 Start = Literal["pre-trained", "source weights"]
 """Start of the target's model: a pre-trained encoder, or (without model privacy) the source model."""

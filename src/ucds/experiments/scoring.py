@@ -18,13 +18,13 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from ucds.config import Settings
 from ucds.experiments.pipeline import Outcome
 from ucds.experiments.revision import code_revision
+from ucds.gradients.runtime import Runtime
 from ucds.math.arrays import IntArray
 from ucds.math.metrics import clustering_accuracy, match_clusters, proportions_by_class, proportions_l1, score
 from ucds.math.spaces import unit_rows
 from ucds.training.options import Compute
 from ucds.training.prediction import encode
 from ucds.training.prepare import Training
-from ucds.training.runtime import Runtime
 
 SOURCE_STAGES = ("learn-source", "cluster-domains")
 """Stages that see source samples: PCD's, and that of the consensus method."""

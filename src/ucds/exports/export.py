@@ -14,13 +14,13 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import Normalizer, PolynomialFeatures, StandardScaler
 from torch import Tensor
 
-from ucds.backbones.spec import BackboneSpec, Viewpoint
 from ucds.choices import ExportFormat, require_choice
+from ucds.encoders.spec import BackboneSpec, Viewpoint
 from ucds.errors import InputError, UcdsWarning
 from ucds.exports.graph import describe, write_graph
 from ucds.exports.hub import write_hub_folder
 from ucds.files import require_writable, write_atomically, write_text_atomically
-from ucds.models import ClusteringModel
+from ucds.networks.model import ClusteringModel
 from ucds.training.inputs import stored_size, view_for
 from ucds.training.loaded import Model, load
 from ucds.training.options import Compute

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ucds.data.dataset import ImageView
 from ucds.errors import InputError, one_line
-from ucds.models import ClusteringModel
+from ucds.networks.model import ClusteringModel
 from ucds.training.encoding import run_onnx, write_onnx
 from ucds.training.inputs import stored_size, view_for
 from ucds.training.model_file import StoredModel

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ucds.backbones.spec import tensors_digest
+from ucds.encoders.spec import tensors_digest
 from ucds.errors import InputError
 from ucds.serving.problems import stopping
 from ucds.training.inputs import stored_size, view_for

@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import cast
 
-from ucds.backbones import Backbone, identity_backbone
-from ucds.backbones.spec import LENGTHS
 from ucds.choices import read_clusters
 from ucds.config import ConsensusSettings, MethodSettings, PCDSettings
 from ucds.data.dataset import Dataset
+from ucds.encoders.spec import LENGTHS, Backbone, identity_backbone
 from ucds.errors import InputError
-from ucds.source.pcd import fit_source_by_pcd
+from ucds.gradients.session import Session
+from ucds.gradients.source_stage import fit_source_by_pcd
+from ucds.source.domains import fit_source_by_transport
 from ucds.source.private import fit_source_privately
-from ucds.source.transport import fit_source_by_transport
 from ucds.training.cluster_choice import settle_clusters
 from ucds.training.prepare import Training
-from ucds.training.session import Session
 
 
 def fit_source(

@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from ucds.backbones import Backbone
 from ucds.config import ConsensusSettings
 from ucds.data.dataset import Dataset
 from ucds.data.samples import Samples
 from ucds.data.tables import read_table
+from ucds.encoders.spec import Backbone
 from ucds.errors import InputError
+from ucds.gradients.session import Session
 from ucds.math.arrays import DoubleArray, FloatArray, IntArray
 from ucds.math.privacy import noise_scale
 from ucds.math.private_prototypes import DIRECTIONS, learn_private_prototypes
@@ -35,7 +36,6 @@ from ucds.training.fitting import (
 )
 from ucds.training.prepare import Training, conclude
 from ucds.training.seeds import numpy_generator
-from ucds.training.session import Session
 
 STAGE = "private-clusters"
 

@@ -23,9 +23,9 @@ from ucds.training.options import Compute, EncoderOptions
 from ucds.training.run_folder import files_read
 
 if TYPE_CHECKING:  # they bring torch: asking about all samples needs none of it, and begins seconds earlier
-    from ucds.backbones import Backbone
     from ucds.data.dataset import Dataset
-    from ucds.training.runtime import Runtime
+    from ucds.encoders.spec import Backbone
+    from ucds.gradients.runtime import Runtime
 
 _TRIALS = 8
 """Draws for each sample, of which the best is kept; always so many, so that a longer choice begins with the
@@ -135,8 +135,8 @@ def query(
     if max_queries is not None:
         from ucds.data.samples import Samples
         from ucds.data.vectors import in_order
+        from ucds.gradients.runtime import Runtime
         from ucds.training.inputs import open_for_training
-        from ucds.training.runtime import Runtime
 
         if isinstance(found, Samples) and found.columns is not None:  # the journal has the service's order
             found = in_order(found, client.info().columns)

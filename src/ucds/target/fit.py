@@ -5,17 +5,17 @@ from __future__ import annotations
 import warnings
 from typing import cast
 
-from ucds.backbones import Backbone
 from ucds.choices import read_clusters
 from ucds.config import ConsensusSettings, MethodSettings, PCDSettings
 from ucds.data.dataset import Dataset
+from ucds.encoders.spec import Backbone
 from ucds.errors import InputError, UcdsWarning
+from ucds.gradients.session import Session
+from ucds.gradients.target_stages import fit_target_by_pcd
 from ucds.labels.cluster_labels import ClusterLabels
-from ucds.target.consensus import fit_target_by_consensus
-from ucds.target.pcd import fit_target_by_pcd
+from ucds.target.agreement import fit_target_by_consensus
 from ucds.training.cluster_choice import settle_clusters
 from ucds.training.prepare import Training
-from ucds.training.session import Session
 
 
 def fit_target(

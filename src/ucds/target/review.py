@@ -18,17 +18,19 @@ from typing import Any
 import numpy as np
 import torch
 
-from ucds.backbones.spec import LENGTHS
 from ucds.config import ConsensusSettings
 from ucds.data.sources import Source
+from ucds.encoders.spec import LENGTHS
 from ucds.errors import InputError
 from ucds.files import append_line, making, read_object, write_text_atomically, writing
+from ucds.gradients.runtime import Runtime
+from ucds.gradients.session import Session
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.arrays import IntArray
 from ucds.math.doubts import Doubt
 from ucds.math.prototypes import solve_prototypes
 from ucds.received import open_received
-from ucds.target.consensus import agree, draw_with_labels, remember_vote
+from ucds.target.agreement import agree, draw_with_labels, remember_vote
 from ucds.target.predictions import MOST_LETTERS, ClusterNames
 from ucds.target.questions import ANSWERS_FILE, FORMAT, Answer, Question, read_answers
 from ucds.target.remembered import read_remembered, write_features, write_remembered
@@ -43,9 +45,7 @@ from ucds.training.run_folder import (
     RunFolder,
     require_same_samples,
 )
-from ucds.training.runtime import Runtime
 from ucds.training.seeds import numpy_generator
-from ucds.training.session import Session
 
 NAMES_FILE = "names.json"
 """Name of the file of names in the folder of a reviewed run."""

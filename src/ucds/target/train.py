@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ucds.choices import read_clusters
-from ucds.config import ConsensusSettings, MethodSettings
+from ucds.choices import Method, read_clusters
+from ucds.config import MethodSettings, choose_settings
 from ucds.data.sources import Source, find_samples, place_of
 from ucds.errors import InputError
+from ucds.gradients.processes import is_first_process
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.training.options import Compute, EncoderOptions, RunOptions
-from ucds.training.processes import is_first_process
 from ucds.training.run_folder import LABELS_FILE, VOTES_FILE, RunFolder
 
 if TYPE_CHECKING:
+    from ucds.gradients.session import Session
     from ucds.training.prepare import Training
     from ucds.training.run import TrainedRun
-    from ucds.training.session import Session
 
 
 def train_target(
@@ -27,7 +28,8 @@ def train_target(
     labels: str | Path | ClusterLabels | None = None,
     n_clusters: int | str | None = None,
     encoder: EncoderOptions | None = None,
-    settings: MethodSettings | None = None,
+    method: Method | None = None,
+    settings: MethodSettings | Mapping[str, Any] | None = None,
     options: RunOptions | None = None,
     compute: Compute | None = None,
 ) -> TrainedRun:
@@ -41,8 +43,10 @@ def train_target(
         n_clusters: number of clusters, K; ``"auto"`` or a range such as ``"3..40"`` to have it chosen from
             the features of the frozen encoder, whatever the provider's number; the provider's if ``None``.
         encoder: encoder for images, of any architecture; ResNet-18 with published weights if ``None``.
-        settings: :class:`ucds.PCDSettings` for the paper's method, or :class:`ucds.ConsensusSettings` for the
-            consensus method, whose defaults are used if ``None``.
+        method: ``"consensus"``, or ``"pcd"``, the paper's method; if ``None``, that of the settings, and else
+            ``"consensus"``.
+        settings: :class:`ucds.PCDSettings` or :class:`ucds.ConsensusSettings`, or settings of the method by
+            name; the defaults if ``None``.
         options: seed, processes and how to run otherwise; the defaults if ``None``.
         compute: device, precision, cache and reporter; the defaults if ``None``.
 
@@ -54,11 +58,11 @@ def train_target(
         UcdsWarning: only some samples have a label.
     """
     if labels is None and n_clusters is None:
-        raise InputError("give --labels, the file of a provider's labels; or --clusters, to cluster alone")
+        raise InputError("give `labels`, those of a provider; or `n_clusters`, to cluster alone")
     if n_clusters is not None:
         read_clusters(n_clusters, least=2)
     out, options, compute = Path(out), options or RunOptions(), compute or Compute()
-    settings, encoder = settings or ConsensusSettings(), encoder or EncoderOptions()
+    chosen, encoder = choose_settings(method, "target", settings), encoder or EncoderOptions()
     place = place_of(images)
     RunFolder(out).require_usable(place, resume=options.resume)
     answers = ClusterLabels.load(labels) if isinstance(labels, str | Path) else labels
@@ -68,7 +72,7 @@ def train_target(
     from ucds.training.inputs import open_for_training
     from ucds.training.run import train_run
 
-    inputs = open_for_training(found, encoder, compute, settings.tune)
+    inputs = open_for_training(found, encoder, compute, chosen.tune)
     samples = inputs.data.samples
     aligned = None if answers is None else answers.align_with(samples)
     clusters = n_clusters or (0 if aligned is None else aligned.n_clusters)
@@ -81,7 +85,7 @@ def train_target(
 
     where = None if place is None else str(place.resolve())
     identity = {"labels": aligned and aligned.fingerprint, "images": where}
-    run = train_run(out, "target", clusters, inputs, settings, options, compute, train, identity=identity)
+    run = train_run(out, "target", clusters, inputs, chosen, options, compute, train, identity=identity)
     del found, inputs, samples  # after the training, and before the review reads what the run remembers
     if is_first_process() and (out / VOTES_FILE).exists():
         from ucds.target.review import Review

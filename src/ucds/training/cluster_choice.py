@@ -10,19 +10,19 @@ from pathlib import Path
 import numpy as np
 from pydantic import TypeAdapter
 
-from ucds.backbones import Backbone
 from ucds.choices import ClusterRange, read_clusters
 from ucds.config import Settings
 from ucds.data.content import first_positions, keys_of
 from ucds.data.dataset import Dataset
+from ucds.encoders.spec import Backbone
 from ucds.errors import DamagedFileError, InputError, UcdsWarning
 from ucds.files import write_text_atomically
+from ucds.gradients.session import Session
 from ucds.math.cluster_number import FEWEST_SAMPLES, ClusterNumber, choose_cluster_number, most_clusters
 from ucds.received import read_text
 from ucds.training.features import frozen_features
 from ucds.training.run_folder import CLUSTERS_FILE
 from ucds.training.seeds import numpy_generator
-from ucds.training.session import Session
 
 _EVIDENCE = TypeAdapter(ClusterNumber)
 

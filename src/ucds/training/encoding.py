@@ -25,11 +25,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ucds.backbones import Backbone, BackboneSpec, StoredBackbone
-from ucds.backbones.spec import IDENTITY, MODULE
+from ucds.encoders.spec import IDENTITY, MODULE, Backbone, BackboneSpec
 from ucds.errors import DamagedFileError, InputError, NoSpaceError, one_line
 from ucds.files import digest_of, read_sealed, write_sealed, write_text_atomically
 from ucds.math.arrays import FloatArray
+from ucds.networks.build import StoredBackbone
 from ucds.training.options import Compute
 
 LARGEST_DIFFERENCE = 1e-4

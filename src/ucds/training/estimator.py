@@ -25,15 +25,15 @@ from ucds.training.options import Compute, EncoderOptions, default_cache_dir
 from ucds.training.progress import Quiet, terminal_reporter
 
 if TYPE_CHECKING:
-    from ucds.backbones import Backbone
     from ucds.config import MethodSettings
     from ucds.data.dataset import Dataset
     from ucds.data.samples import Samples
     from ucds.data.sources import Source
+    from ucds.encoders.spec import Backbone
+    from ucds.gradients.session import Session
     from ucds.training.loaded import Model
     from ucds.training.model_file import StoredModel
     from ucds.training.prepare import Training
-    from ucds.training.session import Session
 
 FolderOrArray = str | Path | ArrayLike
 
@@ -50,9 +50,9 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         *,
         backbone: str | Backbone | None = None,
         weights: str = "default",
-        method: Method = "consensus",
+        method: Method | None = None,
         tune: Tune | None = None,
-        settings: Mapping[str, Any] | None = None,
+        settings: MethodSettings | Mapping[str, Any] | None = None,
         random_state: int | np.random.RandomState | None = None,
         accelerator: Accelerator = "auto",
         precision: Precision = "32-true",
@@ -104,7 +104,7 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             InputError: there is no finished run of this side in the folder.
             DamagedFileError: the model file cannot be read.
         """
-        from ucds.backbones import Backbone
+        from ucds.encoders.spec import Backbone
         from ucds.training.model_file import load_model
 
         backbone = parameters.get("backbone")
@@ -132,7 +132,7 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def _take(self, stored: StoredModel) -> None:
-        from ucds.backbones.spec import VECTORS
+        from ucds.encoders.spec import VECTORS
 
         self.stored_ = stored
         self.model_ = stored.model
@@ -154,11 +154,11 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         return Model(self.stored_, self._compute())
 
     def _session(self) -> Session[MethodSettings]:
-        from ucds.config import make_settings
-        from ucds.training.runtime import Runtime
-        from ucds.training.session import Session
+        from ucds.config import choose_settings
+        from ucds.gradients.runtime import Runtime
+        from ucds.gradients.session import Session
 
-        settings = make_settings(self.method, self._role, self.settings or {}, tune=self.tune)
+        settings = choose_settings(self.method, self._role, self.settings, tune=self.tune)
         read_clusters(self.n_clusters)
         return Session(Runtime(self._compute(), seed=_seed_of(self.random_state)), settings)
 
@@ -167,7 +167,7 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         X: FolderOrArray,  # noqa: N803
         sample_domain: ArrayLike | None,
     ) -> tuple[Dataset, Backbone]:
-        from ucds.backbones import Backbone
+        from ucds.encoders.spec import Backbone
         from ucds.training.inputs import open_for_training
 
         own, name = (self.backbone, None) if isinstance(self.backbone, Backbone) else (None, self.backbone)

@@ -14,8 +14,6 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from ucds.backbones import Backbone
-from ucds.backbones.spec import IDENTITY, LENGTHS, MODULE
 from ucds.data.content import first_positions
 from ucds.data.dataset import Dataset
 from ucds.data.decode import DECODER_VERSION
@@ -23,10 +21,11 @@ from ucds.data.features import FeatureSamples
 from ucds.data.parts import PartStore
 from ucds.data.samples import SeenSamples
 from ucds.data.vectors import VectorSamples
+from ucds.encoders.spec import IDENTITY, LENGTHS, MODULE, Backbone
 from ucds.files import make_private
+from ucds.gradients.runtime import Runtime
 from ucds.math.arrays import FloatArray, IntArray
 from ucds.training.encoding import FrozenEncoder, choose_encoder, describe_encoder
-from ucds.training.runtime import Runtime
 
 
 def frozen_features(

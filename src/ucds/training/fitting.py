@@ -10,21 +10,21 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from ucds.backbones import Backbone, identity_backbone
 from ucds.config import ConsensusSettings
 from ucds.data.dataset import Dataset
+from ucds.encoders.spec import Backbone, identity_backbone
 from ucds.errors import InputError, UcdsWarning
+from ucds.gradients.checkpoint import StageProgress, StageResult
+from ucds.gradients.health import assess
+from ucds.gradients.session import Session
 from ucds.math.arrays import FloatArray
 from ucds.math.domain_transport import SharedPrototypes
 from ucds.math.prototypes import solve_prototypes
 from ucds.math.spaces import unit_rows
-from ucds.models import ClusteringModel, ProjectionHead
-from ucds.training.checkpoint import StageProgress, StageResult
+from ucds.networks.model import ClusteringModel, ProjectionHead
 from ucds.training.features import frozen_features
-from ucds.training.health import assess
 from ucds.training.prediction import predict
 from ucds.training.prepare import Training, refuse_copies
-from ucds.training.session import Session
 
 LOGIT_SCALE = 20.0
 """Factor between the projection on a unit prototype and the logit. It changes no label; it sets how certain

@@ -13,9 +13,6 @@ import torch
 from pydantic import TypeAdapter, ValidationError
 from safetensors import SafetensorError
 
-from ucds.backbones import Backbone, BackboneSpec, StoredBackbone, identity_backbone
-from ucds.backbones.spec import LENGTHS, MODULE, VECTORS, Viewpoint, tensors_digest
-from ucds.backbones.weight_files import read_tensors
 from ucds.choices import Role, Tune
 from ucds.data.columns import Pictures
 from ucds.data.dataset import IMAGENET_MEAN, IMAGENET_STD, Dataset, ImageView, View
@@ -25,8 +22,20 @@ from ucds.data.images import ImageSamples, MemoryImages
 from ucds.data.samples import Samples
 from ucds.data.sources import Source, find_samples
 from ucds.data.vectors import in_order
+from ucds.encoders.spec import (
+    LENGTHS,
+    MODULE,
+    VECTORS,
+    Backbone,
+    BackboneSpec,
+    Viewpoint,
+    identity_backbone,
+    tensors_digest,
+)
 from ucds.errors import DamagedFileError, InputError, first_problem
 from ucds.files import make_private
+from ucds.networks.build import StoredBackbone
+from ucds.networks.weight_files import read_tensors
 from ucds.training.options import Compute, EncoderOptions, default_cache_dir
 
 _SPEC = TypeAdapter(BackboneSpec)

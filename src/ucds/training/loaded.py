@@ -11,19 +11,18 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from ucds.backbones import Backbone
-from ucds.backbones.spec import LENGTHS
 from ucds.choices import Role
 from ucds.data.dataset import Dataset
 from ucds.data.images import MemoryImages
 from ucds.data.sources import Source
-from ucds.models import ClusteringModel, ModelOutput
+from ucds.encoders.spec import LENGTHS, Backbone
+from ucds.gradients.runtime import Runtime
+from ucds.networks.model import ClusteringModel, ModelOutput
 from ucds.training.features import frozen_features
 from ucds.training.inputs import open_for_prediction
 from ucds.training.model_file import StoredModel, load_model, save_model
 from ucds.training.options import Compute
 from ucds.training.prediction import compute_all, require_finite
-from ucds.training.runtime import Runtime
 
 FEWEST_TO_CENTRE = 32
 """Samples from which on the mean of a set says more about its domain than the means of other domains do."""

@@ -14,14 +14,14 @@ from safetensors import SafetensorError
 from safetensors.torch import save
 from torch import Tensor
 
-from ucds.backbones import Backbone, BackboneSpec, StoredBackbone, identity_backbone
-from ucds.backbones.spec import tensors_digest
-from ucds.backbones.weight_files import read_tensors
 from ucds.choices import MOST_CLUSTERS, Role, Tune
+from ucds.encoders.spec import Backbone, BackboneSpec, identity_backbone, tensors_digest
 from ucds.errors import DamagedFileError, InputError, UserError, first_problem, one_line
 from ucds.files import digest_of, make_private, write_atomically
 from ucds.math.privacy import Guarantee
-from ucds.models import ClusteringModel
+from ucds.networks.build import StoredBackbone
+from ucds.networks.model import ClusteringModel
+from ucds.networks.weight_files import read_tensors
 from ucds.training.run_folder import MODEL_FILE, require_model
 
 FORMAT = "ucds-model/2"

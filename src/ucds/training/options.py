@@ -14,7 +14,7 @@ from ucds.errors import InputError
 from ucds.training.progress import Quiet, Reporter
 
 if TYPE_CHECKING:
-    from ucds.backbones import Backbone
+    from ucds.encoders.spec import Backbone
 
 
 def default_cache_dir() -> Path:
@@ -85,7 +85,7 @@ class EncoderOptions:
     """Encoder for images.
 
     Attributes:
-        backbone: name that :func:`ucds.backbones.build_backbone` takes; ``"resnet18"`` if ``None``.
+        backbone: name that :func:`ucds.networks.build.build_backbone` takes; ``"resnet18"`` if ``None``.
         weights: file of weights, ``"default"`` for published ones, or ``"none"`` for a random start.
         image_size: side of the square crop in pixels; the encoder's own if ``None``.
 
@@ -107,7 +107,7 @@ class EncoderOptions:
         Raises:
             InputError: the name is unknown, or the weights cannot be loaded or do not fit.
         """
-        from ucds.backbones import build_backbone, find_backbone  # they bring torch, which takes seconds
+        from ucds.networks.build import build_backbone, find_backbone  # they bring torch, which takes seconds
 
         name = self.backbone or "resnet18"
         if cache is None:

@@ -9,13 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ucds.backbones.spec import IDENTITY
 from ucds.data.dataset import Dataset
+from ucds.encoders.spec import IDENTITY
 from ucds.errors import InputError
+from ucds.gradients.runtime import Runtime
 from ucds.math.arrays import Watch, counted
-from ucds.models import ClusteringModel, ModelOutput
+from ucds.networks.model import ClusteringModel, ModelOutput
 from ucds.training.encoding import evaluation_mode
-from ucds.training.runtime import Runtime
 
 
 @contextmanager

@@ -6,20 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from ucds.backbones import Backbone, identity_backbone
-from ucds.backbones.spec import LENGTHS
 from ucds.choices import Tune
 from ucds.config import MethodSettings, ModelSettings, Settings
 from ucds.data.dataset import Dataset
 from ucds.data.samples import Samples, draw_samples, subset
+from ucds.encoders.spec import LENGTHS, Backbone, identity_backbone
 from ucds.errors import InputError
+from ucds.gradients.checkpoint import StageResult
+from ucds.gradients.session import Session
 from ucds.math.arrays import IntArray
 from ucds.math.privacy import Guarantee
-from ucds.models import ClusteringModel
-from ucds.training.checkpoint import StageResult
+from ucds.networks.model import ClusteringModel
 from ucds.training.features import frozen_features
 from ucds.training.seeds import numpy_generator, torch_generator
-from ucds.training.session import Session
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,7 @@ class Training:
         tune: name of that part.
         stages: results of the stages, in order; none before they are finished.
         recentres: whether the model labels a set of samples better from the set's own mean, see
-            :meth:`ucds.models.ClusteringModel.recentred`.
+            :meth:`ucds.networks.model.ClusteringModel.recentred`.
         privacy: guarantee of differential privacy; ``None`` without one.
     """
 

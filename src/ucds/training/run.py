@@ -17,13 +17,13 @@ from ucds.choices import Role, read_clusters
 from ucds.config import MethodSettings, for_side, method_of
 from ucds.errors import Interrupted, UserError
 from ucds.files import require_space
+from ucds.gradients.runtime import Runtime
+from ucds.gradients.session import Session
 from ucds.training.inputs import Inputs
 from ucds.training.model_file import ModelCard, StoredModel, load_model, save_model
 from ucds.training.options import Compute, RunOptions
 from ucds.training.prepare import Training
 from ucds.training.run_folder import MODEL_FILE, RunFolder
-from ucds.training.runtime import Runtime
-from ucds.training.session import Session
 
 
 @dataclass(frozen=True)

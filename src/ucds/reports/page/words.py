@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
+from ucds.gradients.health import SAMPLES_TO_TELL, assess
 from ucds.math.metrics import clustering_accuracy
 from ucds.reports.page.findings import Findings, RunRecord
-from ucds.training.health import SAMPLES_TO_TELL, assess
 
 SURE, DOUBTFUL = 0.9, 0.5
 """Certainties from which the model is called sure, and below which it is called doubtful, about a sample."""

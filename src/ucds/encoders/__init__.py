@@ -1,0 +1,1 @@
+"""Encoders: functions from inputs to features."""

@@ -1,0 +1,127 @@
+"""The state of an unfinished run, and the file that holds it.
+
+A checkpoint is a sealed file of what ``torch.save`` wrote. It is read without running any code that it may
+hold.
+"""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
+from torch import Tensor
+
+from ucds.errors import DamagedFileError, one_line
+from ucds.files import read_sealed, write_sealed
+from ucds.gradients.health import Evaluation
+from ucds.networks.weight_files import load_pickle
+from ucds.training.run_folder import CHECKPOINT_FILE
+
+Tensors = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class StageResult:
+    """Result of a finished stage, apart from the model.
+
+    Attributes:
+        name: name of the stage.
+        evaluations: evaluations in order, ten a stage by default.
+        selected: position of the evaluation whose model was kept.
+        proportions: ``(D, K)`` sizes of the clusters in each domain, at that evaluation.
+        seconds: time spent in the stage, over all resumed parts.
+        assignments: ``(n, K)`` share of each cluster in each sample, rows sum to 1, if the stage clusters
+            features without training; ``None`` for other stages.
+    """
+
+    name: str
+    evaluations: list[Evaluation]
+    selected: int
+    proportions: Tensor
+    seconds: float
+    assignments: Tensor | None = None
+
+
+@dataclass
+class StageProgress:
+    """State of a stage in progress.
+
+    Attributes:
+        step: number of training steps done.
+        seconds: time spent so far.
+        evaluations: evaluations so far, in order.
+        kept_model: weights at the evaluation that would be selected now; empty before the first one.
+        kept_proportions: ``(D, K)`` proportions at that evaluation.
+        optimiser: state of the optimiser.
+        state: tensors that the stage's loop carries from step to step, by name.
+    """
+
+    step: int = 0
+    seconds: float = 0.0
+    evaluations: list[Evaluation] = field(default_factory=list)
+    kept_model: Tensors = field(default_factory=dict)
+    kept_proportions: Tensor | None = None
+    optimiser: dict[str, Any] = field(default_factory=dict)
+    state: Tensors = field(default_factory=dict)
+
+
+# All that it holds is checked in the same way when it is read.
+@with_config(
+    ConfigDict(strict=True, extra="forbid", arbitrary_types_allowed=True, revalidate_instances="always")
+)
+@dataclass(frozen=True)
+class Checkpoint:
+    """Complete state of a run that is to be resumed.
+
+    Attributes:
+        stage: name of the stage in progress, or of the stage that finished last.
+        model: weights of the model.
+        progress: state of that stage; ``None`` once it has finished.
+        results: results of the finished stages, in order.
+        log: length of the run's log in bytes.
+    """
+
+    stage: str
+    model: Tensors
+    progress: StageProgress | None
+    results: list[StageResult]
+    log: int
+
+
+_SEAL = "ucds-checkpoint/1"
+_TYPES: list[Any] = [Checkpoint, StageProgress, StageResult, Evaluation]
+_FORM = TypeAdapter(Checkpoint)
+
+
+def write_checkpoint(run: Path, checkpoint: Checkpoint) -> None:
+    """Replace the checkpoint of a run folder."""
+    content = io.BytesIO()
+    torch.save(checkpoint, content)  # in memory: it turns a full disk into a RuntimeError
+    write_sealed(run / CHECKPOINT_FILE, _SEAL, content.getbuffer())
+
+
+def read_checkpoint(run: Path) -> Checkpoint | None:
+    """Read a checkpoint onto the CPU; ``None`` when there is none.
+
+    Raises:
+        DamagedFileError: it cannot be read, or is not as it was written.
+    """
+    path = run / CHECKPOINT_FILE
+    try:
+        data = read_sealed(path, _SEAL)
+        with torch.serialization.safe_globals(_TYPES):
+            found = load_pickle(io.BytesIO(data))
+        return _FORM.validate_python(found)
+    except FileNotFoundError:
+        return None
+    except DamagedFileError as error:
+        problem = str(error)
+    except ValidationError:
+        problem = f"{path} is damaged (it holds something else)"
+    except Exception as error:  # whatever reading a damaged pickle may raise
+        problem = f"{path} is damaged ({one_line(error)})"
+    raise DamagedFileError(f"{problem}: delete it to start over") from None

@@ -1,0 +1,231 @@
+"""The paper's method in the order of its equations: tensors in, tensors out.
+
+Transport (Eq. 1) and proportions (Eq. 2) are defined by domain. The sampler gives a batch domain after
+domain, with the same number of samples of each domain in every step; :func:`stack_domains` lays it out as
+``(D, m, ...)`` with ``m`` the largest block. Shorter blocks end in padding rows whose weight is zero. The
+layout is known on the CPU: nothing here waits for a device.
+
+The losses are means over the batch they are given. With several processes the caller gives the pooled batch,
+because the marginal entropy is not linear in its samples. The plan of Eq. 1 comes from
+:mod:`ucds.gradients.transport`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+
+def stack_domains(values: Tensor, counts: Sequence[int]) -> Tensor:
+    """Stack the ``(n, ...)`` rows of a batch, grouped by domain, as ``(D, m, ...)`` with ``m = max(counts)``.
+
+    Rows are zero where a domain has fewer.
+
+    Raises:
+        ValueError: ``counts``, the number of rows of each domain, do not add up to n.
+    """
+    if sum(counts) != len(values):
+        raise ValueError(f"counts add up to {sum(counts)} rows, but the batch has {len(values)}")
+    if len(counts) == 1:
+        return values.unsqueeze(0)
+    return pad_sequence(list(torch.split(values, list(counts))), batch_first=True)
+
+
+def sample_weights(counts: Sequence[int], device: torch.device | str | None = None) -> Tensor:
+    """Weight every sample of a domain alike: the paper's marginal ``u``.
+
+    Row ``d`` of the ``(D, m)`` result holds ``1 / counts[d]`` in its first ``counts[d]`` places, and zero in
+    the padding.
+    """
+    return pad_sequence([torch.full((count,), 1.0 / count) for count in counts], batch_first=True).to(device)
+
+
+def transport_loss(cost: Tensor, plan: Tensor) -> Tensor:
+    """Compute the cost of moving the data onto the prototypes by a fixed plan, averaged over domains (Eq. 1).
+
+    Both are ``(D, m, K)``, the plan with zeros in padding rows. Its entropy does not depend on the model once
+    it is held fixed, so it is left out.
+    """
+    return (plan.detach() * cost).sum((-2, -1)).mean()
+
+
+def cluster_posterior(logits: Tensor, proportions: Tensor) -> Tensor:
+    """Compute the probability ``(D, m, K)`` of each cluster given a sample, under its domain's proportions.
+
+    This is the E-step of Eq. 2: ``pi(k | f) = softmax_k(mu_k . f + log B_k)``, with the products ``mu_k . f``
+    as ``(D, m, K)`` logits and B as ``(D, K)``; an entry of zero excludes that cluster.
+    """
+    return (at_least_single(logits) + proportions.log().unsqueeze(-2)).softmax(-1)
+
+
+@torch.no_grad()
+def update_proportions(proportions: Tensor, logits: Tensor, weights: Tensor, momentum: float) -> Tensor:
+    """Move every domain's proportions towards what the batch shows (Eq. 2 and its moving average).
+
+    ``B <- beta B + (1 - beta) mean_j pi(. | f_j)``; the mean runs over the domain's samples in the batch.
+
+    Args:
+        proportions: ``(D, K)`` current proportions.
+        logits: ``(D, m, K)`` logits, padded as by :func:`stack_domains`.
+        weights: ``(D, m)`` weights from :func:`sample_weights`; padding rows weigh nothing.
+        momentum: the paper's ``beta`` at this step, in ``[0, 1]``.
+    """
+    estimate = torch.einsum("dm,dmk->dk", weights, cluster_posterior(logits, proportions))
+    return torch.lerp(estimate, proportions, momentum)
+
+
+def cosine_momentum(initial: float, progress: float) -> float:
+    """Compute ``beta`` on its schedule: ``1 - beta`` falls from ``1 - initial`` to zero along a half cosine.
+
+    The paper says only that beta "follows a cosine learning rate schedule". It is ``1 - beta`` that
+    acts as a learning rate; letting beta itself fall to zero would end on the estimate of a single batch.
+    ``initial`` is the paper's ``beta_0``, and ``progress`` the share of the stage that is done.
+    """
+    return 1.0 - (1.0 - initial) * 0.5 * (1.0 + math.cos(math.pi * progress))
+
+
+def mutual_information_loss(logits: Tensor) -> Tensor:
+    """Compute the negative mutual information of samples and cluster labels, in nats (Eq. 3).
+
+    ``-(H(mean_j p_j) - mean_j H(p_j))``: lowest, at ``-log K``, when every sample is certain of its
+    cluster and all clusters are equally large; zero when labels tell nothing about samples.
+    """
+    log_p = at_least_single(logits).log_softmax(-1)
+    p = log_p.exp()
+    conditional = -(p * log_p).sum(-1).mean()
+    # The mean probability of a dead cluster can underflow to 0, where p log p has limit 0 but log has none.
+    mean = p.mean(0)
+    marginal = -(mean * mean.clamp_min(1e-30).log()).sum()
+    return conditional - marginal
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """A mixed batch, with the pairs and the ratio that mix its targets alike.
+
+    Attributes:
+        inputs: mixed samples, in the shape of the batch they came from.
+        partner: ``(n,)`` position of the sample that each one was mixed with.
+        ratio: share of the original sample in the mixture, the paper's lambda.
+    """
+
+    inputs: Tensor
+    partner: Tensor
+    ratio: float
+
+    def mix_targets(self, targets: Tensor) -> Tensor:
+        """Mix ``(n, K)`` predictions as the samples were mixed; no gradient flows through the result."""
+        targets = targets.detach()
+        return self.ratio * targets + (1.0 - self.ratio) * targets[self.partner]
+
+
+def mix(inputs: Tensor, alpha: float, rng: np.random.Generator) -> Mixture:
+    """Mix a pooled batch: images ``(n, c, h, w)`` by CutMix, vectors ``(n, d)`` by mix-up.
+
+    One ratio ``lambda ~ Beta(alpha, alpha)``, and for images one box, serve the whole batch. Pairs are formed
+    by a permutation of the pooled batch, so that samples of different domains meet.
+
+    Raises:
+        ValueError: the batch is neither images nor vectors, or ``alpha`` is not positive.
+
+    Source:
+        S. Yun et al., CutMix, 2019; H. Zhang et al., mixup, 2018.
+    """
+    if alpha <= 0:
+        raise ValueError(f"the concentration of the mixing ratio must be positive, not {alpha}")
+    if inputs.ndim not in (2, 4):
+        raise ValueError(f"can mix images (n, c, h, w) or vectors (n, d), not shape {tuple(inputs.shape)}")
+    ratio = float(rng.beta(alpha, alpha))
+    partner = torch.from_numpy(rng.permutation(len(inputs))).to(inputs.device)
+    if inputs.ndim == 2:
+        return Mixture(torch.lerp(inputs[partner], inputs, ratio), partner, ratio)
+    return _cutmix(inputs, partner, ratio, rng)
+
+
+def _cutmix(images: Tensor, partner: Tensor, ratio: float, rng: np.random.Generator) -> Mixture:
+    height, width = images.shape[-2:]
+    top, bottom = _side(height, ratio, rng)
+    left, right = _side(width, ratio, rng)
+    mixed = images.clone()
+    mixed[..., top:bottom, left:right] = images[partner, :, top:bottom, left:right]
+    # The border may have cut the box, so the ratio is taken from the area that was really pasted.
+    pasted = (bottom - top) * (right - left) / (height * width)
+    return Mixture(mixed, partner, 1.0 - pasted)
+
+
+def _side(length: int, ratio: float, rng: np.random.Generator) -> tuple[int, int]:
+    half = int(length * math.sqrt(1.0 - ratio)) // 2
+    centre = int(rng.integers(length))
+    return max(centre - half, 0), min(centre + half, length)
+
+
+def soft_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
+    """Compute the cross-entropy against soft targets, into which no gradient flows: ``L(G(x~), y~)``."""
+    return -(targets.detach() * at_least_single(logits).log_softmax(-1)).sum(-1).mean()
+
+
+def smooth_labels(labels: Tensor, n_clusters: int, smoothing: float) -> Tensor:
+    """Interpolate hard labels with the uniform distribution: ``y_k = (1 - gamma) [k = label] + gamma / K``.
+
+    The ``(n,)`` labels are integers in ``[0, K)``; ``smoothing`` is the paper's ``gamma``, in ``[0, 1]``.
+    """
+    one_hot = torch.nn.functional.one_hot(labels.long(), n_clusters).float()
+    return (1.0 - smoothing) * one_hot + smoothing / n_clusters
+
+
+def place_targets(targets: Tensor, rows: Tensor, n_samples: int) -> Tensor:
+    """Put the targets of some samples in their rows among all samples; the others get a row of zeros.
+
+    A row of zeros means "no target" and needs no mask: its distance ``KL(0 || G) = sum 0 log(0 / G)`` is
+    zero and so is its gradient, whatever the model predicts, and no distribution looks like it.
+    """
+    placed = targets.new_zeros(n_samples, targets.shape[-1])
+    placed[rows] = targets
+    return placed
+
+
+def temporal_ensemble(targets: Tensor, predictions: Tensor, momentum: float) -> Tensor:
+    """Blend past targets with the model's current predictions: ``y <- tau y + (1 - tau) G(x)``.
+
+    A sample without a target (a row of zeros) takes the prediction as it is, and is like any other from
+    then on. With a momentum of 1 predictions count for nothing, so it stays without a target.
+
+    Args:
+        targets: ``(n, K)`` current targets.
+        predictions: ``(n, K)`` probabilities of the same samples, from the model in evaluation mode.
+        momentum: the paper's ``tau`` in ``[0, 1]``; 1 keeps the provider's labels for ever.
+    """
+    if momentum == 1.0:
+        return targets.clone()
+    predictions = predictions.to(targets)
+    has_past = targets.any(-1, keepdim=True)
+    return torch.where(has_past, torch.lerp(predictions, targets, momentum), predictions)
+
+
+def distillation_loss(logits: Tensor, targets: Tensor) -> Tensor:
+    """Compute the distance of the model's predictions from the targets, ``KL(y || G(x))``, in nats (stage 2).
+
+    Args:
+        logits: ``(n, K)`` logits of the model.
+        targets: ``(n, K)`` probabilities; zeros are allowed, no gradient flows into them. A row of zeros
+            means "no target": the loss is the mean over the other rows, and zero without any.
+    """
+    targets = targets.detach()
+    negative_entropy = (targets * targets.clamp_min(1e-30).log()).sum(-1).mean()
+    # A row of zeros adds nothing to the two means over all rows. Scaled by 1, exactly, when there is none.
+    scale = len(targets) / targets.any(-1).sum().clamp_min(1)
+    return scale * (negative_entropy + soft_cross_entropy(logits, targets))
+
+
+def at_least_single(values: Tensor) -> Tensor:
+    """Return ``values`` in fp32, or untouched when they are fp32 or fp64 already.
+
+    Entropies and logarithms of small probabilities lose all their digits in half precision.
+    """
+    return values if values.dtype in (torch.float32, torch.float64) else values.float()

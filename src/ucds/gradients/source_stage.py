@@ -1,0 +1,67 @@
+"""Stage 1 of PCD: learn a clustering model from several unlabelled source domains (Algorithm 1, part 1)."""
+
+from __future__ import annotations
+
+from ucds.config import PCDSettings
+from ucds.data.dataset import Dataset
+from ucds.data.samples import Samples, split_validation
+from ucds.encoders.spec import Backbone
+from ucds.gradients.checkpoint import StageResult
+from ucds.gradients.losses import cosine_momentum, mutual_information_loss
+from ucds.gradients.objective import PrototypeTransport
+from ucds.gradients.session import Session
+from ucds.gradients.stage import Stage
+from ucds.networks.model import ClusteringModel
+from ucds.training.prepare import Training, conclude, draw_dataset, prepare
+
+
+def learn_source(
+    session: Session[PCDSettings], model: ClusteringModel, data: Dataset, validation: Samples
+) -> StageResult:
+    """Train ``model`` in place on all source domains together.
+
+    Prototypes are shared by the domains, proportions are each domain's own.
+
+    Args:
+        session: the run, with the settings.
+        model: pre-trained encoder with new bottleneck and prototypes.
+        data: source samples; ``samples.domain`` holds the domain of each.
+        validation: further source samples, on which the model is chosen.
+    """
+    settings = session.settings
+    epochs = settings.source_epochs
+    stage = Stage(session, "learn-source", model, data, epochs=epochs, evaluation=validation)
+    transport = PrototypeTransport(stage.counts, model.n_clusters, settings, session.runtime.device)
+    for step in stage.steps(transport):  # line 2: a mini-batch, split evenly over the domains
+        features, logits = stage.forward(step.inputs)
+        # Line 3, Eq. 2.
+        momentum = cosine_momentum(settings.source_proportion_momentum, step.progress)
+        transport.update_proportions(logits, momentum)
+        # Line 4, Eq. 1: the plan is held fixed, the gradient flows through the cost.
+        transport_term = transport.loss(features, model.prototypes)
+        mixing_term = stage.mixing_loss(step, logits)
+        # Line 5, Eq. 4.
+        stage.update(
+            transport=settings.transport_weight * transport_term,
+            information=settings.information_weight * mutual_information_loss(logits),
+            mixing=settings.mixing_weight * mixing_term,
+        )
+    return stage.result()
+
+
+def fit_source_by_pcd(
+    session: Session[PCDSettings], backbone: Backbone, data: Dataset, n_clusters: int
+) -> Training:
+    """Learn a clustering model by stage 1, which keeps part of the samples to choose the model on.
+
+    Of a domain with many samples (``most_samples``), so many at most choose the model and make an epoch.
+    Arguments are those of :func:`ucds.source.fit.fit_source`.
+    """
+    training = prepare(session, backbone, data, n_clusters, side="source")
+    train = judging = training.data
+    if (fraction := session.settings.validation_fraction) > 0:
+        part, kept = split_validation(train.samples, fraction, session.runtime.seed)
+        train, judging = Dataset(part, train.view), Dataset(kept, train.view)
+    judging, _ = draw_dataset(session, judging, use="choose the model")
+    learn_source(session, training.trained, train, judging.samples)
+    return conclude(session, training)

@@ -1,0 +1,164 @@
+"""Stages 2 and 3 of PCD on the target: distil labels while clustering, then refine alone (Algorithm 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ucds.config import PCDSettings
+from ucds.data.dataset import Dataset
+from ucds.data.samples import Samples
+from ucds.encoders.spec import Backbone
+from ucds.errors import InputError
+from ucds.gradients.checkpoint import StageResult
+from ucds.gradients.losses import (
+    cosine_momentum,
+    distillation_loss,
+    mutual_information_loss,
+    place_targets,
+    smooth_labels,
+    temporal_ensemble,
+)
+from ucds.gradients.objective import PrototypeTransport
+from ucds.gradients.session import Session
+from ucds.gradients.stage import Stage
+from ucds.labels.cluster_labels import ClusterLabels
+from ucds.math.arrays import IntArray
+from ucds.networks.model import ClusteringModel
+from ucds.training.prepare import Training, conclude, draw_dataset, prepare
+
+_USE = "get targets and choose the model; only the last stage sees all"
+
+
+class TaughtTransport(PrototypeTransport):
+    """The transport's state together with the soft targets of the distillation.
+
+    Attributes:
+        targets: ``(N, K)`` the paper's ``y^``: smoothed labels of the provider at first, zeros for samples
+            that have none.
+    """
+
+    targets: Tensor
+
+    def __init__(
+        self,
+        labels: ClusterLabels,
+        rows: IntArray,
+        n_samples: int,
+        counts: Sequence[int],
+        settings: PCDSettings,
+        device: torch.device,
+    ) -> None:
+        super().__init__(counts, labels.n_clusters, settings, device)
+        hard = torch.tensor(labels.labels, device=device)
+        smooth = smooth_labels(hard, labels.n_clusters, settings.label_smoothing)
+        targets = place_targets(smooth, torch.tensor(rows, device=device), n_samples)
+        self.register_buffer("targets", targets)
+
+
+def cluster_target(
+    session: Session[PCDSettings], model: ClusteringModel, data: Dataset, labels: ClusterLabels
+) -> StageResult:
+    """Train ``model`` in place on target samples, guided by the provider's labels.
+
+    The paper has a label for every sample. Here some samples may lack one, as queries have a price. These
+    take part in the clustering terms from the first step on, and in distillation once the temporal ensemble
+    has given them a target, a tenth of the stage later. Until then the distillation term is the mean over
+    the samples of the batch that have a target: in a mean over the whole batch, few labels would weigh too
+    little for the model to keep the provider's numbering of the clusters.
+
+    Args:
+        session: the run, with the settings.
+        model: pre-trained encoder of any architecture, with new bottleneck and prototypes.
+        data: target samples, one domain.
+        labels: the provider's labels, in the order of the samples.
+
+    Raises:
+        InputError: labels and samples do not match, or labels have another number of clusters.
+    """
+    if labels.n_clusters != model.n_clusters:
+        raise InputError(
+            f"the labels have {labels.n_clusters} clusters, but the model has {model.n_clusters}"
+        )
+    rows = labels.rows_in(data.samples.ids)
+    settings = session.settings
+    stage = Stage(session, "cluster-target", model, data, epochs=settings.clustering_epochs)
+    taught = TaughtTransport(labels, rows, len(data.samples), stage.counts, settings, session.runtime.device)
+    for step in stage.steps(taught):  # line 2: a mini-batch of target data
+        # Line 3: the temporal ensemble, over the whole target set ten times a stage.
+        if step.predictions is not None:
+            taught.targets = temporal_ensemble(taught.targets, step.predictions, settings.ensemble_momentum)
+        features, logits = stage.forward(step.inputs)
+        # Eq. 2 and 1, as in stage 1, on the one target domain.
+        momentum = cosine_momentum(settings.target_proportion_momentum, step.progress)
+        taught.update_proportions(logits, momentum)
+        transport_term = taught.loss(features, model.prototypes)
+        mixing_term = stage.mixing_loss(step, logits)
+        distillation_term = distillation_loss(logits, taught.targets[step.index])
+        # Line 4: distillation and the clustering loss of stage 1.
+        stage.update(
+            distillation=settings.distillation_weight * distillation_term,
+            transport=settings.transport_weight * transport_term,
+            information=settings.information_weight * mutual_information_loss(logits),
+            mixing=settings.mixing_weight * mixing_term,
+        )
+    return stage.result()
+
+
+def refine_target(
+    session: Session[PCDSettings], model: ClusteringModel, data: Dataset, evaluation: Samples | None = None
+) -> StageResult:
+    """Train ``model`` in place so that target samples lie close to the prototypes.
+
+    Neither the provider's labels nor CutMix are used: mixed targets would keep predictions uncertain.
+    The proportions start from uniform again, as the paper hands over only the model to this stage.
+
+    Args:
+        session: the run, with the settings.
+        model: model after stage 2, or a new one for target training only (TO).
+        data: target samples, one domain.
+        evaluation: samples to predict and to select the model with; all if ``None``.
+    """
+    settings = session.settings
+    epochs = settings.refinement_epochs
+    stage = Stage(session, "refine-target", model, data, epochs=epochs, evaluation=evaluation)
+    transport = PrototypeTransport(stage.counts, model.n_clusters, settings, session.runtime.device)
+    for step in stage.steps(transport):  # line 2: a mini-batch of target data
+        features, logits = stage.forward(step.inputs)
+        # Line 3, Eq. 2.
+        momentum = cosine_momentum(settings.target_proportion_momentum, step.progress)
+        transport.update_proportions(logits, momentum)
+        # Line 4, Eq. 1.
+        transport_term = transport.loss(features, model.prototypes)
+        # Line 5.
+        stage.update(
+            transport=settings.transport_weight * transport_term,
+            information=settings.information_weight * mutual_information_loss(logits),
+        )
+    return stage.result()
+
+
+def fit_target_by_pcd(
+    session: Session[PCDSettings],
+    backbone: Backbone,
+    data: Dataset,
+    n_clusters: int,
+    labels: ClusterLabels | None,
+) -> Training:
+    """Learn a clustering model by stages 2 and 3; without labels by stage 3 only (the paper's TO).
+
+    Stage 2 keeps a target for each sample, and predicts all of them ten times. Of many samples
+    (``most_samples``) it sees so many, those with a label first; stage 3 draws its batches from all.
+    Arguments and errors are those of :func:`ucds.target.fit.fit_target`.
+    """
+    training = prepare(session, backbone, data, n_clusters, side="target")
+    labelled = np.empty(0, np.int64) if labels is None else labels.rows_in(data.samples.ids)
+    drawn, positions = draw_dataset(session, training.data, first=(labelled,), use=_USE)
+    if labels is not None:
+        known = labels.take(np.isin(labelled, positions))
+        cluster_target(session, training.trained, drawn, known)
+    refine_target(session, training.trained, training.data, drawn.samples)
+    return conclude(session, training)

@@ -1,0 +1,192 @@
+"""Weights of backbones: downloaded once, read safely, matched key by key, refused if they do not fit."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import zipfile
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+from urllib.parse import urlsplit
+
+import httpx
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor, nn
+
+from ucds.choices import require_weights
+from ucds.encoders.spec import StateDict
+from ucds.errors import InputError, one_line
+from ucds.received import open_received
+
+REMEDY = "copy that file here and give it with --weights FILE, or ask for a random start with --weights none"
+_PROBE_SECONDS = 6.0
+_LONGEST_HEADER = 2**24  # bytes: names and shapes of a hundred thousand tensors
+
+# Wrappers that training scripts put around a state dict, most specific first.
+WRAPPERS = ("state_dict", "model_state_dict", "model_state", "model")
+
+# Parts that DataParallel, DistributedDataParallel and torch.compile insert into parameter names.
+WRAPPER_SEGMENTS = frozenset({"module", "_orig_mod"})
+
+# Classifiers and projection heads: a file may hold them, a backbone has no use for them. Any other key
+# that the model lacks is refused, for a ResNet-34 file would otherwise pass for a ResNet-18.
+CLASSIFIERS = frozenset(
+    {"fc", "classifier", "head", "heads", "head_dist", "last_linear", "logits", "projection_head"}
+    | {"prototypes", "AuxLogits", "aux1", "aux2"}
+)
+
+
+def load_file(
+    module: nn.Module, path: Path, name: str, adapt: Callable[[nn.Module, StateDict], StateDict] | None = None
+) -> str:
+    """Load a local checkpoint into a backbone of a name, and return the name and digest of what was loaded.
+
+    ``adapt`` converts older formats of the model's family; it is tried if the file does not fit as it is.
+
+    Raises:
+        InputError: the file cannot be read, is no checkpoint, or does not fit the backbone.
+    """
+    state = _without_wrapper_segments(read_state_dict(path), module.state_dict().keys())
+    mismatch = _mismatch(module, state)
+    if mismatch and adapt is not None:
+        with suppress(Exception):  # a converter meets files it was not made for: report the file as it is
+            adapted = adapt(module, dict(state))
+            if not _mismatch(module, adapted):
+                state, mismatch = adapted, ""
+    if mismatch:
+        raise InputError(
+            f"{path} does not fit backbone '{name}': {mismatch}; "
+            "give the file that belongs to this backbone, or the --backbone the file belongs to"
+        )
+    module.load_state_dict(state, strict=False)
+    with path.open("rb") as file:
+        return f"file: {path.name} (sha256 {hashlib.file_digest(file, 'sha256').hexdigest()[:12]})"
+
+
+def require_reachable(url: str, wanted: str) -> None:
+    """Make sure that the server of a download answers within a few seconds, whatever its answer.
+
+    The model hubs' own clients retry for half a minute before they give up, and print each try.
+    """
+    parts = urlsplit(url)
+    server = f"{parts.scheme}://{parts.netloc}"
+    try:
+        httpx.head(server, timeout=_PROBE_SECONDS)
+    except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+        raise InputError(
+            f"{wanted} is not in the cache, and {server} cannot be reached ({one_line(error)}); {REMEDY}"
+        ) from None
+
+
+def download_weights(url: str, name: str) -> Path:
+    """Download a checkpoint into PyTorch's hub cache, unless it lies there already, and return its path."""
+    file = Path(urlsplit(url).path).name
+    path = Path(torch.hub.get_dir(), "checkpoints", file)
+    if path.is_file():
+        return path
+    require_reachable(url, f"{file} (the weights of '{name}', from {url}, for the folder {path.parent})")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # PyTorch's file names carry the start of their SHA-256 after the last dash.
+    digest = re.search(r"-([0-9a-f]{8,})$", path.stem)
+    try:
+        torch.hub.download_url_to_file(url, str(path), digest and digest[1], progress=False)
+    except (OSError, RuntimeError) as error:
+        raise InputError(
+            f"cannot download {file}, the weights of '{name}', from {url}: {one_line(error)}; {REMEDY}"
+        ) from error
+    return path
+
+
+def read_state_dict(path: Path) -> StateDict:
+    """Read the tensors of a checkpoint file, by their names, without running any code it may hold.
+
+    Raises:
+        InputError: there is no such file, it is no checkpoint, or it holds pickled code.
+    """
+    require_weights(str(path))
+    content = _read(path)
+    for wrapper in WRAPPERS:
+        if isinstance(content, Mapping) and isinstance(content.get(wrapper), Mapping):
+            content = content[wrapper]
+    if not isinstance(content, Mapping):
+        raise InputError(f"{path} holds a {type(content).__name__}, not a state dict of named weights")
+    state = {str(key): value for key, value in content.items() if isinstance(value, Tensor)}
+    if not state:
+        keys = _first_few([str(key) for key in content])
+        raise InputError(f"{path} holds no weights (top-level keys: {keys or 'none'})")
+    return state
+
+
+def read_tensors(path: Path) -> tuple[StateDict, Mapping[str, str]]:
+    """Read the tensors of a safetensors file that is no link, and the texts beside them.
+
+    Raises:
+        SafetensorError: it is of another format, or damaged.
+    """
+    with open_received(path) as file:
+        if int.from_bytes(file.read(8), "little") > _LONGEST_HEADER:
+            raise SafetensorError("its header is too long")
+    with safe_open(path, framework="pt") as opened:  # it compares the sizes of all tensors with the file's
+        return {name: opened.get_tensor(name) for name in opened.keys()}, opened.metadata() or {}  # noqa: SIM118
+
+
+def _read(path: Path) -> object:
+    try:
+        if path.suffix == ".safetensors":
+            return read_tensors(path.resolve())[0]
+        with open_received(path, follow=True) as file:
+            return load_pickle(file)
+    except Exception as error:  # torch.load meets arbitrary bytes and raises nearly anything
+        if "Unsupported global" in str(error) or "Unsupported class" in str(error):
+            raise InputError(
+                f"{path} holds pickled Python objects besides tensors, which could run code when opened; "
+                "if you trust its origin, save its state dict alone (torch.save(model.state_dict(), FILE))"
+            ) from error
+        raise InputError(f"{path} is not a checkpoint that can be read: {one_line(error, 100)}") from error
+
+
+def load_pickle(file: IO[bytes]) -> object:
+    """Read what ``torch.save`` wrote, without running any code that it may hold."""
+    if zipfile.is_zipfile(file):
+        with zipfile.ZipFile(file) as archive:  # which PyTorch never packs
+            held = sum(entry.file_size for entry in archive.infolist())
+        if held > file.seek(0, 2):
+            raise ValueError("it names more than it holds")
+    file.seek(0)
+    return torch.load(file, map_location="cpu", weights_only=True)
+
+
+def _without_wrapper_segments(state: StateDict, expected: Collection[str]) -> StateDict:
+    """Remove name parts that DataParallel or torch.compile added, unless the model has them itself."""
+    extra = WRAPPER_SEGMENTS - {segment for key in expected for segment in key.split(".")}
+    return {".".join(part for part in key.split(".") if part not in extra): w for key, w in state.items()}
+
+
+def _mismatch(module: nn.Module, state: Mapping[str, Tensor]) -> str:
+    """Name the weights that do not fit a model, a few of each kind; empty if all fit, classifiers aside."""
+    expected = module.state_dict()
+    kinds = {
+        # Files from before PyTorch 0.4.1 count no batches; only cumulative averages, unused here, need it.
+        "missing in the file": [
+            key for key in expected if key not in state and not key.endswith(".num_batches_tracked")
+        ],
+        "unknown to the backbone": [
+            key for key in state if key not in expected and key.split(".")[0] not in CLASSIFIERS
+        ],
+        "of another shape": [
+            f"{key}: file {tuple(state[key].shape)}, backbone {tuple(weight.shape)}"
+            for key, weight in expected.items()
+            if key in state and state[key].shape != weight.shape
+        ],
+    }
+    return "; ".join(
+        f"{len(keys)} weights {kind} ({_first_few(keys)})" for kind, keys in kinds.items() if keys
+    )
+
+
+def _first_few(names: list[str]) -> str:
+    more = [f"{len(names) - 3} more"] if len(names) > 3 else []
+    return ", ".join(names[:3] + more)

@@ -1,0 +1,82 @@
+"""The provider's part of the consensus method: domains clustered one by one, matched and transported."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from ucds.config import ConsensusSettings
+from ucds.data.dataset import Dataset
+from ucds.data.samples import Samples
+from ucds.encoders.spec import Backbone
+from ucds.errors import InputError
+from ucds.gradients.session import Session
+from ucds.math.domain_transport import cluster_domains
+from ucds.math.spaces import WIDTH
+from ucds.training.fitting import (
+    FeatureClusters,
+    build_model,
+    features_to_cluster,
+    read_all,
+    remember,
+    tell_what_drawing_costs,
+)
+from ucds.training.prediction import encode
+from ucds.training.prepare import Training, conclude, draw_dataset
+from ucds.training.seeds import numpy_generator
+
+STAGE = "cluster-domains"
+
+
+def fit_source_by_transport(
+    session: Session[ConsensusSettings], backbone: Backbone, data: Dataset, n_clusters: int
+) -> Training:
+    """Cluster the frozen features of all source domains, and build a model that labels any single sample.
+
+    The model subtracts the mean of the domains' means from a sample, as the domain of a single sample is not
+    known. A folder that is labelled as a whole is better seen from its own mean.
+
+    Arguments are those of :func:`ucds.source.fit.fit_source`.
+
+    Raises:
+        InputError: a domain has fewer samples than there are to be clusters, and the errors of that function.
+    """
+    _refuse_small_domains(data.samples, n_clusters)
+    everything = len(data.samples)
+    data, drawn = draw_dataset(session, data)
+    features = features_to_cluster(session, backbone, data, n_clusters)
+    found = remember(session, STAGE, lambda: _cluster(session, features, n_clusters))
+    training = build_model(session, STAGE, backbone, features, found, n_clusters)
+    if len(drawn) < everything:
+        encoded = encode(training.trained, training.data, session.runtime).cpu().numpy()
+        tell_what_drawing_costs(session, training.trained, encoded, found.assignments, fitted=False)
+    return replace(conclude(session, training), recentres=True)
+
+
+def _refuse_small_domains(samples: Samples, n_clusters: int) -> None:
+    for name, count in zip(samples.domain_names, np.bincount(samples.domain), strict=True):
+        if count < n_clusters <= len(samples):  # too few in all are refused for both sides alike
+            raise InputError(
+                f"domain {name!r} has {count} samples, and each domain is clustered by itself into "
+                f"{n_clusters} clusters: leave it out, or choose fewer clusters"
+            )
+
+
+def _cluster(session: Session[ConsensusSettings], features: Dataset, n_clusters: int) -> FeatureClusters:
+    settings, domain, vectors = session.settings, features.samples.domain, read_all(features)
+    clusters = cluster_domains(
+        [vectors[domain == d] for d in range(len(features.samples.domain_names))],
+        n_clusters,
+        numpy_generator(session.runtime.seed, STAGE),
+        width=min(WIDTH, settings.bottleneck_width),  # the axes become the bottleneck
+        whitening=settings.whitening,
+        choices=settings.voting,
+        second=settings.second_opinion,
+        lengths=features.samples.kind == "lengths",
+        watch=session.runtime.watch,
+    )
+    # Plans come domain by domain, samples in any order.
+    assignments = np.empty_like(clusters.assignments)
+    assignments[np.argsort(domain, kind="stable")] = clusters.assignments
+    return FeatureClusters(**vars(clusters) | {"assignments": assignments})

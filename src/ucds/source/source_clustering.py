@@ -1,0 +1,96 @@
+"""The provider's model as a scikit-learn estimator."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Self
+
+from numpy.typing import ArrayLike
+
+from ucds.labels.cluster_labels import ClusterLabels, marks_of
+from ucds.training.estimator import ClusteringEstimator, FolderOrArray
+
+
+class SourceClustering(ClusteringEstimator):
+    """Cluster unlabelled samples of several domains with shared prototypes.
+
+    Args:
+        n_clusters: number of clusters, K; ``"auto"`` or a range such as ``"3..40"`` to have it chosen from
+            the features of the frozen encoder (docs/consensus.md).
+        backbone: for folders of images the name of an encoder (``"resnet18"`` if ``None``); for
+            arrays ``None``, or a :class:`ucds.encoders.spec.Backbone` that takes them.
+        weights: weights of the named encoder: ``"default"``, ``"none"`` or a file.
+        method: ``"consensus"`` (docs/consensus.md), or ``"pcd"``, the paper's method; if ``None``, that of
+            the settings, and else ``"consensus"``.
+        tune: ``"full"`` trains everything, ``"head"`` only the new layers on frozen features; ``None`` is
+            ``"head"`` for the consensus method and ``"full"`` for the paper's.
+        settings: :class:`ucds.ConsensusSettings` or :class:`ucds.PCDSettings`, or settings of the method by
+            name, see ``ucds settings``.
+        random_state: seed of every random choice, or a ``RandomState`` that a seed is drawn from; equal
+            integers give equal models, ``None`` a new one at each fit.
+        accelerator: device to compute on: ``"auto"``, ``"cpu"`` or ``"cuda"``.
+        precision: precision of forward passes: ``"32-true"`` or ``"bf16-mixed"``.
+        cache: folder of decoded images and frozen features; the user's cache folder if ``None``.
+        verbose: whether to show progress.
+
+    Attributes:
+        labels_: ``(n,)`` cluster of each training sample, -1 for an image that cannot be used.
+        ids_: ids of the training samples, in the same order.
+        n_clusters_: number of clusters of the model.
+        prototypes_: ``(n_clusters_, width)`` prototypes, shared by all domains.
+        proportions_: ``(n_domains, n_clusters_)`` sizes of the clusters in each domain.
+        domain_names_: names of the domains, in the order of the proportions.
+        model_: the trained :class:`ucds.networks.model.ClusteringModel`.
+        stored_: the model with its description, as :meth:`save` writes it.
+        stages_: results of the stages of the training.
+        n_features_in_: width of the vectors, when ``fit`` was given an array.
+
+    After :meth:`load` there are no ``labels_``, ``ids_`` and ``stages_``: they belong to a training.
+
+    Example:
+        >>> source = SourceClustering(n_clusters=10, random_state=0)
+        >>> source.fit(vectors, sample_domain=hospital)  # doctest: +SKIP
+        >>> labels = source.label(their_vectors, provider="hospital group")  # doctest: +SKIP
+    """
+
+    _role = "source"
+
+    def fit(
+        self,
+        X: FolderOrArray,  # noqa: N803  (scikit-learn's name)
+        y: Any = None,
+        *,
+        sample_domain: ArrayLike | None = None,
+    ) -> Self:
+        """Learn prototypes and an encoder from unlabelled samples.
+
+        Args:
+            X: ``(n, d)`` vectors, or a folder with one folder of images a domain.
+            y: ignored.
+            sample_domain: ``(n,)`` domain of each vector, any values; one domain if ``None``.
+
+        Raises:
+            InputError: an input or a parameter cannot be used.
+        """
+        from ucds.source.fit import fit_source
+
+        return self._fit(X, partial(fit_source, n_clusters=self.n_clusters), sample_domain)
+
+    def label(self, X: FolderOrArray, *, provider: str = "source") -> ClusterLabels:  # noqa: N803
+        """Label a client's samples: one integer a sample, and nothing else.
+
+        The labels are those of :func:`ucds.label`, which takes the samples as one domain and sees them from
+        their own mean; those of :meth:`predict` are about each sample by itself.
+
+        Args:
+            X: ``(n, d)`` vectors, or a folder of images at any depth.
+            provider: name that signs the labels.
+
+        Raises:
+            InputError: the samples are not of the kind that ``fit`` was given.
+        """
+        data = self._open_fitted(X, "target")
+        labels, _ = self._fitted.decide(data, recentred=True)
+        marks = marks_of(data.samples.keys)
+        columns = self.stored_.card.backbone.columns
+        return ClusterLabels(data.samples.ids, labels, self.n_clusters_, provider, marks, columns)

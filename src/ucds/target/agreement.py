@@ -1,0 +1,274 @@
+"""The client's part of the consensus method: a vote of clusterings in several spaces and the labels.
+
+The numbers of the steps are those of ``docs/consensus.md``.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from scipy import sparse
+from sklearn.neighbors import NearestNeighbors
+
+from ucds.config import ConsensusSettings
+from ucds.data.dataset import Dataset
+from ucds.data.samples import Samples
+from ucds.encoders.spec import Backbone
+from ucds.errors import InputError
+from ucds.files import write_text_atomically
+from ucds.gradients.session import Session
+from ucds.labels.cluster_labels import ClusterLabels
+from ucds.math.arrays import FloatArray, Watch
+from ucds.math.consensus import (
+    Memberships,
+    Opinion,
+    Partition,
+    Vote,
+    average_linkage,
+    blend,
+    mean_shares,
+    refine,
+    soften,
+)
+from ucds.math.second_opinion import cluster_by_opinions
+from ucds.math.spaces import Spaces, centre, make_spaces, principal_axes, unit_rows
+from ucds.target.guard import Evidence, KnownLabels, weigh_labels
+from ucds.target.remembered import MOST_SHARES, Remembered, number_alike, write_features, write_remembered
+from ucds.training.fitting import (
+    FeatureClusters,
+    build_model,
+    features_to_cluster,
+    fit_prototypes,
+    read_all,
+    remember,
+    tell_what_drawing_costs,
+)
+from ucds.training.prediction import encode
+from ucds.training.prepare import Training, conclude, draw_dataset
+from ucds.training.progress import Reporter
+from ucds.training.run_folder import STABILITY_FILE, TRANSFER_FILE
+from ucds.training.seeds import numpy_generator
+
+STAGE = "agree"
+_BLOCK = 2**22  # numbers of a matrix that are dense at a time
+
+GROUPLESS = 0.3
+"""Agreement of the spaces below which the client is told to doubt the clusters. Noise without groups reaches
+about 0.15; the least of the photographs and digits tried was 0.41 (100 paintings in 7 classes)."""
+
+SETTLED = 0.7
+"""Agreement of the spaces below which the client is told that the confidence is too high;
+``docs/consensus.md`` has the figures of eleven domains."""
+
+
+@dataclass(frozen=True)
+class Agreed:
+    """The result of the vote.
+
+    Attributes:
+        partition: ``(n,)`` cluster of each sample.
+        shares: ``(n, K)`` share of each cluster in each sample, rows sum to 1, see
+            :func:`ucds.math.consensus.soften`. A model is fitted to them.
+        own: vote of the own clusterings, and their consensus.
+        evidence: use of the provider's labels, and its reasons; ``None`` without labels.
+        averaged: ``(n, K')`` labels as they are averaged over neighbours; ``None`` without labels.
+    """
+
+    partition: Partition
+    shares: FloatArray
+    own: Vote
+    evidence: Evidence | None
+    averaged: Memberships | None
+
+
+def agree(
+    vectors: FloatArray,
+    n_clusters: int,
+    settings: ConsensusSettings,
+    rng: np.random.Generator,
+    labels: KnownLabels | None = None,
+    watch: Watch | None = None,
+    lengths: bool = False,
+) -> Agreed:
+    """Cluster samples by a vote of k-means partitions in several spaces and, if the guard agrees, of labels.
+
+    Args:
+        vectors: features ``(n, d)`` of one domain.
+        n_clusters: number of clusters, K.
+        settings: settings of the method.
+        rng: generator of the random draws of k-means and of the vote.
+        labels: provider's labels of some samples; ``None`` clusters the samples alone.
+        watch: told after each part of the work.
+        lengths: whether distances from the mean count, see :func:`ucds.math.spaces.make_spaces`.
+    """
+    # Step 1: spaces in which the samples fall into clusters.
+    chosen, whitening = settings.spaces, settings.whitening
+    spaces = make_spaces(vectors, n_clusters, names=chosen, whitening=whitening, lengths=lengths, watch=watch)
+    # Step 2: partitions in each space vote, and the consensus is the partition that agrees best with them.
+    second = settings.second_opinion
+    own = cluster_by_opinions(spaces, n_clusters, rng, choices=settings.voting, second=second, watch=watch)
+    partition, evidence, averaged = own.partition, None, None
+    voters = [one for one in own.partitions if one.max() < n_clusters]
+    weights = np.full(len(voters), 1 / len(voters))
+    if labels is not None:
+        # Step 3: the guard decides how much the provider's labels count.
+        evidence = weigh_labels(own, spaces.graph, labels, settings.transfer, settings.guard)
+        averaged = average_labels(spaces, labels)
+        if evidence.weight > 0:
+            # Step 4: the labels vote, averaged over neighbours and with their weight.
+            votes = blend(own.memberships, averaged, evidence.weight)
+            partition = refine(votes, average_linkage(votes, n_clusters, rng), n_clusters)
+            voters = [*voters, np.asarray(averaged.argmax(1)).ravel()]
+            weights = np.append((1 - evidence.weight) * weights, evidence.weight)
+    # Step 5: single clusterings tell how sure the cluster of each sample is.
+    single = mean_shares(voters, weights, partition, n_clusters)
+    return Agreed(partition, soften(partition, single, settings.vote.single_weight), own, evidence, averaged)
+
+
+def average_labels(spaces: Spaces, labels: KnownLabels) -> Memberships:
+    """Average labels over mutual neighbours: ``(n, K')`` memberships.
+
+    A sample without a label first gets that of the nearest labelled one.
+    """
+    everywhere = np.full(len(spaces.principal), -1)
+    everywhere[labels.rows] = labels.values
+    missing = np.flatnonzero(everywhere < 0)
+    if len(missing):
+        search = NearestNeighbors(n_neighbors=1).fit(spaces.principal[labels.rows])
+        nearest = search.kneighbors(spaces.principal[missing], return_distance=False)[:, 0]
+        everywhere[missing] = labels.values[nearest]
+    n, width = len(everywhere), int(labels.values.max()) + 1
+    shares = spaces.graph @ sparse.csr_array((np.ones(n), everywhere, np.arange(n + 1)), shape=(n, width))
+    step = max(1, _BLOCK // width)  # rows of a block: all would take twice the memory of the result, and more
+    blocks = [unit_rows(shares[start : start + step].toarray()) for start in range(0, n, step)]
+    return sparse.csr_array(sparse.vstack([sparse.csr_array(block) for block in blocks]))
+
+
+def draw_with_labels(
+    session: Session[ConsensusSettings], data: Dataset, labels: ClusterLabels | None
+) -> tuple[Dataset, KnownLabels | None]:
+    """Draw samples where there are more than ``most_samples``, those with a label first, and their labels.
+
+    The labels, if any, are in the order of the samples; those that occur are numbered anew.
+
+    Raises:
+        InputError: the labels of so many samples tell more clusters apart than fit into memory.
+    """
+    labelled = np.empty(0, np.int64) if labels is None else labels.rows_in(data.samples.ids)
+    data, drawn = draw_dataset(session, data, first=(labelled,))
+    if labels is None:
+        return data, None
+    labels, n = labels.take(np.isin(labelled, drawn)), len(data.samples)
+    occurring, values = np.unique(labels.labels, return_inverse=True)
+    if len(occurring) * n > MOST_SHARES:
+        raise InputError(
+            f"the labels tell {len(occurring):,} clusters apart, and of {n:,} samples at most "
+            f"{MOST_SHARES // n:,} can be used: ask for labels of a model with fewer clusters"
+        )
+    return data, KnownLabels(values.astype(np.int64), labels.rows_in(data.samples.ids), labels.n_clusters)
+
+
+def fit_target_by_consensus(
+    session: Session[ConsensusSettings],
+    backbone: Backbone,
+    data: Dataset,
+    n_clusters: int,
+    labels: ClusterLabels | None,
+) -> Training:
+    """Cluster the frozen features of the target, and fit a model to the shares of the votes.
+
+    The folder of the run, if there is one, gets ``stability.json``, the agreement of the own clusterings,
+    and, if there are labels, ``transfer.json``, their use and its reasons.
+    Arguments and errors are those of :func:`ucds.target.fit.fit_target`.
+    """
+    everything = len(data.samples)
+    data, known = draw_with_labels(session, data, labels)
+    runtime = session.runtime
+    features = features_to_cluster(session, backbone, data, n_clusters)
+
+    def cluster() -> FeatureClusters:  # by the first process alone
+        rng = numpy_generator(runtime.seed, STAGE)
+        vectors = read_all(features)
+        lengths = features.samples.kind == "lengths"
+        agreed = agree(vectors, n_clusters, session.settings, rng, known, runtime.watch, lengths)
+        _say(runtime.reporter, agreed)
+        if runtime.folder is not None:
+            _write(runtime.folder.path, data.samples, agreed)
+        return describe_clusters(vectors, agreed.shares, session.settings.bottleneck_width)
+
+    found = remember(session, STAGE, cluster)
+    training = build_model(session, STAGE, backbone, features, found, n_clusters)
+    model, shares = training.trained, found.assignments
+    encoded = encode(model, features, runtime).cpu().numpy()  # by all processes
+    fit_prototypes(session, "fit-target", model, encoded, shares)
+    if len(data.samples) < everything:
+        tell_what_drawing_costs(session, model, encoded, shares, fitted=True)
+    if runtime.folder is not None and runtime.rank == 0:
+        write_features(runtime.folder.path, encoded)
+    return conclude(session, training)
+
+
+def describe_clusters(vectors: FloatArray, shares: FloatArray, width: int) -> FeatureClusters:
+    """Make the axes, ``width`` at most, and the prototypes of a model that starts from given clusters."""
+    mean = unit_rows(vectors).mean(0)
+    axes, _ = principal_axes(centre(vectors), width)
+    projected = unit_rows((unit_rows(vectors) - mean) @ axes)
+    prototypes = unit_rows(shares.T @ projected).T
+    return FeatureClusters(axes, mean, prototypes, shares.mean(0, keepdims=True), shares)
+
+
+def _say(reporter: Reporter, agreed: Agreed) -> None:
+    """Say how far the clusterings agree, and what became of the provider's labels."""
+    agreement = agreed.own.agreement
+    advice = " (1 is full agreement)"
+    if agreement < GROUPLESS:
+        advice = ": doubt the clusters; fewer clusters or another encoder may be better"
+    elif agreement < SETTLED:
+        advice = (
+            ": fewer samples are in the right cluster than the confidence says; look at the clusters first"
+        )
+    reporter.say(f"single clusterings of your samples agree with each other to {agreement:.2f}{advice}")
+    if agreed.own.opinion is not None:
+        reporter.say(describe_opinion(agreed.own.opinion))
+    if agreed.evidence is not None:
+        reporter.say(agreed.evidence.sentence)
+
+
+def describe_opinion(opinion: Opinion) -> str:
+    """Say in a sentence what became of the second opinion."""
+    alike = f"with which the first consensus agrees to {opinion.agreement:.2f} (1 is full agreement)"
+    if opinion.taken:
+        return f"a second opinion, {alike}, was taken into account"
+    return f"a second opinion, {alike}, was set aside, because your samples support it less"
+
+
+def _write(folder: Path, samples: Samples, agreed: Agreed) -> None:
+    """Write what a report tells of the vote, and what a review of the clusters starts from."""
+    agreement = agreed.own.agreement
+    stability: dict[str, object] = {
+        "own_agreement": agreement,
+        "doubtful": agreement < GROUPLESS,
+        "overconfident": agreement < SETTLED,
+    }
+    if (opinion := agreed.own.opinion) is not None:
+        stability["second_opinion"] = {
+            "taken": opinion.taken,
+            "agreement": opinion.agreement,
+            "sentence": describe_opinion(opinion),
+        }
+    write_text_atomically(folder / STABILITY_FILE, json.dumps(stability, indent=2) + "\n")
+    if agreed.evidence is not None:
+        transfer = agreed.evidence.to_dict()
+        write_text_atomically(folder / TRANSFER_FILE, json.dumps(transfer, indent=2) + "\n")
+    remember_vote(folder, samples, agreed, number_alike(agreed.own.partition, agreed.partition))
+
+
+def remember_vote(folder: Path, samples: Samples, agreed: Agreed, clusters: Partition) -> None:
+    """Write down, for a review that starts from some clusters ``(n,)``, the vote about the samples."""
+    partitions, own = np.array(agreed.own.partitions), agreed.own
+    labels = None if agreed.averaged is None else agreed.averaged.toarray()
+    ids, keys = tuple(samples.ids), samples.keys
+    write_remembered(folder, Remembered(ids, partitions, clusters, own.n_clusters, keys, labels))

@@ -1,0 +1,294 @@
+"""Tests of backbones by name, on architectures small enough for a test."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict
+from pathlib import Path
+from unittest.mock import Mock
+
+import pytest
+import torch
+from pydantic import TypeAdapter
+from safetensors.torch import save_file
+from torch import nn
+
+from ucds.encoders.spec import Backbone, BackboneSpec
+from ucds.errors import NoSpaceError, UserError
+from ucds.networks.build import build_backbone, find_backbone, rebuild_backbone
+from ucds.networks.weight_files import REMEDY
+
+SMALL = "test_resnet"
+
+
+def state_of(backbone: Backbone) -> dict[str, torch.Tensor]:
+    """The weights in the layout of the file format."""
+    return {name: weight.contiguous() for name, weight in backbone.module.state_dict().items()}
+
+
+@pytest.fixture
+def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Empty caches, and every connection through a proxy at a port where nobody listens."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
+    for variable in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
+        monkeypatch.setenv(variable, "http://127.0.0.1:9")
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.setattr("urllib.request._opener", None)  # it remembers the proxies of its first use
+
+
+def images(backbone: Backbone, n: int = 2) -> torch.Tensor:
+    size = backbone.spec.input_size
+    return torch.rand(n, 3, size, size, generator=torch.Generator().manual_seed(0))
+
+
+def same_weights(one: nn.Module, other: nn.Module) -> bool:
+    pairs = zip(one.state_dict().values(), other.state_dict().values(), strict=True)
+    return all(torch.equal(a, b) for a, b in pairs)
+
+
+FAMILIES = {
+    "alexnet": 4096,
+    "convnext_tiny": 768,
+    "densenet121": 1024,
+    "efficientnet_b0": 1280,
+    "googlenet": 1024,
+    "inception_v3": 2048,
+    "maxvit_t": 512,
+    "mnasnet0_5": 1280,
+    "regnet_x_400mf": 400,
+    "shufflenet_v2_x0_5": 1024,
+    "swin_t": 768,
+    "vgg11": 4096,
+    "vit_b_32": 768,
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "width", "input_size"),
+    [
+        (SMALL, 96, 64),
+        ("test_vit", 64, 64),
+        ("torchvision/resnet18", 512, 64),
+        ("torchvision/squeezenet1_1", 512, 64),
+        ("torchvision/mobilenet_v2", 1280, 64),
+        ("torchvision/mobilenet_v3_small", 1024, 64),
+        *(pytest.param(f"torchvision/{n}", w, None, marks=pytest.mark.slow) for n, w in FAMILIES.items()),
+    ],
+)
+def test_features_have_the_announced_width(name: str, width: int, input_size: int | None) -> None:
+    backbone = build_backbone(name, weights="none", input_size=input_size)
+    assert backbone.spec.width == width
+    assert backbone.weights == "none (random)"
+    for mode in (True, False):
+        assert backbone.module.train(mode)(images(backbone)).shape == (2, width)
+
+
+def test_no_classifier_is_left() -> None:
+    module = build_backbone("torchvision/mobilenet_v2", weights="none", input_size=64).module
+    assert not [layer for layer in module.modules() if isinstance(layer, nn.Linear | nn.Dropout)]
+
+
+def test_squeezenet_features_are_averaged_over_space() -> None:
+    backbone = build_backbone("torchvision/squeezenet1_1", weights="none", input_size=64)
+    backbone.module.eval()
+    inputs = images(backbone)
+    expected = backbone.module.features(inputs).mean(dim=(2, 3))
+    torch.testing.assert_close(backbone.module(inputs), expected)
+
+
+def test_spec_tells_the_inputs_the_model_expects() -> None:
+    spec = build_backbone("test_vit", weights="none").spec
+    assert (spec.input_size, spec.mean, spec.std) == (160, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
+    imagenet = build_backbone("torchvision/squeezenet1_1", weights="none").spec
+    assert (imagenet.mean, imagenet.std) == ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+
+
+def test_convolutions_are_laid_out_for_their_fast_kernels() -> None:
+    built = build_backbone(SMALL, weights="none")
+    convolutions = [module for module in built.module.modules() if isinstance(module, nn.Conv2d)]
+    assert convolutions
+    for module in (built.module, rebuild_backbone(built.spec).module):
+        for weight in module.parameters():
+            assert weight.dim() != 4 or weight.is_contiguous(memory_format=torch.channels_last)
+    features = convolutions[0](torch.rand(2, 3, 32, 32))
+    assert features.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_random_start_depends_on_the_seed_alone() -> None:
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    first = build_backbone(SMALL, weights="none", input_size=64, seed=1)
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.manual_seed(6)
+    assert same_weights(first.module, build_backbone(SMALL, weights="none", input_size=64, seed=1).module)
+    assert not same_weights(first.module, build_backbone(SMALL, weights="none", input_size=64, seed=2).module)
+
+
+@pytest.mark.parametrize("name", [SMALL, "test_vit", "torchvision/squeezenet1_1", "ucds/oriented_edges"])
+def test_a_spec_rebuilds_the_architecture(name: str) -> None:
+    backbone = build_backbone(name, weights="none", input_size=64, seed=3)
+    stored = json.dumps(asdict(backbone.spec))
+    rebuilt = rebuild_backbone(TypeAdapter(BackboneSpec).validate_json(stored))
+    assert rebuilt.spec == backbone.spec
+    rebuilt.module.load_state_dict(backbone.module.state_dict())
+    inputs = images(backbone)
+    assert torch.equal(rebuilt.module.eval()(inputs), backbone.module.eval()(inputs))
+
+
+def test_a_spec_of_another_width_is_refused() -> None:
+    with pytest.raises(UserError, match="returns 96 features here, but 99"):
+        rebuild_backbone(BackboneSpec(SMALL, 99, 96))
+
+
+def test_an_encoder_is_built_once_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache, weights = tmp_path / "cache", tmp_path / "weights.safetensors"
+    save_file(state_of(build_backbone(SMALL, weights="none", input_size=64, seed=1)), weights)
+    built = find_backbone(SMALL, str(weights), 64, cache)
+    assert cache.stat().st_mode & 0o077 == 0
+    with monkeypatch.context() as patch:
+        patch.setattr("ucds.networks.build.build_backbone", None)
+        kept = find_backbone(SMALL, str(weights), 64, cache)
+    assert (kept.spec, kept.weights, kept.digest) == (built.spec, built.weights, built.digest)
+    assert same_weights(kept.module, built.module)
+    save_file(state_of(build_backbone(SMALL, weights="none", input_size=64, seed=2)), weights)
+    for other in (find_backbone(SMALL, str(weights), 64, cache), find_backbone(SMALL, "none", 64, cache)):
+        assert other.digest != built.digest
+    assert find_backbone(SMALL, "none", 96, cache).spec.input_size == 96
+
+
+def test_an_encoder_that_was_damaged_or_cannot_be_kept_is_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built = find_backbone(SMALL, "none", 64, tmp_path)
+    (file,) = tmp_path.glob("encoder-*")
+    file.write_bytes(file.read_bytes()[:-1])
+    assert same_weights(find_backbone(SMALL, "none", 64, tmp_path).module, built.module)
+
+    full = Mock(side_effect=NoSpaceError("the disk is full"))
+    monkeypatch.setattr("ucds.networks.build.write_sealed", full)
+    assert same_weights(find_backbone(SMALL, "none", 64, tmp_path / "other").module, built.module)
+
+
+def test_a_local_file_wins(tmp_path: Path) -> None:
+    given = build_backbone(SMALL, weights="none", input_size=64, seed=1)
+    save_file(state_of(given), tmp_path / "own.safetensors")
+    loaded = build_backbone(SMALL, weights=tmp_path / "own.safetensors", seed=2)
+    assert same_weights(given.module, loaded.module)
+    assert loaded.weights.startswith("file: own.safetensors (sha256 ")
+
+
+@pytest.mark.parametrize("name", ["torchvision/squeezenet1_1", "torchvision/resnet18"])
+def test_a_local_file_with_its_classifier_is_taken(name: str, tmp_path: Path) -> None:
+    from torchvision import models
+
+    complete = models.get_model(name.removeprefix("torchvision/"), weights=None)
+    torch.save(nn.DataParallel(complete).state_dict(), tmp_path / "complete.pth")
+    loaded = build_backbone(name, weights=str(tmp_path / "complete.pth"), input_size=64)
+    state = complete.state_dict()
+    assert all(torch.equal(value, state[key]) for key, value in loaded.module.state_dict().items())
+
+
+def test_a_file_of_another_backbone_is_refused(tmp_path: Path) -> None:
+    save_file(state_of(build_backbone(SMALL, weights="none")), tmp_path / "own.safetensors")
+    with pytest.raises(
+        UserError, match=r"does not fit backbone 'torchvision/squeezenet1_1': \d+ weights missing"
+    ):
+        build_backbone("torchvision/squeezenet1_1", weights=tmp_path / "own.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("name", "suggestion"),
+    [
+        ("squeezenet1_1", "torchvision/squeezenet1_1"),
+        ("resnet-18", "resnet18"),
+        ("MobileNetV2_100", "mobilenetv2_100"),
+        ("torchvision/resnet181", "torchvision/resnet18"),
+        ("resnet18.a9_in1k", "resnet18.a"),
+        ("!", "names are timm's"),
+        ("identity", "identity_backbone"),
+    ],
+)
+def test_unknown_names_are_refused_with_a_suggestion(name: str, suggestion: str) -> None:
+    with pytest.raises(UserError) as refusal:
+        build_backbone(name, weights="none")
+    assert suggestion in str(refusal.value)
+
+
+def test_an_impossible_input_size_is_refused() -> None:
+    with pytest.raises(UserError, match="'torchvision/vit_b_32' for inputs of 100 pixels"):
+        build_backbone("torchvision/vit_b_32", weights="none", input_size=100)
+
+
+@pytest.mark.usefixtures("offline")
+@pytest.mark.parametrize(
+    "name", [SMALL, "torchvision/squeezenet1_1", "torchvision/resnet50_swav", "test_vit"]
+)
+def test_offline_is_told_at_once_and_nothing_random_is_made(
+    name: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    start = time.perf_counter()
+    with pytest.raises(
+        UserError, match=f"'{name}'.* is not in the cache, and https://.* cannot be reached"
+    ) as refusal:
+        build_backbone(name)
+    assert time.perf_counter() - start < 5
+    assert str(refusal.value).endswith(REMEDY)
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.usefixtures("offline")
+def test_forbidden_downloads_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(UserError, match="HF_HUB_OFFLINE forbids"):
+        build_backbone(SMALL)
+
+
+@pytest.mark.usefixtures("offline")
+def test_cached_hub_weights_are_taken_offline(tmp_path: Path) -> None:
+    given = build_backbone(SMALL, weights="none", input_size=64, seed=1)
+    repository = tmp_path / "hub" / "models--timm--test_resnet.r160_in1k"
+    snapshot = repository / "snapshots" / ("0" * 40)
+    snapshot.mkdir(parents=True)
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text("0" * 40)
+    state = {**state_of(given), "fc.weight": torch.zeros(1000, 96), "fc.bias": torch.zeros(1000)}
+    save_file(state, snapshot / "model.safetensors")
+    loaded = build_backbone(SMALL)
+    assert loaded.weights == "hub: timm/test_resnet.r160_in1k"
+    assert same_weights(given.module, loaded.module)
+
+
+def keep_download(tmp_path: Path, name: str, state: dict[str, torch.Tensor]) -> None:
+    """Put a file into the cache of PyTorch's hub."""
+    cache = tmp_path / "torch" / "hub" / "checkpoints"
+    cache.mkdir(parents=True)
+    torch.save(state, cache / name)
+
+
+@pytest.mark.usefixtures("offline")
+def test_cached_torchvision_weights_are_taken_offline(tmp_path: Path) -> None:
+    from torchvision import models
+
+    complete = models.squeezenet1_1(weights=None)
+    keep_download(tmp_path, "squeezenet1_1-b8a52dc0.pth", complete.state_dict())
+    loaded = build_backbone("torchvision/squeezenet1_1")
+    assert loaded.weights == "hub: torchvision SqueezeNet1_1_Weights.IMAGENET1K_V1"
+    assert torch.equal(loaded.module.features[0].weight, complete.features[0].weight)
+
+
+@pytest.mark.usefixtures("offline")
+def test_swav_weights_load_into_resnet50(tmp_path: Path) -> None:
+    from torchvision import models
+
+    complete = models.resnet50(weights=None).state_dict()
+    published = {f"module.{key}": value for key, value in complete.items() if not key.startswith("fc.")}
+    published["module.projection_head.0.weight"] = torch.zeros(3)
+    published["module.prototypes.weight"] = torch.zeros(3)
+    keep_download(tmp_path, "swav_800ep_pretrain.pth.tar", published)
+    loaded = build_backbone("torchvision/resnet50_swav", input_size=64)
+    assert loaded.spec.width == 2048
+    assert loaded.weights.startswith("hub: https://")
+    assert torch.equal(loaded.module.conv1.weight, complete["conv1.weight"])

@@ -1,0 +1,143 @@
+"""Tests of `ucds.source.domains`, the provider's part of the consensus; and of PCD with many samples."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import adjusted_rand_score
+from torch import nn
+
+from ucds import InputError, SourceClustering
+from ucds.config import ConsensusSettings, MethodSettings, PCDSettings
+from ucds.data.dataset import Dataset
+from ucds.data.vectors import VectorSamples
+from ucds.encoders.spec import Backbone, identity_backbone, module_backbone
+from ucds.gradients.runtime import Runtime
+from ucds.gradients.session import Session
+from ucds.math.consensus import match
+from ucds.networks.model import ClusteringModel
+from ucds.source.fit import fit_source
+from ucds.training.options import Compute
+from ucds.training.prediction import predict
+from ucds.training.run_folder import RunFolder
+
+K, WIDTH = 4, 8
+
+
+def shifted(sizes: list[list[int]], seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Vectors, groups and domains, all interleaved; domains lie further apart than groups."""
+    rng = np.random.default_rng(seed)
+    truth = np.concatenate([np.repeat(np.arange(len(counts)), counts) for counts in sizes])
+    domain = np.repeat(np.arange(len(sizes)), [sum(counts) for counts in sizes])
+    order = rng.permutation(len(truth))
+    truth, domain = truth[order], domain[order]
+    centres, shifts = np.eye(WIDTH)[:K], 5 * np.eye(WIDTH)[K:]
+    vectors = centres[truth] + shifts[domain] + 0.05 * rng.normal(size=(len(truth), WIDTH))
+    return vectors.astype(np.float32), truth, domain
+
+
+def source(**settings: Any) -> SourceClustering:
+    return SourceClustering(K, settings={"starts": 1} | settings, random_state=0, accelerator="cpu")
+
+
+BALANCED, UNBALANCED = [[20] * K, [15] * K], [[40, 20, 12, 8], [8, 14, 24, 34]]
+
+
+def test_domains_share_their_clusters_and_have_proportions_of_their_own() -> None:
+    vectors, truth, domain = shifted(UNBALANCED)
+    found = source().fit(vectors, sample_domain=domain)
+    assert [stage.name for stage in found.stages_] == ["cluster-domains"]
+    assignments = found.stages_[0].assignments
+    torch.testing.assert_close(assignments.sum(1), torch.ones(len(truth)))
+    labels = assignments.argmax(1).numpy()
+    assert adjusted_rand_score(truth, labels) == 1  # each domain is seen from its own mean
+    names = match(truth, labels)
+    proportions = found.proportions_[:, [names[k] for k in range(K)]]
+    np.testing.assert_allclose(proportions, np.array(UNBALANCED) / 80, atol=0.05)
+
+
+def test_of_large_domains_some_samples_are_clustered_and_all_get_a_cluster() -> None:
+    vectors, truth, domain = shifted([[100] * K, [5] * K])
+    found = source(most_samples=100).fit(vectors, sample_domain=domain)
+    assert found.stages_[0].assignments.shape == (100 + 20, K)
+    alone = source(most_samples=100).fit(vectors[domain == 0])
+    assert adjusted_rand_score(truth[domain == 0], alone.labels_) == 1
+
+
+def test_the_model_answers_from_the_mean_of_the_domains() -> None:
+    """A small shift only: one query's domain is not known, so a large one is not taken away."""
+    vectors, truth, domain = shifted(BALANCED)
+    vectors[:, K:] *= 0.05
+    found = source().fit(vectors, sample_domain=domain)
+    assert adjusted_rand_score(truth, found.labels_) == 1
+    alone = [int(found.predict(vectors[i : i + 1])[0]) for i in range(8)]
+    np.testing.assert_array_equal(alone, found.labels_[:8])  # whatever else is asked
+    np.testing.assert_array_equal(found.predict(9 * vectors), found.labels_)
+
+
+def test_a_domain_of_fewer_samples_than_clusters_is_refused_by_name() -> None:
+    vectors, _, domain = shifted([[20] * K, [1] * (K - 1)])
+    with pytest.raises(InputError, match="domain 'second' has 3 samples, .* into 4 clusters: leave it out"):
+        source().fit(vectors, sample_domain=np.array(["first", "second"])[domain])
+
+
+def test_the_seed_decides() -> None:
+    _, _, domain = shifted(BALANCED)
+    vectors = np.random.default_rng(3).normal(size=(len(domain), WIDTH)).astype(np.float32)
+    one, again = (source().fit(vectors, sample_domain=domain) for _ in range(2))
+    np.testing.assert_array_equal(one.prototypes_, again.prototypes_)
+    other = source().set_params(random_state=1).fit(vectors, sample_domain=domain)
+    assert not np.array_equal(one.prototypes_, other.prototypes_)
+
+
+def small_backbone() -> Backbone:
+    torch.manual_seed(0)
+    return module_backbone(nn.Sequential(nn.Linear(WIDTH, 12), nn.Tanh()), 12)
+
+
+def train(path: Path) -> tuple[ClusteringModel, list[str]]:
+    """Train in a run folder, or go on there; return the model and the names of its stages."""
+    vectors, _, domain = shifted(BALANCED)
+    settings: MethodSettings = ConsensusSettings(starts=1, bottleneck_width=10)
+    with closing(RunFolder(path)) as folder:
+        folder.open({}, resume=path.exists())
+        with closing(Session(Runtime(Compute("cpu", cache=None), folder=folder), settings)) as session:
+            data = Dataset(VectorSamples(vectors, domain, ("a", "b")))
+            found = fit_source(session, small_backbone(), data, K)
+            assert found.recentres
+            return found.model, [result.name for result in session.results]
+
+
+def test_a_finished_clustering_is_not_done_again_and_the_backbone_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a frozen backbone little follows the clustering: what a crash leaves is the clusters."""
+    whole, _ = train(tmp_path / "run")
+    monkeypatch.setattr("ucds.source.domains.cluster_domains", None)
+    resumed, stages = train(tmp_path / "run")
+    assert stages == ["cluster-domains"]
+    assert all(torch.equal(t, resumed.state_dict()[name]) for name, t in whole.state_dict().items())
+    start = small_backbone().module.state_dict()
+    assert all(torch.equal(whole.encoder.backbone.state_dict()[name], start[name]) for name in start)
+
+
+@pytest.mark.parametrize("fraction", [0.0, 0.5])
+def test_with_pcd_some_of_many_samples_choose_the_model(blobs: Any, fraction: float) -> None:
+    data = Dataset(VectorSamples.from_arrays(blobs({"a": 400, "b": 40})))
+    settings = PCDSettings(
+        bottleneck_width=8, batch_size=20, source_epochs=30, most_samples=100, validation_fraction=fraction
+    )
+    runtime = Runtime(Compute("cpu", cache=None))
+    session: Session[MethodSettings] = Session(runtime, settings)
+    found = fit_source(session, identity_backbone(data.samples.rows.shape[1]), data, K)
+    (stage,) = found.stages
+    counted = 100 + (40 if fraction == 0 else 20)  # 100 of 400 or 200, and all of the small domain
+    assert stage.evaluations[-1].step == 30 * counted // 20
+    assert {len(one.labels) for one in stage.evaluations} == {counted}
+    clusters = predict(found.model, data, runtime).argmax(-1).numpy()
+    assert len(np.unique(clusters)) > 1
