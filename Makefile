@@ -1,31 +1,42 @@
 PYTHON ?= python3
 VENV := .venv
+CORE := .venv-core
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.ready
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
-EXTRAS := serve,postgres,figures,heif,dicom,privacy,datasets,export,ray,umap
+INSTALL := -m pip install --quiet --disable-pip-version-check -c constraints.txt
+EXTRAS := torch,serve,postgres,figures,heif,dicom,privacy,datasets,export,ray,umap
+CORE_EXTRAS := serve,export,torch
+FAST := not slow and not gpu
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-lowest test-wheel check site bench release sbom hashes clean
+.PHONY: help setup demo test test-core test-torch test-slow test-lowest test-wheel check site bench release sbom hashes clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-setup: $(STAMP)  ## Make .venv with everything in it
+setup: $(VENV)/.ready  ## Make .venv with everything in it
 
-$(STAMP): pyproject.toml constraints.txt
+$(VENV)/.ready: WANTED := --group dev -e '.[$(EXTRAS)]'
+$(CORE)/.ready: WANTED := -e '.[$(CORE_EXTRAS)]'
+$(VENV)/.ready $(CORE)/.ready: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
-		|| { echo "ucds needs Python 3.11 or newer: make PYTHON=/path/to/python3.11 setup" >&2; exit 2; }
-	$(PYTHON) -m venv $(VENV)
-	$(PIP) 'pip>=25.1'  # the first that knows groups of dependencies
-	$(PIP) -c constraints.txt --group dev -e '.[$(EXTRAS)]'
-	@touch $(STAMP)
+		|| { echo "ucds needs Python 3.11 or newer: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)" >&2; exit 2; }
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python $(INSTALL) 'pip>=25.1'  # the first that knows groups of dependencies
+	$(@D)/bin/python $(INSTALL) $(WANTED)
+	@touch $@
 
-demo: setup  ## See the whole method on embedded data, in minutes on a laptop
-	$(BIN)/ucds demo --out demo-out
+demo: $(CORE)/.ready  ## See the whole method on embedded data, in minutes on a laptop; without PyTorch
+	$(CORE)/bin/ucds demo --out demo-out
 
 test: setup  ## Run the fast tests
-	$(BIN)/python -m pytest -m 'not slow and not gpu' -n 3 --dist loadfile
+	$(BIN)/python -m pytest -m '$(FAST)' -n 3 --dist loadfile
+
+test-core: $(CORE)/.ready  ## Run the fast tests that need no PyTorch, where it is not installed
+	$(CORE)/bin/python $(INSTALL) --group test
+	$(CORE)/bin/python -m pytest -m '$(FAST) and not torch' -n 3 --dist loadfile
+
+test-torch: setup  ## Run the fast tests that need PyTorch
+	$(BIN)/python -m pytest -m '$(FAST) and torch' -n 3 --dist loadfile
 
 test-slow: setup  ## Run the slow tests
 	$(BIN)/python -m pytest -m 'slow and not gpu' -n 2 --dist loadfile --durations 20 -rs
@@ -33,9 +44,9 @@ test-slow: setup  ## Run the slow tests
 test-lowest:  ## Run the fast tests with the lowest versions that pyproject.toml allows, in .venv-lowest
 	$(PYTHON) -m venv .venv-lowest
 	.venv-lowest/bin/python -m pip install --quiet uv
-	.venv-lowest/bin/uv pip install --quiet --resolution lowest-direct -e '.[$(EXTRAS)]'
-	.venv-lowest/bin/uv pip install --quiet --group test
-	.venv-lowest/bin/python -m pytest -m 'not slow and not gpu' -n 3 --dist loadfile
+	.venv-lowest/bin/uv pip install --quiet --python .venv-lowest --resolution lowest-direct -e '.[$(EXTRAS)]'
+	.venv-lowest/bin/uv pip install --quiet --python .venv-lowest --group test
+	.venv-lowest/bin/python -m pytest -m '$(FAST)' -n 3 --dist loadfile
 
 test-wheel: setup  ## Build the wheel, and test it in an environment without any extra
 	$(BIN)/python -m pytest -m slow tests/packaging
@@ -58,7 +69,7 @@ bench: setup  ## Measure; each script rewrites its record beside it
 	$(BIN)/python benchmarks/hostile.py
 
 release: setup test-wheel  ## Make wheel, source archive, SBOM and digests in dist/, and try them; upload nothing
-	$(PIP) -c constraints.txt --group release
+	$(BIN)/python $(INSTALL) --group release
 	$(BIN)/python tools/release.py
 
 sbom: setup  ## List what is installed as build/sbom.json (CycloneDX)
@@ -69,4 +80,4 @@ hashes: setup  ## Write hashes.txt anew, after constraints.txt changed
 	$(BIN)/python tools/write_hashes.py
 
 clean:  ## Remove the environment and caches
-	rm -rf .venv .venv-lowest build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) $(CORE) .venv-lowest build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -59,7 +59,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     python = place / "fresh" / "bin" / "python"
     (site,) = (place / "fresh" / "lib").glob("python*/site-packages")
     found: dict[str, Distribution] = {}
-    required("ucds", frozenset(), found)
+    required("ucds", frozenset({"torch"}), found)
     for package in (package for name, package in found.items() if name != "ucds"):
         for entry in entries(package):
             if not (site / entry.name).exists():

@@ -9,8 +9,6 @@ from typing import Any
 
 import yaml
 
-import ucds
-
 ROOT = Path(__file__).parents[2]
 
 
@@ -46,7 +44,3 @@ def test_the_workflow_runs_nothing_but_targets_of_make() -> None:
     targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
     assert {line.split()[1] for line in made} <= set(targets)
     assert all(line.startswith("apt-get update") for line in lines - made - {".ci/run"})
-
-
-def test_the_citation_names_the_version() -> None:
-    assert read("CITATION.cff")["version"] == ucds.__version__
