@@ -101,6 +101,20 @@ def test_the_environment_has_no_package_of_an_extra(program: Path) -> None:
     assert done.stdout.strip() == "[]", done.stderr
 
 
+def test_every_public_name_warns_of_nothing_and_the_service_alone_needs_an_extra(program: Path) -> None:
+    code = """
+import ucds
+for name in ucds.__all__:
+    try:
+        getattr(ucds, name)
+    except ModuleNotFoundError as missing:
+        print(name, "needs", missing.name)
+"""
+    command = [program.with_name("python"), "-I", "-W", "error", "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert (done.returncode, done.stdout) == (0, "serve needs fastapi\n"), done.stderr
+
+
 def test_it_helps(program: Path, tmp_path: Path) -> None:
     assert "train-target" in succeed(program, "--help", cwd=tmp_path)
     assert succeed(program, "--version", cwd=tmp_path).startswith("ucds ")
