@@ -3,7 +3,7 @@ VENV := .venv
 CORE := .venv-core
 BIN := $(VENV)/bin
 INSTALL := -m pip install --quiet --disable-pip-version-check -c constraints.txt
-EXTRAS := torch,serve,postgres,figures,heif,dicom,privacy,datasets,export,ray,umap
+EXTRAS := serve,postgres,figures,heif,dicom,privacy,datasets,export,ray,umap
 CORE_EXTRAS := serve,export,torch
 FAST := not slow and not gpu
 
@@ -15,7 +15,7 @@ help:  ## List the targets
 
 setup: $(VENV)/.ready  ## Make .venv with everything in it
 
-$(VENV)/.ready: WANTED := --group dev -e '.[$(EXTRAS)]'
+$(VENV)/.ready: WANTED := --group dev -e '.[torch,$(EXTRAS)]'
 $(CORE)/.ready: WANTED := -e '.[$(CORE_EXTRAS)]'
 $(VENV)/.ready $(CORE)/.ready: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -32,7 +32,7 @@ test: setup  ## Run the fast tests
 	$(BIN)/python -m pytest -m '$(FAST)' -n 3 --dist loadfile
 
 test-core: $(CORE)/.ready  ## Run the fast tests that need no PyTorch, where it is not installed
-	$(CORE)/bin/python $(INSTALL) --group test
+	$(CORE)/bin/python $(INSTALL) --group test -e '.[$(EXTRAS)]'
 	$(CORE)/bin/python -m pytest -m '$(FAST) and not torch' -n 3 --dist loadfile
 
 test-torch: setup  ## Run the fast tests that need PyTorch
@@ -44,7 +44,7 @@ test-slow: setup  ## Run the slow tests
 test-lowest:  ## Run the fast tests with the lowest versions that pyproject.toml allows, in .venv-lowest
 	$(PYTHON) -m venv .venv-lowest
 	.venv-lowest/bin/python -m pip install --quiet uv
-	.venv-lowest/bin/uv pip install --quiet --python .venv-lowest --resolution lowest-direct -e '.[$(EXTRAS)]'
+	.venv-lowest/bin/uv pip install --quiet --python .venv-lowest --resolution lowest-direct -e '.[torch,$(EXTRAS)]'
 	.venv-lowest/bin/uv pip install --quiet --python .venv-lowest --group test
 	.venv-lowest/bin/python -m pytest -m '$(FAST)' -n 3 --dist loadfile
 

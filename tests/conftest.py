@@ -60,14 +60,18 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 _NEEDS_TORCH = re.compile(
-    r"^(import|from) (torch|torchvision|timm|lightning_fabric|onnxscript)\b|^pytestmark = .*mark\.torch\b",
-    re.MULTILINE,
+    r"""
+    ^(import|from)\ (torch|torchvision|timm|lightning_fabric|onnxscript)\b
+    | ^from\ ucds\.(networks|gradients|baselines|experiments)\b
+    | ^pytestmark\ =\ .*mark\.torch\b
+    """,
+    re.MULTILINE | re.VERBOSE,
 )
 
 
 @cache
 def _needs_torch(path: Path) -> bool:
-    """Whether a file of tests imports PyTorch or is marked so, or the helpers of its folder import it."""
+    """Whether a file of tests, or the conftest of its folder, imports what needs PyTorch or is marked so."""
     files = (path, path.with_name("conftest.py")) if path.suffix == ".py" else (path / "conftest.py",)
     return any(file.exists() and _NEEDS_TORCH.search(file.read_text("utf-8")) for file in files)
 
