@@ -222,6 +222,13 @@ def test_pictures_of_features_are_those_that_the_features_were_computed_from(
     assert _shown_of(copy) == []
 
 
+@pytest.fixture(params=[os.supports_dir_fd, set()], ids=["from folder to folder", "as on Windows"])
+def either_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files are opened as on systems that open folders, and as on those that do not."""
+    monkeypatch.setattr(os, "supports_dir_fd", request.param)
+
+
+@pytest.mark.usefixtures("either_way")
 @pytest.mark.parametrize(
     "name", ["/etc/hostname", "../other", "a/../../other", "inner/out/other", "..", "", "a\0b"]
 )
@@ -238,6 +245,7 @@ def test_no_name_leads_out_of_a_folder(tmp_path: Path, name: str) -> None:
         assert open_inside(tmp_path / "link", inside).read() == b"x"
 
 
+@pytest.mark.usefixtures("either_way")
 def test_what_is_no_file_is_named_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "nothing")
     with pytest.raises(DamagedFileError, match="link is a link, which is not opened: put an"):

@@ -133,10 +133,10 @@ def gather(
     chosen = record.images if images is None else images
     model = load(run, role="target", compute=compute)
     data, place = model.open(chosen), place_of(chosen)
-    remembered, strangers = None, np.empty(0, np.int64)
+    seen, remembered, strangers = as_trained(run, model, data, about), None, np.empty(0, np.int64)
     if (run / VOTES_FILE).exists():
         remembered, features = read_remembered(run)
-        if (fits := fit(model, data, remembered, features)) is not None:
+        if (fits := fit(model, seen, remembered, features)) is not None:
             strangers = np.flatnonzero(reject(fits))
     if images is None:
         require_same_samples(record.described, data.samples.fingerprint)
@@ -144,7 +144,7 @@ def gather(
     known = {} if named is None else named.of(model.stored)
     findings = find_facts(
         model,
-        as_trained(run, model, data, about),
+        seen,
         record.labels if trained_on else None,
         images_of(data.samples, None if pictures is None else Path(pictures)),
         {} if place is None else read_texts(place),

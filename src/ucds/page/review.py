@@ -5,7 +5,6 @@ The page is served to those alone who know its address.
 
 from __future__ import annotations
 
-import fcntl
 import secrets
 import socket
 import webbrowser
@@ -19,7 +18,7 @@ import uvicorn
 
 from ucds.choices import Sorting, TableForm, require_choice
 from ucds.errors import InputError, UserError, shown
-from ucds.files import write_atomically
+from ucds.files import lock, write_atomically
 from ucds.page.findings import read_record
 from ucds.page.report import report
 from ucds.page.server import make_app
@@ -126,13 +125,11 @@ def _free(run: Path, what: str, suffix: str = "") -> Path:
 @contextmanager
 def _only_review_of(run: Path, address: str) -> Iterator[None]:
     """Hold the review of a run; the address of the page is left where a second command finds it."""
-    lock, page = run / ADDRESS_FILE, run / PAGE_FILE
-    with open_received(lock, "r+b") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+    page = run / PAGE_FILE
+    with open_received(run / ADDRESS_FILE, "r+b") as file:
+        if not lock(file):
             other = shown(file.read(500).decode(errors="replace"))
-            raise InputError(f"a review of {run} is open already: {other}") from None
+            raise InputError(f"a review of {run} is open already: {other}")
         file.truncate(0)
         file.write(address.encode())
         file.flush()

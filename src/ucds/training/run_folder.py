@@ -16,7 +16,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 from collections.abc import Mapping
 from contextlib import suppress
@@ -25,6 +24,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from ucds.errors import DamagedFileError, InputError
 from ucds.files import (
+    lock,
     make_private,
     parse_json,
     refuse_inside,
@@ -92,10 +92,8 @@ class RunFolder:
         occupied = self._is_occupied(resume)
         with writing(self.path / ".lock"):
             self._lock = open_received(self.path / ".lock", "a+b")
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise InputError(f"another process is training in {self.path}") from None
+            if not lock(self._lock):
+                raise InputError(f"another process is training in {self.path}")
         sweep(self.path)
         if occupied:
             self.refuse_other_run(identity)
