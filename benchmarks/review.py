@@ -139,7 +139,7 @@ class Reviewed:
         if np.bincount(self._classes[clusters == other]).argmax() != counts.argmax():
             return
         if (clusters[part] == own).sum() == (clusters == own).sum():
-            self.review.join(own, other)
+            self.review.join([own, other])
         else:
             self.review.move([str(row) for row in np.flatnonzero(part)], other)
 

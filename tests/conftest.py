@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -10,6 +11,8 @@ import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +57,34 @@ class _Announcement:
 def pytest_configure(config: pytest.Config) -> None:
     if str(config.getoption("markexpr")).startswith("slow"):
         config.pluginmanager.register(_Announcement())
+
+
+_NEEDS_TORCH = re.compile(
+    r"""
+    ^(import|from)\ (torch|torchvision|timm|lightning_fabric|onnxscript)\b
+    | ^from\ ucds\.(networks|gradients|baselines|experiments)\b
+    | ^pytestmark\ =\ .*mark\.torch\b
+    """,
+    re.MULTILINE | re.VERBOSE,
+)
+
+
+@cache
+def _needs_torch(path: Path) -> bool:
+    """Whether a file of tests, or the conftest of its folder, imports what needs PyTorch or is marked so."""
+    files = (path, path.with_name("conftest.py")) if path.suffix == ".py" else (path / "conftest.py",)
+    return any(file.exists() and _NEEDS_TORCH.search(file.read_text("utf-8")) for file in files)
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    return True if find_spec("torch") is None and _needs_torch(collection_path) else None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
+    for item in items:
+        if _needs_torch(item.path):
+            item.add_marker("torch")
 
 
 class NetworkUsedError(AssertionError):
@@ -190,7 +221,8 @@ def browser() -> Iterator[Any]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as play:
-        running = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        switches = ["--no-sandbox", "--enable-unsafe-swiftshader"]  # the map is drawn without a graphics card
+        running = play.chromium.launch(executable_path=CHROMIUM, args=switches)
         yield running
         running.close()
 

@@ -33,10 +33,10 @@ from ucds.files import digest_of, write_sealed
 from ucds.gradients.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.networks.weight_files import read_state_dict
+from ucds.page.findings import read_record
 from ucds.received import MOST_ENTRIES, MOST_TEXT
-from ucds.reports.page.findings import read_record
+from ucds.target.answers import read_answers
 from ucds.target.predictions import ClusterNames
-from ucds.target.questions import read_answers
 from ucds.target.remembered import Remembered, read_remembered, write_features, write_remembered
 from ucds.training.model_file import load_model, save_model
 from ucds.training.run_folder import MODEL_FILE

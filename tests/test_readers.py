@@ -36,13 +36,13 @@ from ucds.labels.journal import Journal, KeptReceipt, read_receipts
 from ucds.labels.wire import Budget, Receipt, ServiceInfo
 from ucds.networks.model import ClusteringModel
 from ucds.networks.weight_files import read_state_dict
-from ucds.reports.page.findings import read_record
+from ucds.page.findings import read_record
 from ucds.serving.checkpoints import Snapshots, read_checkpoints
 from ucds.serving.ledger import Ledger
 from ucds.serving.signing import Signer
 from ucds.serving.verify import verify
+from ucds.target.answers import read_answers
 from ucds.target.predictions import ClusterNames
-from ucds.target.questions import read_answers
 from ucds.training.model_file import ModelCard, StoredModel, load_model, save_model
 from ucds.training.run_folder import CHECKPOINT_FILE, MODEL_FILE, RunFolder
 

@@ -23,14 +23,15 @@ from ucds.gradients.session import Session
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.labels.journal import Journal, read_receipts
 from ucds.labels.wire import Budget, ServiceInfo
+from ucds.page.findings import read_record
+from ucds.page.report import report
+from ucds.page.review import review
 from ucds.received import open_inside, open_received
-from ucds.reports.page.findings import read_record
-from ucds.reports.page.report import report
-from ucds.reviewing.command import review
 from ucds.serving.ledger import Ledger
 from ucds.serving.signing import Signer
 from ucds.target.predictions import ClusterNames
 from ucds.target.review import Review
+from ucds.training.centring import Centring
 from ucds.training.inputs import open_for_training
 from ucds.training.model_file import load_model
 from ucds.training.run_folder import RunFolder
@@ -93,6 +94,7 @@ USES: dict[str, Callable[[Path], object]] = {
     "votes.npz": Review,
     "features.npy": Review,
     "names.json": Review,
+    "centres.npz": Centring.load,
     "answers.jsonl": _answer,
     ".review": lambda run: review(run, open_browser=False, compute=CPU),
     ".lock": lambda run: RunFolder(run).open({}, resume=True),
@@ -220,6 +222,13 @@ def test_pictures_of_features_are_those_that_the_features_were_computed_from(
     assert _shown_of(copy) == []
 
 
+@pytest.fixture(params=[os.supports_dir_fd, set()], ids=["from folder to folder", "as on Windows"])
+def either_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files are opened as on systems that open folders, and as on those that do not."""
+    monkeypatch.setattr(os, "supports_dir_fd", request.param)
+
+
+@pytest.mark.usefixtures("either_way")
 @pytest.mark.parametrize(
     "name", ["/etc/hostname", "../other", "a/../../other", "inner/out/other", "..", "", "a\0b"]
 )
@@ -236,6 +245,7 @@ def test_no_name_leads_out_of_a_folder(tmp_path: Path, name: str) -> None:
         assert open_inside(tmp_path / "link", inside).read() == b"x"
 
 
+@pytest.mark.usefixtures("either_way")
 def test_what_is_no_file_is_named_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "nothing")
     with pytest.raises(DamagedFileError, match="link is a link, which is not opened: put an"):

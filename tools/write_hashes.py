@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-VERSIONS = ("3.11", "3.12", "3.13")
+VERSIONS = ("3.11.14", "3.12.12", "3.13.9", "3.14.0")  # some packages need a late one
 
 
 def main() -> None:

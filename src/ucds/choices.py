@@ -30,6 +30,8 @@ SPACES: tuple[Space, ...] = get_args(Space)
 """Names of the spaces in which a target is clustered, see :func:`ucds.math.spaces.make_spaces`."""
 Sorting = Literal["copy", "link"]
 """Way in which images get into the folders of their clusters."""
+TableForm = Literal["csv", "parquet"]
+"""Form of the table of a review: for Excel, or for programs."""
 ExportFormat = Literal["onnx", "sklearn", "hub"]
 """Form in which a model leaves: a graph of operations, a scikit-learn object, or a folder for a model hub."""
 Engine = Literal["plain", "ray"]

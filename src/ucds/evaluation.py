@@ -11,6 +11,7 @@ from ucds.data.sources import Source
 from ucds.errors import InputError
 from ucds.files import require_writable, write_text_atomically
 from ucds.math.metrics import ClusteringScores, score
+from ucds.training.centring import as_trained
 from ucds.training.loaded import load
 from ucds.training.options import Compute
 from ucds.training.run_folder import files_read
@@ -82,7 +83,7 @@ def evaluate(
     truth = read_ground_truth(samples)
     if truth is None:
         raise InputError(f"{data} has no class folders to score against")
-    labels, _ = model.decide(opened)
+    labels, _ = model.decide(as_trained(run, model, opened))
     report = Report(
         run=model.stored.card.name,
         samples=len(samples),

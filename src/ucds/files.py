@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import json
 import os
 import re
 import secrets
 import shutil
+import sys
 import time
 import tomllib
 import warnings
@@ -206,13 +206,14 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], object], *, is_pri
 def _write_through(path: Path, write: Callable[[IO[bytes]], object]) -> None:
     """Write into a pipe or device; a pipe without a reader would make the writer wait for ever."""
     try:
-        handle = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+        handle = os.open(path, os.O_WRONLY | getattr(os, "O_NONBLOCK", 0))
     except OSError as error:
         if error.errno != errno.ENXIO:
             raise
         warnings.warn(f"no program reads the pipe {path}: nothing is written", UcdsWarning, stacklevel=3)
         return
-    os.set_blocking(handle, True)
+    if sys.platform != "win32":
+        os.set_blocking(handle, True)
     with os.fdopen(handle, "wb") as file:
         write(file)
 
@@ -318,15 +319,28 @@ def append_line(path: Path, line: str) -> None:
         NoSpaceError: the disk is full, or the file is not writable.
     """
     with writing(path), open_received(path, "a+b") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        lock(file, waits=True)
         whole = size = file.seek(0, os.SEEK_END)
-        while whole and os.pread(file.fileno(), 1, whole - 1) != b"\n":
+        while whole and (file.seek(whole - 1), file.read(1)) != (whole - 1, b"\n"):
             whole -= 1
         if whole < size:
             file.truncate(whole)
         file.write(line.encode() + b"\n")
         file.flush()
         os.fsync(file.fileno())
+
+
+def lock(file: IO[bytes], *, waits: bool = False) -> bool:
+    """Keep other processes from locking an open file until it is closed; return whether none had locked it.
+
+    With ``waits`` it waits until the others have closed it.
+
+    Raises:
+        OSError: its disk knows no locks.
+    """
+    from filelock import lock_descriptor  # here, because most commands lock nothing
+
+    return lock_descriptor(file.fileno(), blocking=waits, poll_interval=0.01)
 
 
 def digest_of(*parts: bytes | memoryview) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -22,8 +23,9 @@ MOST_TEXT, MOST_ENTRIES = 2**28, 6 * 2**20
 
 Mode = Literal["rb", "r+b", "a+b"]
 
-_FOLDER = os.O_DIRECTORY | os.O_CLOEXEC | getattr(os, "O_PATH", os.O_RDONLY)
-_FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # without O_NONBLOCK, a pipe would wait for a writer
+# Not every system has each of these flags. Without O_NONBLOCK, a pipe would wait for a writer.
+_NO_LINK, _NO_WAIT = getattr(os, "O_NOFOLLOW", 0), getattr(os, "O_NONBLOCK", 0)
+_FOLDER = getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_PATH", os.O_RDONLY)
 _MAY_BE_HOLLOW = 2**26  # bytes
 
 
@@ -68,33 +70,52 @@ def require_few(text: bytes, what: object) -> bytes:
 
 
 def _descriptor(folder: Path, parts: Sequence[str], path: str, flags: int) -> int:
-    """Open a file from folder to folder, as ``open`` asks for it."""
+    """Open a file of a folder, as ``open`` asks for it, and refuse what is no ordinary file."""
     writes = flags & os.O_RDWR
-    within = os.open(folder, _FOLDER)
+    open_part = _open_from_folder_to_folder if os.open in os.supports_dir_fd else _open_after_looking
     try:
-        for part in parts[:-1]:
-            above, within = within, os.open(part, _FOLDER | os.O_NOFOLLOW, dir_fd=within)
-            os.close(above)
-        flags |= _FILE | (os.O_CREAT if writes else 0)
-        found = os.open(parts[-1], flags, 0o600, dir_fd=within)
+        found = open_part(folder, parts, flags | _NO_LINK | _NO_WAIT | (os.O_CREAT if writes else 0))
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
             raise _refusal(path) from None
         raise OSError(error.errno, error.strerror, path) from None
-    finally:
-        os.close(within)
     status = os.fstat(found)
     shared = writes and status.st_nlink > 1  # with a file elsewhere, which would be written too
     if not stat.S_ISREG(status.st_mode) or shared or _is_hollow(found, status):
         os.close(found)
         raise _refusal(path)
-    if writes and status.st_mode & 0o777 != 0o600:
+    if sys.platform != "win32" and writes and status.st_mode & 0o777 != 0o600:
         os.fchmod(found, 0o600)
     return found
 
 
+def _open_from_folder_to_folder(folder: Path, parts: Sequence[str], flags: int) -> int:
+    """Follow no link on the way, also none that is made meanwhile."""
+    within = os.open(folder, _FOLDER)
+    try:
+        for part in parts[:-1]:
+            above, within = within, os.open(part, _FOLDER | _NO_LINK, dir_fd=within)
+            os.close(above)
+        return os.open(parts[-1], flags, 0o600, dir_fd=within)
+    finally:
+        os.close(within)
+
+
+def _open_after_looking(folder: Path, parts: Sequence[str], flags: int) -> int:
+    """Do the same where a folder cannot be opened (Windows); a link that is made meanwhile is followed."""
+    path = folder
+    for part in parts:
+        path /= part
+        is_there = os.path.lexists(path)
+        if is_there and not (path.exists() and os.path.samestat(path.lstat(), path.stat())):
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+    return os.open(path, flags, 0o600)
+
+
 def _is_hollow(handle: int, status: os.stat_result) -> bool:
     """Return whether a large file is mostly holes, which take no room on the disk and much when read."""
+    if sys.platform == "win32":
+        return False
     if status.st_size < _MAY_BE_HOLLOW or 1024 * status.st_blocks > status.st_size:
         return False
     hole = os.lseek(handle, 0, os.SEEK_HOLE)  # few blocks may also mean compression, or a server of files

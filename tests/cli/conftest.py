@@ -59,7 +59,7 @@ def runs(vectors: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def story(pictures: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
-    """The results of the five commands of both sides, each asked to be quiet and to print JSON."""
+    """The results of the six commands of both sides, each asked to be quiet and to print JSON."""
     folder = tmp_path_factory.mktemp("story")
     source, target, labels = folder / "source", folder / "target", folder / "labels.json"
     brief = (*EDGES, "--set", "starts=1")
@@ -69,6 +69,7 @@ def story(pictures: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pat
         "train-target": (pictures / "target", "--labels", labels, "--out", target, *brief),
         "predict": (target, pictures / "target", "--out", folder / "p.csv"),
         "evaluate": (target, pictures / "target"),
+        "update": (target, pictures / "target", "--out", folder / "next"),
     }
     printed = {name: run_successfully(name, *rest, "--quiet", "--json") for name, rest in commands.items()}
     assert {name: found.err for name, found in printed.items()} == dict.fromkeys(commands, "")

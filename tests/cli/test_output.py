@@ -112,12 +112,14 @@ def test_settings_lists_every_setting_with_default_side_and_meaning() -> None:
 
 
 RUN_KEYS = {"folder", "role", "n_clusters", "seconds", "resumed_finished"}
+UPDATED = ("path", "joined", "forgotten", "moved", "new_clusters", "waiting", "doubtful", "n_clusters")
 KEYS = {
     "train-source": RUN_KEYS,
     "label": {"samples", "n_clusters", "provider", "out"},
     "train-target": RUN_KEYS | {"report"},
-    "predict": {"samples", "out", "unsorted"},
+    "predict": {"samples", "out", "unsorted", "strangers"},
     "evaluate": {"run", "samples", "n_clusters", "n_classes", "overall", "domains"},
+    "update": {*UPDATED, "report"},
 }
 
 
@@ -141,7 +143,8 @@ def test_results_as_json_have_their_documented_keys_and_values(story: tuple[Path
         assert trained["seconds"] > 0
     labels = {"samples": 24, "n_clusters": 3, "provider": "source", "out": str(folder / "labels.json")}
     assert printed["label"] == labels
-    assert printed["predict"] == {"samples": 24, "out": str(folder / "p.csv"), "unsorted": 0}
+    assert printed["predict"] == {"samples": 24, "out": str(folder / "p.csv"), "unsorted": 0, "strangers": 0}
+    assert printed["update"] | {"joined": 0, "moved": []} == printed["update"]
     page = folder / "target" / "report.html"
     assert printed["train-target"]["report"] == str(page)
     assert page.exists()

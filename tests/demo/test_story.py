@@ -89,7 +89,8 @@ def test_the_small_clinic_gets_other_pictures_with_another_seed(drawn: Path) -> 
 
 def test_all_clinics_and_the_person_are_told_of() -> None:
     review = {"clinic": TURNED, "answers": 8, "before": 0.8, "after": 0.875}
-    metrics = {"n_clusters": 10, "clinics": VISITS, "review": review}
+    week = {"joined": 60, "moved": 2, "accuracy": 0.9}
+    metrics = {"n_clusters": 10, "clinics": VISITS, "review": review, "week": week}
     holder = {"name": "large-clinic", "used": 449, "terms": {"budget": 449}}
     verdict = {"number": 3, "faults": ["entry 2"]}
     told = describe(metrics, holder=holder, verdict=verdict, out="here", page="here/report.html")
@@ -120,6 +121,8 @@ def test_the_whole_demo(tmp_path: Path) -> None:
     assert review["clinic"] == TURNED
     assert review["before"] == clinics[TURNED]["asked"]
     assert review["after"] >= review["before"] + 0.02
+    assert found["week"]["joined"] == 60
+    assert found["week"]["accuracy"] > 0.7
     # The situations that the demo is about: labels that help, that have little weight, that are set aside.
     assert clinics[SMALL]["use"] != "own"
     assert clinics[SMALL]["asked"] > clinics[SMALL]["alone"]

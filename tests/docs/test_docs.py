@@ -14,7 +14,7 @@ import typer.main
 import yaml
 from pages import PAGES, ROOT, commands
 
-import ucds.cli  # noqa: F401  (it adds the commands)
+import ucds.cli  # (it adds the commands)
 from ucds.cli.options import app
 
 COMMANDS: Any = typer.main.get_command(app)
@@ -133,7 +133,7 @@ def test_the_page_start_names_all_extras() -> None:
     text = (ROOT / "docs" / "start.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (`[^|]*`) \|", text.partition("| extra |")[2].partition("\n\n")[0], re.MULTILINE)
     named = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
-    assert named == set(PROJECT["optional-dependencies"]) - {"dev"}
+    assert named == set(PROJECT["optional-dependencies"])
 
 
 def test_the_pages_are_few_words() -> None:
@@ -145,7 +145,7 @@ def test_the_pages_are_few_words() -> None:
 
 def test_the_citation_is_complete() -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
-    assert citation["version"] == PROJECT["version"]
+    assert citation["version"] == ucds.__version__
     readme, paper = (ROOT / "README.md").read_text(encoding="utf-8"), citation["preferred-citation"]
     (entry,) = re.findall(r"@inproceedings\{.*?\n\s*\}", readme, re.DOTALL)
     assert paper["title"] in entry

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from ucds.math.consensus import memberships
-from ucds.math.doubts import Change, Doubt, Doubts, cut_into_parts, halve
+from ucds.math.corrections import Change
+from ucds.math.doubts import Doubt, Doubts
 from ucds.math.metrics import clustering_accuracy
+from ucds.math.parts import cut_into_parts, halve
 
 TRUTH = np.repeat(np.arange(5), 20)
 JOINED_AND_SPLIT = np.where(TRUTH == 1, 0, TRUTH)
@@ -40,7 +42,8 @@ def class_of(rows: np.ndarray) -> int:
 
 def change(doubts: Doubts, did: Change, doubt: Doubt, to: int | None = None) -> None:
     others = [np.flatnonzero(doubts.clusters == other) for other in doubt.others]
-    doubts.change(did, doubt.samples, others, np.flatnonzero(doubts.clusters == to), whole=doubt.whole)
+    with doubts.step():
+        doubts.change(did, doubt.samples, others, np.flatnonzero(doubts.clusters == to), whole=doubt.whole)
 
 
 def answer_by_truth(doubts: Doubts, doubt: Doubt) -> None:
@@ -83,6 +86,17 @@ def test_no_question_comes_twice_and_the_questions_end() -> None:
     assert np.array_equal(doubts.clusters, JOINED_AND_SPLIT)
 
 
+def test_a_cluster_of_two_equal_parts_is_asked_about_once() -> None:
+    clusters = np.repeat([0, 1], [40, 20])
+    votes = [np.repeat([0, 1, 2], 20), clusters, np.repeat([0, 1], [20, 40]), np.zeros(60, np.int64)]
+    doubts = Doubts(memberships(votes), clusters, np.repeat([0, 1, 2], 20), 2)
+    assert sum(doubt.whole for doubt in doubts.ranked()) == 2
+    for _ in range(12):
+        if ranked := doubts.ranked():
+            change(doubts, "kept", ranked[0])
+    assert not doubts.ranked()
+
+
 def test_a_mixed_group_is_divided_for_questions_and_stays_in_its_cluster() -> None:
     doubts = start()
     before = len(np.unique(doubts.parts))
@@ -114,7 +128,8 @@ def test_a_sample_moved_by_hand_leaves_the_question_about_the_halves_of_its_part
     doubts = Doubts(memberships(divided_votes()), JOINED_AND_SPLIT, JOINED_AND_SPLIT, 6)
     for _ in range(2):
         assert any(not doubt.whole and doubt.part == 0 for doubt in doubts.ranked())
-        doubts.change("placed", np.array([0]), [], np.flatnonzero(JOINED_AND_SPLIT == 3), whole=False)
+        with doubts.step():
+            doubts.change("placed", np.array([0]), [], np.flatnonzero(JOINED_AND_SPLIT == 3), whole=False)
 
 
 def test_clusters_that_no_vote_keeps_together_are_asked_about_without_a_warning() -> None:
@@ -125,15 +140,18 @@ def test_clusters_that_no_vote_keeps_together_are_asked_about_without_a_warning(
         assert all(np.isfinite(doubt.score) for doubt in doubts.ranked())
 
 
-def test_a_restart_forgets_all_answers() -> None:
-    doubts = start()
-    first = doubts.ranked()[0]
+def test_steps_are_taken_back_one_by_one_with_all_that_is_known() -> None:
+    doubts, before = start(), []
     for _ in range(4):
+        before.append((doubts.clusters.copy(), doubts.parts.copy(), doubts.ranked()))
         answer_by_truth(doubts, doubts.ranked()[0])
-    doubts.restart()
-    again = doubts.ranked()[0]
-    assert np.array_equal(again.samples, first.samples)
-    assert again.others == first.others
+    for clusters, parts, ranked in reversed(before):
+        doubts.undo()
+        assert np.array_equal(doubts.clusters, clusters)
+        assert np.array_equal(doubts.parts, parts)
+        for doubt, again in zip(ranked, doubts.ranked(), strict=True):
+            assert np.array_equal(doubt.samples, again.samples)
+            assert (doubt.others, doubt.score) == (again.others, again.score)
 
 
 def test_halves_of_two_kinds_are_the_kinds() -> None:

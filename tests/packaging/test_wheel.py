@@ -59,7 +59,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     python = place / "fresh" / "bin" / "python"
     (site,) = (place / "fresh" / "lib").glob("python*/site-packages")
     found: dict[str, Distribution] = {}
-    required("ucds", frozenset(), found)
+    required("ucds", frozenset({"torch"}), found)
     for package in (package for name, package in found.items() if name != "ucds"):
         for entry in entries(package):
             if not (site / entry.name).exists():
@@ -99,6 +99,23 @@ def test_the_environment_has_no_package_of_an_extra(program: Path) -> None:
     python = program.with_name("python")
     done = subprocess.run([python, "-I", "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_every_public_name_loads_without_a_warning_or_needs_an_extra(program: Path) -> None:
+    code = """
+import ucds
+for name in ucds.__all__:
+    try:
+        getattr(ucds, name)
+    except (ModuleNotFoundError, ucds.InputError) as missing:
+        print(name, missing)
+"""
+    command = [program.with_name("python"), "-I", "-W", "error", "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert "serve No module named 'fastapi'" in done.stdout
+    lines = done.stdout.splitlines()
+    assert all(line.startswith("serve ") or line.endswith("pip install 'ucds[torch]'") for line in lines)
 
 
 def test_it_helps(program: Path, tmp_path: Path) -> None:

@@ -41,8 +41,8 @@ def test_a_table_has_one_row_a_sample_and_no_formula(tmp_path: Path) -> None:
 
 
 def test_another_suffix_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"must end in \.csv"):
-        FOUND.save(tmp_path / "p.parquet")
+    with pytest.raises(InputError, match=r"must end in \.csv or \.parquet"):
+        FOUND.save(tmp_path / "p.xlsx")
     assert not list(tmp_path.iterdir())
 
 

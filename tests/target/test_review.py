@@ -17,10 +17,11 @@ import ucds
 from ucds.exports.hub import write_card
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.metrics import clustering_accuracy
-from ucds.target.predictions import ClusterNames
-from ucds.target.questions import ANSWERS_FILE, Answer, Question
+from ucds.target.answers import ANSWERS_FILE
+from ucds.target.predictions import NAMES_FILE, ClusterNames
+from ucds.target.questions import Answer, Question
 from ucds.target.remembered import number_alike
-from ucds.target.review import NAMES_FILE, Review
+from ucds.target.review import Review
 from ucds.training.model_file import load_model
 from ucds.training.progress import Quiet
 from ucds.training.run_folder import FEATURES_FILE
@@ -152,14 +153,14 @@ def test_samples_are_moved_and_clusters_joined_by_hand(review: Review) -> None:
     one, other = numbers[:2]
     review.move(names, other)
     assert {review.clusters[name] for name in names} == {other}
-    review.join(one, other)
+    review.join([one, other])
     assert len(set(review.clusters.values())) == 4
     assert Review(review.run).clusters == review.clusters
     joined = review.clusters[names[0]]  # the number of the larger of the two
     with pytest.raises(ucds.InputError, match="no sample 'nobody'"):
         review.move(["nobody"], joined)
     with pytest.raises(ucds.InputError, match="no cluster 77"):
-        review.join(joined, 77)
+        review.join([joined, 77])
 
 
 def test_the_number_of_clusters_can_be_kept(run: Path) -> None:
@@ -228,7 +229,7 @@ def test_a_name_stays_with_its_cluster_and_comes_into_the_reviewed_run(
 ) -> None:
     one, other = sorted(set(review.clusters.values()))[:2]
     review.name(one, " cats ")
-    review.join(one, other)
+    review.join([one, other])
     (number,) = review.names
     assert review.names == {number: "cats"}
     assert Review(review.run).names == review.names
@@ -247,7 +248,7 @@ def test_of_two_named_clusters_that_are_joined_the_name_of_the_one_that_stays_is
     names = {one: "cats", other: "dogs"}
     for number, name in names.items():
         review.name(number, name)
-    review.join(one, other)
+    review.join([one, other])
     (stayed,) = {one, other} & set(review.clusters.values())
     assert review.names == {stayed: names[stayed]}
 
@@ -315,7 +316,7 @@ def test_own_clusters_get_the_numbers_of_those_that_they_overlap_most() -> None:
 def test_numbers_stay_in_the_card_in_predictions_and_in_exports(review: Review, tmp_path: Path) -> None:
     sizes = np.bincount(list(review.clusters.values()))
     kept, gone = sizes.argmax(), sizes.argmin()
-    review.join(int(gone), int(kept))
+    review.join([int(gone), int(kept)])
     largest = next(name for name, cluster in review.clusters.items() if cluster == kept)
     found = review.finish(tmp_path / "reviewed")
     assert review.clusters[largest] == kept
@@ -332,7 +333,7 @@ def test_numbers_stay_in_the_card_in_predictions_and_in_exports(review: Review, 
 
 def test_a_new_cluster_gets_a_number_that_no_other_had(review: Review, tmp_path: Path) -> None:
     sizes = np.bincount(list(review.clusters.values()))
-    review.join(int(sizes.argmin()), int(sizes.argmax()))
+    review.join([int(sizes.argmin()), int(sizes.argmax())])
     again = Review(review.finish(tmp_path / "joined").path)
     answer_all(again)
     assert set(again.clusters.values()) - set(review.clusters.values()) == {5, 6}

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+import shlex
+import sys
+import webbrowser
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,15 +16,33 @@ from typer import Argument, Option
 from ucds.choices import ExportFormat, Sorting
 from ucds.cli import options
 from ucds.gradients.processes import is_first_process
-from ucds.training.options import Compute
+from ucds.training.options import Compute, RunOptions
 from ucds.training.run_folder import require_model
 
 if TYPE_CHECKING:
     from ucds.labels.client import LabelClient
 
 NamesOption = Annotated[
-    Path | None, Option(help="Names of the clusters, a file saved from the run's report.")
+    Path | None,
+    Option(help="Names of the clusters, such as those of a reviewed run.", show_default="RUN/names.json"),
 ]
+
+
+@dataclass(frozen=True)
+class AboutGroup:
+    """Options of what else is known about the samples."""
+
+    PANEL = "What the clusters follow"
+    about: Annotated[
+        Path | None,
+        Option(
+            help="Table with a column 'id' or 'path' and any others: site, scanner, date.",
+            show_default="folders and headers of image files",
+        ),
+    ] = None
+    group: Annotated[
+        str | None, Option(help="Column of what belongs together, such as the patient.", show_default="none")
+    ] = None
 
 
 @dataclass(frozen=True)
@@ -117,6 +139,54 @@ def query_command(
     output.present_labels(labels, out)
 
 
+@options.command("sort", options.CLIENT)
+def sort_command(
+    images: options.ImagesArgument,
+    encoder: options.EncoderGroup,
+    work: options.WorkGroup,
+    output: options.Output,
+    out: Annotated[
+        Path | None, Option(help="Run folder to make.", show_default="IMAGES-groups, beside the images")
+    ] = None,
+    no_open: Annotated[bool, Option("--no-open", help="Open no browser.")] = False,
+) -> None:
+    """Sort images into groups, whose number is chosen too, and open the report.
+
+    This is `ucds train-target IMAGES --clusters auto`; if it stops on the way, run the same command again.
+    """
+    reporter = output.start()
+    out, compute = out or beside(images), work.compute(reporter)
+    from ucds.page.report import report
+    from ucds.target.train import train_target
+
+    again = RunOptions(resume=True)
+    train_target(images, out, n_clusters="auto", encoder=encoder.encoder(), options=again, compute=compute)
+    done = report(out, images, compute=compute)
+    named = (str(out), images, str(out).removesuffix("-groups") + "-sorted")
+    run, given, folders = map(shlex.quote, named)
+    lines = [
+        f"{done.samples:,} images are in {done.n_clusters} groups: open {done.path} in a browser",
+        f"to correct and name the groups: ucds review {run}",
+        f"to have a folder for each: ucds predict {run} {given} --out {run}.csv --sort-into {folders}",
+        f"to add new images: ucds update {run} NEW-IMAGES --out {run}-2",
+    ]
+    output.present(lines, asdict(done) | {"run": out})
+    if not no_open and has_screen():
+        webbrowser.open(done.path.absolute().as_uri())
+
+
+def beside(images: str) -> Path:
+    """Return the run folder of images that lies beside them."""
+    place = Path(images) if Path(images).name not in ("", "..") else Path(images).resolve()
+    return place.with_name(f"{place.stem if place.is_file() else place.name}-groups")
+
+
+def has_screen() -> bool:
+    """Return whether somebody at this machine sees what a browser opens."""
+    shown = sys.platform != "linux" or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    return bool(shown) and sys.stderr.isatty()
+
+
 @options.command("train-target", options.CLIENT)
 def train_target_command(
     images: options.ImagesArgument,
@@ -124,11 +194,16 @@ def train_target_command(
     method: options.MethodGroup,
     encoder: options.EncoderGroup,
     training: options.TrainingGroup,
+    known: AboutGroup,
     output: options.Output,
     n_clusters: Annotated[
         str | None, Option("--clusters", help=options.CLUSTERS_HELP, show_default="the provider's")
     ] = None,
     labels: Annotated[Path | None, Option(help="Label file of the provider, or from `ucds query`.")] = None,
+    centre_by: Annotated[
+        str | None,
+        Option(help="Column whose groups are seen from their own means: scanner.", show_default="none"),
+    ] = None,
     no_report: Annotated[bool, Option("--no-report", help="Write no report.")] = False,
 ) -> None:
     """Train a model of your own from a provider's labels and unlabelled samples.
@@ -147,13 +222,18 @@ def train_target_command(
         encoder=encoder.encoder(),
         settings=settings,
         options=training.run_options(method.seed),
+        about=known.about,
+        group=known.group,
+        centre_by=centre_by,
         compute=training.compute(reporter),
     )
     page = None
     if not no_report:
-        from ucds.reports.page.report import report
+        from ucds.page.report import report
 
-        written = report(out, images, compute=training.compute(reporter))
+        written = report(
+            out, images, about=known.about, group=known.group, compute=training.compute(reporter)
+        )
         page = written.path if is_first_process() else None  # of several processes the first one speaks
     output.present_run(run, page)
 
@@ -170,6 +250,10 @@ def predict_command(
     ] = None,
     sort_how: Annotated[Sorting, Option(help="Copy the images there, or link to them.")] = "copy",
     names: NamesOption = None,
+    about: Annotated[
+        Path | None,
+        Option(help="Table with the column that the run was centred by.", show_default="as in the training"),
+    ] = None,
     min_confidence: Annotated[
         float, Option(min=0, max=1, help="Confidence below which a sample is left without a cluster (-1).")
     ] = 0.0,
@@ -185,20 +269,64 @@ def predict_command(
         sort_into=sort_into,
         sort_how=sort_how,
         names=names,
+        about=about,
         min_confidence=min_confidence,
         compute=work.compute(reporter),
     )
     count, values = len(found.ids), {"samples": len(found.ids), "unsorted": found.unsorted, "out": out}
+    values["strangers"] = found.strangers
     sentence = f"clusters of {count:,} samples written to {out}"
     if found.unsorted:
         sentence += f"; {found.unsorted:,} of them are left without a cluster, as -1"
-    output.present(sentence, values)
+    lines = [sentence]
+    if found.strangers:
+        lines.append(
+            f"{found.strangers:,} of them fit no cluster (column fits): "
+            f"`ucds update {run} {images} --out NEW-RUN` gives new kinds clusters of their own"
+        )
+    output.present(lines, values)
+
+
+@options.command("update", options.CLIENT)
+def update_command(
+    run: options.RunArgument,
+    images: options.ImagesArgument,
+    out: options.RunFolderOption,
+    work: options.WorkGroup,
+    output: options.Output,
+    labels: Annotated[
+        Path | None, Option(help="Labels of the new samples, from the provider of the run's labels.")
+    ] = None,
+    forget_missing: Annotated[
+        bool, Option("--forget-missing", help="Leave out samples of the run that are not here any more.")
+    ] = False,
+    no_report: Annotated[bool, Option("--no-report", help="Write no report.")] = False,
+) -> None:
+    """Take new samples into a run: clusters keep their numbers, and new kinds get clusters.
+
+    Old samples need not be here; those that are, are recognised by their content.
+    """
+    reporter = output.start()
+    require_model(run)
+    from ucds.target.update import update
+
+    compute = work.compute(reporter)
+    done = update(run, images, out, labels=labels, forget_missing=forget_missing, compute=compute)
+    lines, values = done.sentences, asdict(done)
+    if not no_report:
+        from ucds.page.report import report
+
+        names = out / "names.json"
+        page = report(out, images, names=names if names.exists() else None, compute=compute).path
+        lines, values = [*lines, f"open {page} in a browser"], values | {"report": page}
+    output.present(lines, values)
 
 
 @options.command("report", options.CLIENT)
 def report_command(
     run: options.RunArgument,
     work: options.WorkGroup,
+    known: AboutGroup,
     output: options.Output,
     images: Annotated[
         str | None,
@@ -214,12 +342,21 @@ def report_command(
         Option("--images", help="Images of a folder of features.", show_default="where they were read from"),
     ] = None,
 ) -> None:
-    """Write a page to look at: every cluster, a map, doubts, and a form for names."""
+    """Write a page to look at: every cluster with all its images, a map, doubts, and what was found."""
     reporter = output.start()
     require_model(run)
-    from ucds.reports.page.report import report
+    from ucds.page.report import report
 
-    done = report(run, images, out, names=names, pictures=pictures, compute=work.compute(reporter))
+    done = report(
+        run,
+        images,
+        out,
+        names=names,
+        pictures=pictures,
+        about=known.about,
+        group=known.group,
+        compute=work.compute(reporter),
+    )
     lines = [f"report written to {done.path}", *(f"note: {line}" for line in done.warnings)]
     output.present(lines, done)
 
@@ -239,13 +376,18 @@ def review_command(
     ] = None,
     keep_clusters: Annotated[bool, Option("--keep-clusters", help="Keep the number of clusters.")] = False,
     no_open: Annotated[bool, Option("--no-open", help="Print the address, and open no browser.")] = False,
+    host: Annotated[
+        list[str] | None,
+        Option(help="Name in the browser's address, if a proxy stands between; may be repeated."),
+    ] = None,
 ) -> None:
-    """Answer questions about the clusters of a run, on a page of this machine; every answer counts at once.
+    """Look at the clusters of a run and correct, name and divide them, on a page of this machine.
 
-    Answers are kept in the run folder, so that the same command goes on later. "Finish" writes a new run.
+    Every action is kept in the run folder at once, so that the same command goes on later. "Finish" writes
+    a new run, a table or sorted folders.
     """
     reporter = output.start()
-    from ucds.reviewing.command import review
+    from ucds.page.review import review
 
     done = review(
         run,
@@ -254,6 +396,7 @@ def review_command(
         images=images,
         keep_clusters=keep_clusters,
         open_browser=not no_open,
+        hosts=host or (),
         compute=Compute(reporter=reporter),
     )
     if done is None:

@@ -139,6 +139,8 @@ def find_places(wanted: Sequence[str], known: Sequence[str]) -> IntArray:
     asked, held = texts_of(wanted).array, texts_of(known).array
     if asked.dtype != held.dtype:
         asked, held = asked.astype(object), held.astype(object)
-    order = np.argsort(held)
-    places = order[np.minimum(np.searchsorted(held, asked, sorter=order), len(held) - 1)]
-    return np.where(held[places] == asked, places, -1)
+    # NumPy searches wrongly in texts of more than 15 bytes: `searchsorted` reads them in another array.
+    same = np.unique(np.concatenate((held, asked)), return_inverse=True)[1]
+    places = np.full(len(same), -1)
+    places[same[: len(held)]] = np.arange(len(held))
+    return places[same[len(held) :]]

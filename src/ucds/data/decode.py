@@ -25,6 +25,7 @@ from ucds.data.bounds import UnusableImageError as UnusableImageError
 from ucds.data.colours import rgb_of, square_of, with_exact_alpha
 from ucds.data.metadata import bare_file
 from ucds.errors import one_line
+from ucds.received import open_received
 
 ByteArray = npt.NDArray[np.uint8]
 
@@ -57,6 +58,7 @@ _REMEDIES = {
 }
 _DICOM_MARK = slice(128, 132)
 _ORIENTATION = 0x0112
+_EXIF_PART, _TAKEN, _WRITTEN, _MAKERS = 0x8769, 0x9003, 0x0132, (0x010F, 0x0110)  # tags of EXIF
 _COMPARED = 64  # side in pixels at which images with and without metadata are compared
 _LARGE, _TURN = 128 * 2**20, Lock()  # images of so many bytes in memory are decoded one after the other
 
@@ -201,6 +203,29 @@ def _opened(data: bytes, formats: tuple[str, ...], bounds: Bounds) -> Image.Imag
     from ucds.data.dicom import open_dicom
 
     return open_dicom(data, bounds)
+
+
+def read_header(path: Path) -> dict[str, str]:
+    """Read the width, height, device and date in the header of an image file; nothing if it is damaged."""
+    with suppress(Exception), open_received(path, follow=True) as file:  # damaged ones raise almost anything
+        start = file.read(_DICOM_MARK.stop)
+        file.seek(0)
+        if start[_DICOM_MARK] == b"DICM":
+            from ucds.data.dicom import read_tags
+
+            return read_tags(file)
+        with Image.open(file, formats=[name for name in FORMATS if name in _pillows()]) as image:
+            found = {"width": str(image.width), "height": str(image.height)}
+            with suppress(Exception):
+                exif = Image.Exif()
+                if image.format == "TIFF":
+                    exif = image.getexif()
+                elif written := image.info.get("exif"):
+                    exif.load(written)  # `getexif` would decode the pixels of a PNG file
+                found["device"] = " ".join(str(exif[tag]) for tag in _MAKERS if tag in exif)
+                found["date"] = str(exif.get_ifd(_EXIF_PART).get(_TAKEN) or exif.get(_WRITTEN, ""))
+            return {name: " ".join(text.replace("\0", " ").split())[:80] for name, text in found.items()}
+    return {}
 
 
 @cache

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import zlib
 from contextlib import suppress
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from PIL import Image, UnidentifiedImageError
@@ -13,6 +13,7 @@ from PIL import Image, UnidentifiedImageError
 from ucds.data.bounds import Bounds, require_memory
 
 _DEFLATED, _RUN_LENGTHS = "1.2.840.10008.1.2.1.99", "1.2.840.10008.1.2.5"
+_MAKERS, _DATES = ("Manufacturer", "ManufacturerModelName", "StationName"), ("AcquisitionDate", "StudyDate")
 _LONGEST_RUN = 64  # bytes that one byte of run lengths may stand for
 
 
@@ -44,6 +45,21 @@ def open_dicom(data: bytes, bounds: Bounds) -> Image.Image:
     if pixels.ndim == 3:
         return _deep_colours(pixels, int(file.BitsStored))
     return Image.fromarray(_shades(pixels, file))
+
+
+def read_tags(file: IO[bytes]) -> dict[str, str]:
+    """Read width, height, device and date of a DICOM file, without its pixels; nothing of a deflated one."""
+    import pydicom
+
+    if _DEFLATED.encode() in file.read(1024):  # which would have to be unpacked
+        return {}
+    file.seek(0)
+    found = pydicom.dcmread(
+        file, stop_before_pixels=True, specific_tags=["Rows", "Columns", *_MAKERS, *_DATES]
+    )
+    device = " ".join(str(found[name].value) for name in _MAKERS if found.get(name))
+    date = next((str(found[name].value) for name in _DATES if found.get(name)), "")
+    return {"width": str(found.Columns), "height": str(found.Rows), "device": device, "date": date}
 
 
 def _transfer_syntax(data: bytes, bounds: Bounds) -> Any:

@@ -1,4 +1,4 @@
-"""Tables: read by pyarrow from CSV and parquet files, whose suffix tells which; written as CSV.
+"""Tables: read and written as CSV and parquet files, whose suffix tells which.
 
 Every text in a table of ours is quoted, and none is a formula, whatever a spreadsheet takes for a separator.
 """
@@ -11,6 +11,7 @@ import os
 import re
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import IO, Any
 
@@ -146,18 +147,25 @@ def _read_csv(path: Path, words: Collection[str]) -> dict[str, Column]:
     return columns
 
 
-def write_table(path: Path, names: Sequence[str], rows: Callable[[], Iterable[Sequence[object]]]) -> None:
-    """Write a table in CSV that a spreadsheet shows as it is.
+def write_table(
+    path: Path, names: Sequence[str], rows: Callable[[], Iterable[Sequence[object]]], *, marked: bool = False
+) -> None:
+    """Write a table in CSV that a spreadsheet shows as it is, or in parquet, as the suffix says.
 
     Args:
         path: file to write.
         names: names of the columns.
         rows: function that yields the texts and numbers of each row; it is called twice.
+        marked: whether CSV begins with a byte order mark even where all letters are of ASCII.
 
     Raises:
         NoSpaceError: the disk is full, or the folder is not writable.
     """
-    plain = all(str(value).isascii() for row in rows() for value in row)
+    if path.suffix.lower() == ".parquet":
+        columns = dict(zip(names, map(_plain_values, zip(*rows(), strict=True)), strict=True))
+        write_atomically(path, lambda file: pyarrow.parquet.write_table(pyarrow.table(columns), file))
+        return
+    plain = not marked and all(str(value).isascii() for row in rows() for value in row)
 
     def write(file: IO[bytes]) -> None:
         # Without this mark Excel reads letters beyond ASCII in the code page of its country.
@@ -168,6 +176,11 @@ def write_table(path: Path, names: Sequence[str], rows: Callable[[], Iterable[Se
         text.detach()
 
     write_atomically(path, write)
+
+
+def _plain_values(column: Sequence[object]) -> list[object]:
+    """Return the values of a column, with floating point where a CSV file has a number of decimals."""
+    return [float(value) if isinstance(value, Decimal) else value for value in column]
 
 
 def guard(text: str) -> str:

@@ -3,7 +3,8 @@
 The small clinic has few pictures, and gains from the provider's labels; in the large one they have little
 weight. The turned clinic has the pictures of the large one, turned by a scanner that stands on its side: the
 provider has not learned from such pictures, and the guard sets its labels aside. A person who answers a few
-questions helps there. The demo ends with reports to open. All of it uses the package's public functions.
+questions helps there. A week later the small clinic has new pictures, which join the clusters that
+it knows. The demo ends with reports to open. All of it uses the package's public functions.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from ucds.labels.client import LabelClient
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.metrics import score
 from ucds.networks.oriented_edges import NAME as BACKBONE
-from ucds.reports.page.report import report
+from ucds.page.report import report
 from ucds.serving.ledger import Ledger
 from ucds.serving.verify import verify
 from ucds.source.label import label
@@ -42,6 +43,7 @@ from ucds.source.train import train_source
 from ucds.target.ask import query
 from ucds.target.review import Review
 from ucds.target.train import train_target
+from ucds.target.update import update
 from ucds.training.options import Compute, EncoderOptions, RunOptions
 from ucds.training.progress import Reporter
 from ucds.training.run_folder import LABELS_FILE, TRANSFER_FILE
@@ -55,10 +57,19 @@ ENCODER = EncoderOptions(BACKBONE, "none")
 QUESTIONS = 8
 """Questions that the person of the demo answers."""
 
+NEXT = 60
+"""Pictures that the small clinic has a week later."""
+
 _RECOGNISED = 0.6  # share of a group that shows one digit, from which on the person says which
 _TEMPLATE = files("ucds.demo") / "template" / "outcome.txt"
 _READY = "listening on "
-_OURS = {"digits", "cache", "runs", "metrics.json", *(f"{clinic}-images" for clinic in STYLE_OF)}
+_OURS = {
+    "digits",
+    "cache",
+    "runs",
+    "metrics.json",
+    *(f"{clinic}-images" for clinic in (*STYLE_OF, f"{SMALL}-next")),
+}
 
 
 @dataclass(frozen=True)
@@ -110,8 +121,11 @@ def run_demo(out: Path, seed: int, reporter: Reporter) -> str:
     clinics = visit_all(place)
     reporter.say("a person answers questions about the clusters of the turned clinic")
     review = ask_a_person(place, TURNED)
-    metrics = {"n_clusters": N_CLUSTERS, "seed": seed, "clinics": clinics, "review": review}
+    reporter.say("the small clinic has new pictures a week later")
+    week = take_new_pictures(place)
+    metrics = {"n_clusters": N_CLUSTERS, "seed": seed, "clinics": clinics, "review": review, "week": week}
     write_text_atomically(out / "metrics.json", json.dumps(metrics, indent=2) + "\n")
+    report(place.run(f"{SMALL}-next"), compute=place.compute)
     for clinic in (f"{TURNED}-reviewed", LARGE, SMALL):
         page = report(place.run(clinic), compute=place.compute)
     with closing(Ledger(str(place.run(PROVIDER)))) as book:
@@ -128,15 +142,18 @@ def check_folder(out: Path) -> None:
         raise InputError(f"{out} holds other things than a demo: choose another `out`")
 
 
-def give_pictures(place: Place, clinic: str) -> None:
-    """Give a clinic pictures that were drawn in its style."""
+def give_pictures(place: Place, clinic: str, *, next_week: bool = False) -> None:
+    """Give a clinic pictures that were drawn in its style; the small one has others in the next week."""
     drawn = place.digits / STYLE_OF[clinic]
     pictures = sorted(drawn.rglob("*.png"))
     if clinic == SMALL:
-        pictures = [pictures[i] for i in small_subset(np.arange(len(pictures)), place.seed)]
-    shutil.rmtree(place.images(clinic), ignore_errors=True)
+        few = small_subset(np.arange(len(pictures)), place.seed)
+        rest = np.random.default_rng(place.seed).permutation(np.setdiff1d(np.arange(len(pictures)), few))
+        pictures = [pictures[i] for i in (rest[:NEXT] if next_week else few)]
+    folder = place.images(f"{clinic}-next" if next_week else clinic)
+    shutil.rmtree(folder, ignore_errors=True)
     for picture in pictures:
-        copy = place.images(clinic) / picture.relative_to(drawn)
+        copy = folder / picture.relative_to(drawn)
         copy.parent.mkdir(parents=True, exist_ok=True)
         with Image.open(picture) as opened:
             turned = opened.transpose(Image.Transpose.ROTATE_90) if clinic == TURNED else opened
@@ -217,6 +234,20 @@ def ask_a_person(place: Place, clinic: str) -> dict[str, Any]:
     done = review.finish()
     before, after = (_accuracy(place, clinic, name) for name in (clinic, done.path.name))
     return {"clinic": clinic, "answers": review.answered, "before": before, "after": after}
+
+
+def take_new_pictures(place: Place) -> dict[str, Any]:
+    """Take new pictures of the small clinic into its run, and return what has changed."""
+    give_pictures(place, SMALL, next_week=True)
+    images, run = place.images(f"{SMALL}-next"), place.run(f"{SMALL}-next")
+    done = update(place.run(SMALL), images, run, compute=place.compute.silent())
+    accuracy = evaluate(run, images, compute=place.compute.silent()).overall.accuracy
+    return {
+        "joined": done.joined,
+        "moved": len(done.moved),
+        "accuracy": accuracy,
+        "sentences": done.sentences,
+    }
 
 
 def _classes_of(place: Place, clinic: str) -> dict[str, int]:

@@ -5,9 +5,7 @@ A record names everything that its figures depend on: the cell, all settings of 
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +16,8 @@ from ucds.errors import DamagedFileError, InputError
 from ucds.experiments.grid import Cell
 from ucds.experiments.methods import METHODS
 from ucds.experiments.scoring import Record
-from ucds.files import append_line, parse_json
+from ucds.files import append_line, lock, parse_json
+from ucds.received import open_received
 
 FILE = "runs.jsonl"
 
@@ -73,15 +72,10 @@ def _read_record(line: bytes) -> dict[str, Any]:
 def lock_records(folder: Path) -> Iterator[None]:
     """Keep other processes from filling the same records meanwhile: they would repeat runs."""
     folder.mkdir(parents=True, exist_ok=True)
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise InputError(f"another process is filling {folder}: wait for it, or end it") from None
+    with open_received(folder / ".lock", "a+b") as file:
+        if not lock(file):
+            raise InputError(f"another process is filling {folder}: wait for it, or end it")
         yield
-    finally:
-        os.close(handle)
 
 
 def describe(cell: Cell) -> dict[str, Any]:

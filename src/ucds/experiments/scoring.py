@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import platform
-import resource
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -151,5 +150,7 @@ def peak_memory_mib() -> int:
         # The figure of getrusage would begin at what the parent process held.
         peak = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
         return int(peak.split()[1]) // 1024
+    import resource  # here, because Windows has none
+
     scale = 1024**2 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // scale

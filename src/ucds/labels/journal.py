@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import secrets
 import warnings
@@ -13,7 +12,7 @@ from typing import IO, Literal, TypeVar
 from pydantic import Field
 
 from ucds.errors import DamagedFileError, InputError, RefusedError, UcdsWarning
-from ucds.files import digest_of, writing
+from ucds.files import digest_of, lock, writing
 from ucds.labels import wire
 from ucds.received import open_received, read_text
 
@@ -80,10 +79,8 @@ class Journal:
         with writing(path), ExitStack() as unless_read:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file: IO[bytes] = unless_read.enter_context(open_received(path, "a+b"))
-            try:
-                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise InputError(f"another process is asking for the labels in {path}") from None
+            if not lock(self._file):
+                raise InputError(f"another process is asking for the labels in {path}")
             self._read()
             unless_read.pop_all()
 

@@ -208,13 +208,20 @@ def average_tree(votes: Memberships) -> DoubleArray:
     return tree
 
 
-def refine(votes: Memberships, partition: Partition, n_clusters: int, rounds: int = 30) -> Partition:
+def refine(
+    votes: Memberships,
+    partition: Partition,
+    n_clusters: int,
+    rounds: int = 30,
+    gain: float | FloatArray = 0.0,
+) -> Partition:
     """Move every sample to the cluster with which its mean co-association is largest, until no sample moves.
 
     From the second round on, only those clusters are compared anew that samples have left or joined. Three to
-    ten rounds are usually enough.
+    ten rounds are usually enough. A sample moves only if its mean co-association gains as much as ``gain``
+    says, of all samples or of each ``(n,)``. One in no cluster, -1, has nothing to lose; infinity holds it.
     """
-    return _refine(votes, partition, n_clusters, rounds)[0]
+    return _refine(votes, partition, n_clusters, rounds, gain)[0]
 
 
 def settle(
@@ -228,26 +235,30 @@ def settle(
 
 
 def _refine(
-    votes: Memberships, partition: Partition, n_clusters: int, rounds: int
+    votes: Memberships, partition: Partition, n_clusters: int, rounds: int, gain: float | FloatArray = 0.0
 ) -> tuple[Partition, FloatArray, IntArray]:
     """Return the partition, mean co-associations ``(n, K)`` with its clusters, and for which not yet."""
     found = np.empty((len(partition), n_clusters), np.float32)
     changed = np.arange(n_clusters)
     for _ in range(rounds):
         found[:, changed] = _affinities(votes, votes, partition, changed)
-        moved = _move(found, partition)
+        moved = _move(found, partition, gain)
         left = moved != partition
-        changed, partition = np.union1d(partition[left], moved[left]), moved
+        changed = np.setdiff1d(np.union1d(partition[left], moved[left]), [-1])
+        partition = moved
         if not len(changed):
             break
     return partition, found, changed
 
 
-def _move(found: FloatArray, partition: Partition) -> Partition:
+def _move(found: FloatArray, partition: Partition, gain: float | FloatArray = 0.0) -> Partition:
     """Move every sample to its best cluster, but not the last ones out of one that is as good for them."""
     # So K clusters come out even where the votes do not tell so many apart.
     moved: Partition = found.argmax(1)
-    sizes, before = (np.bincount(clusters, minlength=found.shape[1]) for clusters in (moved, partition))
+    if np.any(gain):
+        own = np.where(partition < 0, -np.inf, found[np.arange(len(found)), partition])
+        moved = np.where((found.max(1) - own < gain) | np.isinf(gain), partition, moved)
+    sizes, before = (np.bincount(some[some >= 0], minlength=found.shape[1]) for some in (moved, partition))
     for cluster in np.flatnonzero((sizes == 0) & (before > 0)):
         rows = np.flatnonzero(partition == cluster)
         moved[rows[found[rows, cluster] >= found[rows].max(1) - _ROUNDING]] = cluster

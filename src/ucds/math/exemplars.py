@@ -1,4 +1,4 @@
-"""Samples that show what a cluster is: typical, doubtful, and just outside; and outliers and copies."""
+"""Samples that show what groups are, beside each other; and outliers and copies."""
 
 from __future__ import annotations
 
@@ -32,50 +32,6 @@ SAME_VECTOR = 0.9999
 
 _MAD_TO_DEVIATION = 1.4826  # of a normal distribution
 _NEIGHBOURS = 5
-
-
-@dataclass(frozen=True, eq=False)
-class Exemplars:
-    """Samples that show what one cluster is, as positions; each list may be shorter than was asked for.
-
-    Attributes:
-        typical: members nearest to the mean direction of the cluster, nearest first.
-        doubtful: members that are least certain, the least certain first.
-        outside: samples of other clusters with the largest probability of this cluster, largest first.
-    """
-
-    typical: IntArray
-    doubtful: IntArray
-    outside: IntArray
-
-
-def find_exemplars(
-    features: FloatArray, probabilities: FloatArray, count: int, confidence: FloatArray
-) -> list[Exemplars]:
-    """Find samples that show what each cluster is; a sample belongs to its most probable cluster.
-
-    Args:
-        features: ``(n, d)`` features.
-        probabilities: ``(n, K)`` probability of each cluster for each sample.
-        count: largest number of samples of each kind.
-        confidence: ``(n,)`` certainty of each sample.
-
-    Returns:
-        ``K`` results in the order of the clusters; that of an empty cluster can still have ``outside``.
-    """
-    directions, clusters = unit_rows(features), probabilities.argmax(1)
-    found = []
-    for cluster in range(probabilities.shape[1]):
-        members, others = np.flatnonzero(clusters == cluster), np.flatnonzero(clusters != cluster)
-        near = others[probabilities[others, cluster] >= 1 / probabilities.shape[1]]
-        found.append(
-            Exemplars(
-                typical=choose_typical(directions, members, count),
-                doubtful=members[np.argsort(confidence[members], kind="stable")][:count],
-                outside=near[np.argsort(-probabilities[near, cluster], kind="stable")][:count],
-            )
-        )
-    return found
 
 
 def choose_typical(directions: FloatArray, group: IntArray, most: int) -> IntArray:

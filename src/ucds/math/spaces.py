@@ -10,6 +10,7 @@ No single step is best for every data set, so :func:`make_spaces` gives several 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -116,6 +117,20 @@ def diffuse(vectors: FloatArray, graph: sparse.csr_array, rounds: int, lengths: 
 def reduce_features(vectors: FloatArray, lengths: bool = False) -> FloatArray:
     """Compute the space "features" of the ``(n, d)`` features of one domain, see :func:`make_spaces`."""
     return project(*_shift(vectors, _MOST_FEATURES, lengths), 0.0, lengths)
+
+
+def principal_space(
+    vectors: FloatArray, lengths: bool = False
+) -> tuple[FloatArray, Callable[[FloatArray], FloatArray]]:
+    """Compute the space "principal" of ``(n, d)`` features, and return it with what brings others into it."""
+    mean = np.zeros(vectors.shape[1], np.float32) if lengths else unit_rows(vectors).mean(0)
+    shifted, axes, scales = _shift(vectors, WIDTH, lengths)
+    middle = (vectors if lengths else centre(vectors)).mean(0)
+
+    def see(others: FloatArray) -> FloatArray:
+        return project((others if lengths else centre(others, mean)) - middle, axes, scales, 0.5, lengths)
+
+    return project(shifted, axes, scales, 0.5, lengths), see
 
 
 def _shift(vectors: FloatArray, width: int, lengths: bool) -> tuple[FloatArray, FloatArray, FloatArray]:

@@ -196,7 +196,9 @@ def fit_target_by_consensus(
         agreed = agree(vectors, n_clusters, session.settings, rng, known, runtime.watch, lengths)
         _say(runtime.reporter, agreed)
         if runtime.folder is not None:
-            _write(runtime.folder.path, data.samples, agreed)
+            write_evidence(runtime.folder.path, agreed)
+            alike = number_alike(agreed.own.partition, agreed.partition)
+            remember_vote(runtime.folder.path, data.samples, agreed, alike)
         return describe_clusters(vectors, agreed.shares, session.settings.bottleneck_width)
 
     found = remember(session, STAGE, cluster)
@@ -245,8 +247,8 @@ def describe_opinion(opinion: Opinion) -> str:
     return f"a second opinion, {alike}, was set aside, because your samples support it less"
 
 
-def _write(folder: Path, samples: Samples, agreed: Agreed) -> None:
-    """Write what a report tells of the vote, and what a review of the clusters starts from."""
+def write_evidence(folder: Path, agreed: Agreed) -> None:
+    """Write what a report tells of the vote: its agreement, and what became of the provider's labels."""
     agreement = agreed.own.agreement
     stability: dict[str, object] = {
         "own_agreement": agreement,
@@ -263,7 +265,6 @@ def _write(folder: Path, samples: Samples, agreed: Agreed) -> None:
     if agreed.evidence is not None:
         transfer = agreed.evidence.to_dict()
         write_text_atomically(folder / TRANSFER_FILE, json.dumps(transfer, indent=2) + "\n")
-    remember_vote(folder, samples, agreed, number_alike(agreed.own.partition, agreed.partition))
 
 
 def remember_vote(folder: Path, samples: Samples, agreed: Agreed, clusters: Partition) -> None:

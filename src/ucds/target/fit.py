@@ -51,7 +51,7 @@ def fit_target(
         raise InputError(
             "with --method pcd the provider's labels fix the number of clusters: leave out --clusters"
         )
-    number = settle_clusters(session, backbone, data, n_clusters)
+    number = settle_clusters(session, backbone, data, n_clusters, finest=True)
     if number > max(1000, len(data.samples)):  # the labels may have named it
         raise InputError(f"{len(data.samples):,} samples are too few for {number:,} clusters")
     if ours:

@@ -8,16 +8,17 @@ from ucds.choices import Sorting, require_choice
 from ucds.data.folders import Scan
 from ucds.data.sources import Source, find_samples, place_of, require_there
 from ucds.errors import InputError
-from ucds.files import read_object, refuse_inside, require_space, require_writable
+from ucds.files import refuse_inside, require_writable
 from ucds.target.predictions import (
     UNSORTED,
     ClusterNames,
     Predictions,
     read_sorting,
+    require_room,
     sort_into_folders,
 )
 from ucds.training.options import Compute
-from ucds.training.run_folder import RUN_FILE, VOTES_FILE, files_read, require_model
+from ucds.training.run_folder import VOTES_FILE, files_read, require_model
 
 
 def predict(
@@ -28,12 +29,14 @@ def predict(
     sort_into: str | Path | None = None,
     sort_how: Sorting = "copy",
     names: str | Path | None = None,
+    about: str | Path | None = None,
     min_confidence: float = 0.0,
     compute: Compute | None = None,
 ) -> Predictions:
     """Find the cluster of each sample with the client's own model; ``ucds predict`` does the same.
 
-    The samples of a run that a person has reviewed keep the clusters that they had at the end of the review.
+    The samples of a run that was reviewed or updated keep the clusters that they had at its end. New samples
+    get a p-value: how well they fit what the run knows.
 
     Args:
         run: folder of a finished target run.
@@ -44,7 +47,10 @@ def predict(
             with this run or a review of it, see :func:`ucds.target.predictions.sort_into_folders`; none if
             ``None``.
         sort_how: ``"copy"`` or ``"link"``: the images in that folder are copies or symbolic links.
-        names: file of names of the clusters, saved from the run's report; none if ``None``.
+        names: file of names of the clusters; ``names.json`` in the run folder, if
+            there is one, if ``None``.
+        about: table about the samples, for a run that was centred by one of its columns; see
+            :func:`ucds.training.centring.as_trained`.
         min_confidence: confidence, 0 to 1, below which a sample gets
             :data:`ucds.target.predictions.UNSORTED` in place of a cluster, and its image goes into the folder
             :data:`ucds.target.predictions.UNSORTED_FOLDER`.
@@ -58,7 +64,7 @@ def predict(
     if not 0 <= min_confidence <= 1:
         raise InputError(f"--min-confidence is a probability from 0 to 1, not {min_confidence}")
     run, folder = Path(run), None if sort_into is None else Path(sort_into)
-    named, sorted_before = None if names is None else ClusterNames.load(names), None
+    named, sorted_before = ClusterNames.find(run, names), None
     if out is not None:
         require_writable(Path(out), ".csv", inputs=files_read(run, images, names))
     if folder is not None:
@@ -73,28 +79,32 @@ def predict(
         if not isinstance(listed, Scan):
             raise InputError("--sort-into needs image files, not embeddings or pictures in memory")
         images = listed
-        if sort_how == "copy":  # the images of an earlier call are taken to be among these
-            new = sum(path.stat().st_size for path in map(listed.file, range(len(listed))) if path.exists())
-            new -= sum(path.lstat().st_size for path in folder.glob("[!.]*/*"))
-            require_space(folder, new, "or choose another --sort-into")
+        if sort_how == "copy":
+            require_room(folder, listed)
     from ucds.data.images import ImageSamples  # they bring torch, which takes seconds
+    from ucds.target.fits import fit
     from ucds.target.remembered import read_remembered
+    from ucds.training.centring import as_trained
     from ucds.training.loaded import load
 
     model = load(run, role="target", compute=compute)
     known = {} if named is None else named.of(model.stored)
-    if sorted_before is not None:
-        reviewed = (read_object(run / RUN_FILE) or {}).get("reviewed", [])
-        if sorted_before.model not in (model.stored.fingerprint, *reviewed):
-            raise InputError(f"another model sorted into {folder}: choose another --sort-into")
+    if sorted_before is not None and folder is not None:
+        sorted_before.require_of(folder, run, model.stored.fingerprint)
     data = model.open(images)
-    clusters, confidence = model.decide(data)
-    source = None
+    seen = as_trained(run, model, data, about)
+    clusters, confidence = model.decide(seen)
+    source, unused, fits = None, set[int](), None
     if (run / VOTES_FILE).exists():
-        source = read_remembered(run)[0].correct(data.samples.keys, clusters, confidence)
+        remembered, features = read_remembered(run)
+        fits = fit(model, seen, remembered, features)
+        source = remembered.correct(data.samples.keys, clusters, confidence)
+        unused = set() if source is None else set(range(model.n_clusters)) - set(remembered.own.tolist())
     clusters[confidence < min_confidence] = UNSORTED
     files = data.samples.files if isinstance(data.samples, ImageSamples) else None
-    found = Predictions(data.samples.ids, clusters, confidence, known, model.n_clusters, files, source)
+    found = Predictions(
+        data.samples.ids, clusters, confidence, known, model.n_clusters, files, source, unused, fits
+    )
     if out is not None:
         found.save(out)
     if folder is not None:

@@ -7,7 +7,7 @@ import re
 import shutil
 import unicodedata
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -24,9 +24,19 @@ from ucds.data.content import content_key
 from ucds.data.decode import UnusableImageError
 from ucds.data.folders import Scan
 from ucds.data.image_files import read_image_bytes
-from ucds.data.tables import write_table
+from ucds.data.tables import READ_SUFFIXES, write_table
 from ucds.errors import InputError
-from ucds.files import making, read_json, require_writable, write_text_atomically, writing
+from ucds.files import (
+    making,
+    read_json,
+    read_object,
+    require_space,
+    require_writable,
+    write_text_atomically,
+    writing,
+)
+from ucds.math.arrays import Watch, counted
+from ucds.training.run_folder import RUN_FILE
 
 if TYPE_CHECKING:
     from ucds.training.model_file import StoredModel
@@ -40,6 +50,9 @@ UNSORTED = -1
 UNSORTED_FOLDER = "unsorted"
 """Folder of the images that are left without a cluster, beside those of the clusters."""
 
+NAMES_FILE = "names.json"
+"""Name of the file of names in the folder of a run."""
+
 SORTING_FILE = ".ucds-sorting.json"
 """Name of the record, in a folder of sorted images, of what was sorted into it."""
 
@@ -51,7 +64,7 @@ _JOINERS = "\u200c\u200d"  # parts of words in some scripts
 
 
 class ClusterNames(BaseModel):
-    """Names that a person gave to the clusters of a model, as the report saves them.
+    """Names that a person gave to the clusters of a model, as a reviewed run holds them.
 
     Attributes:
         format: name and version of the form of the file.
@@ -75,6 +88,12 @@ class ClusterNames(BaseModel):
         """
         return read_json(path, cls, "file of names")
 
+    @classmethod
+    def find(cls, run: Path, path: str | Path | None) -> ClusterNames | None:
+        """Read a file of names, or that of a run if none is given; ``None`` if the run has none either."""
+        own = run / NAMES_FILE
+        return cls.load(path or own) if path is not None or own.exists() else None
+
     def of(self, stored: StoredModel) -> dict[int, str]:
         """Return the names by cluster, if they are those of a model.
 
@@ -85,7 +104,7 @@ class ClusterNames(BaseModel):
             InputError: the names belong to the clusters of another model.
         """
         if self.model != stored.fingerprint or max(self.names, default=0) >= stored.card.n_clusters:
-            raise InputError("the names belong to another model: type them in the report of this one")
+            raise InputError("the names belong to another model: type them in `ucds review` of this one")
         return self.names
 
 
@@ -103,6 +122,9 @@ class Predictions:
         files: image files of the samples; ``None`` for other samples.
         source: origin of each cluster, one of :data:`ucds.target.remembered.SOURCES`; ``None`` if nobody has
             reviewed the run.
+        fits: ``(n,)`` p-value of each sample that the run does not know, see :func:`ucds.math.novelty.fit`;
+            NaN for those that it knows. ``None`` if the run remembers nothing to compare with.
+        unused: numbers that stand for no cluster any more, which get no folder.
     """
 
     ids: Sequence[str]
@@ -112,29 +134,47 @@ class Predictions:
     n_clusters: int = 0
     files: Scan | None = None
     source: Sequence[str] | None = None
+    unused: Collection[int] = ()
+    fits: NDArray[np.float64] | None = None
 
     @property
     def unsorted(self) -> int:
         """Number of samples that are left without a cluster."""
         return int((self.clusters == UNSORTED).sum())
 
-    def save(self, path: str | Path) -> None:
-        """Write a table in CSV: sample, cluster and confidence; source and name if there are any.
+    @property
+    def strangers(self) -> int:
+        """Number of samples that fit no cluster; of these 5 % at most are false alarms, on average."""
+        from ucds.math.novelty import reject
+
+        return 0 if self.fits is None else int(reject(self.fits).sum())
+
+    def save(self, path: str | Path, *, marked: bool = False) -> Path:
+        """Write a table: sample, cluster and confidence; fits, source and name if there are any.
 
         Args:
-            path: file to write; its name ends in .csv.
+            path: file to write; its name ends in .csv or .parquet.
+            marked: whether a CSV file begins with a byte order mark in any case.
+
+        Returns:
+            Path of the file.
 
         Raises:
             InputError: the name has another suffix.
             NoSpaceError: the disk is full, or the folder is not writable.
         """
         columns = ["sample", "cluster", "confidence"]
+        columns += ["fits"] * (self.fits is not None)
         columns += ["source"] * (self.source is not None) + ["name"] * bool(self.names)
-        write_table(require_writable(Path(path), ".csv"), columns, self._rows)
+        place = require_writable(Path(path), *READ_SUFFIXES)
+        write_table(place, columns, self._rows, marked=marked)
+        return place
 
     def _rows(self) -> Iterator[list[object]]:
         for place, (name, cluster) in enumerate(zip(self.ids, self.clusters.tolist(), strict=True)):
             row = [name, cluster, Decimal(f"{self.confidence[place]:.4f}")]
+            if self.fits is not None:
+                row.append(None if np.isnan(self.fits[place]) else Decimal(f"{self.fits[place]:.4f}"))
             row += [] if self.source is None else [self.source[place]]
             yield row + ([self.names.get(cluster, "")] if self.names else [])
 
@@ -153,6 +193,15 @@ class SortingRecord(BaseModel):
     format: Literal["ucds-sorting/1"] = "ucds-sorting/1"
     model: str
     pictures: dict[Annotated[str, Field(pattern=r"^[^./][^/]*/[^./][^/]*$")], str] = {}
+
+    def require_of(self, folder: Path, run: Path, model: str) -> None:
+        """Make sure that the folder was sorted by the model of a run, or by one that the run is a review of.
+
+        Raises:
+            InputError: it was sorted by another one.
+        """
+        if self.model not in (model, *(read_object(run / RUN_FILE) or {}).get("reviewed", [])):
+            raise InputError(f"another model sorted into {folder}: choose another --sort-into")
 
     def save(self, folder: Path) -> None:
         """Write the record into a folder of sorted images."""
@@ -177,8 +226,24 @@ def read_sorting(folder: Path) -> SortingRecord | None:
     return None
 
 
+def require_room(folder: Path, files: Scan) -> None:
+    """Make sure that the disk has room for copies of images; earlier ones are taken to be the same.
+
+    Raises:
+        NoSpaceError: it has less.
+    """
+    new = sum(path.stat().st_size for path in map(files.file, range(len(files))) if path.exists())
+    new -= sum(path.lstat().st_size for path in folder.glob("[!.]*/*"))
+    require_space(folder, new, "or choose another --sort-into")
+
+
 def sort_into_folders(
-    folder: Path, found: Predictions, keys: Sequence[bytes], how: Sorting = "copy", model: str = ""
+    folder: Path,
+    found: Predictions,
+    keys: Sequence[bytes],
+    how: Sorting = "copy",
+    model: str = "",
+    watch: Watch | None = None,
 ) -> None:
     """Sort images into one folder a cluster, under names that differ and that every file system takes.
 
@@ -196,6 +261,7 @@ def sort_into_folders(
         keys: content key of each image.
         how: ``"copy"``, or ``"link"`` for symbolic links to the images where they are.
         model: fingerprint of the model.
+        watch: told after each image.
 
     Raises:
         OSError: an image cannot be read.
@@ -208,7 +274,7 @@ def sort_into_folders(
     with making(folder) as partial:
         for place in places.values():
             (partial / place).mkdir(exist_ok=True)
-        for position, place in placed.items():
+        for position, place in counted(watch, "sort the images", list(placed.items())):
             _place(found.files.file(position), partial / place, folder, how)
         if record is None and folder.is_dir():  # so that a call that is killed from here on can be repeated
             SortingRecord(model=model).save(folder)
@@ -295,7 +361,9 @@ def _folder_names(found: Predictions, folder: Path) -> dict[int, str]:
     owners: dict[str, tuple[bool, str]] = {}
     places = {}
     # Those without a name come first, and keep their numbers.
-    clusters = sorted(range(found.n_clusters), key=lambda cluster: bool(found.names.get(cluster)))
+    unused = set(found.unused) - set(found.clusters.tolist())
+    there = (cluster for cluster in range(found.n_clusters) if cluster not in unused)
+    clusters = sorted(there, key=lambda cluster: bool(found.names.get(cluster)))
     if found.unsorted:
         clusters.append(UNSORTED)
     for cluster in clusters:

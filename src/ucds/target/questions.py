@@ -1,18 +1,10 @@
-"""What a review asks, what can be answered, and the file of the answers."""
+"""What a review asks, and what can be answered."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal, TypeAlias
-
-from ucds.errors import DamagedFileError, InputError
-from ucds.files import parse_json
-from ucds.received import read_text
-
-ANSWERS_FILE = "answers.jsonl"
-FORMAT = "ucds-answers/1"
 
 Answer: TypeAlias = int | Literal["one", "two", "new", "mixed", "skip"]
 
@@ -73,32 +65,3 @@ class Question:
             change = f"make one of clusters {one} and {other} ({self.changes} samples)"
         who = "the provider's labels" if self.source == "labels" else "some of your own clusterings"
         return f"{who} would {change}"
-
-
-def read_answers(path: Path, digest: str | None) -> tuple[list[Mapping[str, Any]], int]:
-    """Read a file of answers: the records that were not taken back, in their order, and the number of all.
-
-    A last line without an end was left by a crash; the answer in it did not count, and it is dropped. With
-    ``digest``, answers must start from the clusters that have it.
-    """
-    try:
-        content = read_text(path)
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}") from None
-    head, *lines = content[: content.rfind(b"\n") + 1].splitlines() or [b"{}"]
-    try:
-        header, records = dict(parse_json(head)), [dict(parse_json(line)) for line in lines]
-        right = header.get("format") == FORMAT and all("did" in record for record in records)
-    except (ValueError, TypeError):
-        right = False
-    if not right:
-        raise DamagedFileError(f"{path} holds no answers of a review")
-    if digest not in (None, header.get("clusters")):
-        raise DamagedFileError(f"{path} belongs to other clusters: move it away, or give it with --answers")
-    kept: list[Mapping[str, Any]] = []
-    for record in records:
-        if record["did"] != "undone":
-            kept.append(record)
-        elif kept:
-            kept.pop()
-    return kept, len(records)

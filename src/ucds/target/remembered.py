@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,9 @@ from ucds.errors import DamagedFileError
 from ucds.files import digest_of, parse_json, write_atomically
 from ucds.math.arrays import FloatArray
 from ucds.math.consensus import Memberships, Partition, blend, mean_shares, memberships, soften
-from ucds.math.doubts import Doubts, cut_into_parts
+from ucds.math.corrections import ASIDE
+from ucds.math.doubts import Doubts
+from ucds.math.parts import cut_into_parts
 from ucds.received import require_few
 from ucds.training.run_folder import FEATURES_FILE, VOTES_FILE
 from ucds.training.seeds import numpy_generator
@@ -29,11 +32,19 @@ MOST_SHARES = 2**26
 SOURCES = ("model", "clustering", "person")
 """What gave a sample its cluster: the model, the clustering that a person has reviewed, or that person."""
 
-_BY_SAMPLE = ("own", "partitions", "labels", "keys", "by_person")
+_BY_SAMPLE = ("own", "partitions", "labels", "keys", "by_person", "proposed")
 _ARRAYS = ("ids", "n_clusters", *_BY_SAMPLE)
 
 LABELS_WEIGHT = 0.5
 """Weight of a provider's labels beside the own votes, where it is asked what belongs together."""
+
+
+_FEW_CLUSTERS = 2**12  # numbers that may be given in any case
+
+
+def most_clusters(n: int) -> int:
+    """Return how many numbers of clusters ``n`` samples can have, those without samples included."""
+    return max(2 * n, _FEW_CLUSTERS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,13 +54,15 @@ class Remembered:
     Attributes:
         ids: ids of the samples that were clustered.
         partitions: ``(P, n)`` own clusterings that voted.
-        own: ``(n,)`` own consensus.
+        own: ``(n,)`` own consensus; -1 for samples in no cluster: a person has set them aside, or they wait.
         n_clusters: number of clusters of the run, K.
         labels: ``(n, K')`` share of each of the provider's labels among a sample and its neighbours, rows of
             unit length; ``None`` without labels.
         keys: content keys of the samples.
-        by_person: ``(n,)`` whether a person has corrected the cluster of each sample; ``None`` in a run that
-            nobody has reviewed.
+        by_person: ``(n,)`` whether a person has named a sample itself in a correction, and not a cluster that
+            it was in; ``None`` in a run that was neither reviewed nor updated.
+        proposed: ``(n,)`` cluster that is proposed for each sample, see :mod:`ucds.target.update`; ``None``
+            if there are no proposals.
     """
 
     ids: tuple[str, ...]
@@ -59,14 +72,34 @@ class Remembered:
     keys: Sequence[bytes]
     labels: FloatArray | None = None
     by_person: NDArray[np.bool_] | None = None
+    proposed: Partition | None = None
+
+    @property
+    def waiting(self) -> NDArray[np.bool_]:
+        """``(n,)`` whether each sample is in no cluster, and no person has set it aside."""
+        outside = self.own == ASIDE
+        return outside if self.by_person is None else np.asarray(outside & ~self.by_person)
 
     def doubts(self, *, keep_clusters: bool = False) -> Doubts:
         """Make the doubts about the own consensus; own clusterings and, if any, labels compare the groups."""
         votes = own_votes = memberships(list(self.partitions))
         if self.labels is not None:
             votes = blend(own_votes, Memberships(self.labels), LABELS_WEIGHT)
-        parts = cut_into_parts(own_votes, self.own, numpy_generator(0, "review-parts"))
-        return Doubts(votes, self.own, parts, self.n_clusters, keep_clusters=keep_clusters)
+        inside, parts = np.flatnonzero(self.own != ASIDE), np.full(len(self.own), ASIDE)
+        rng = numpy_generator(0, "review-parts")
+        parts[inside] = cut_into_parts(own_votes[inside], self.own[inside], rng)
+        found = Doubts(votes, self.own, parts, self.n_clusters, keep_clusters=keep_clusters)
+        if self.proposed is not None:
+            moves = np.flatnonzero(self.proposed != self.own)
+            pairs = np.stack([self.own[moves], self.proposed[moves]], 1)
+            kinds, place = np.unique(pairs, axis=0, return_inverse=True)
+            found.proposed = [(moves[place == i], int(pair[1])) for i, pair in enumerate(kinds)]
+        return found
+
+    @cached_property
+    def places(self) -> dict[str, int]:
+        """Position of each sample, by its id."""
+        return {name: place for place, name in enumerate(self.ids)}
 
     @property
     def digest(self) -> str:
@@ -77,19 +110,26 @@ class Remembered:
         """Compute the shares ``(n, K)`` that a model of reviewed clusters ``(n,)`` is fitted to.
 
         They are made as in the training. Of what single clusterings say, the share of a sample's cluster at
-        the start goes to its new one, and shares of others go where these clusters went.
+        the start goes to its new one, and shares of others go where these clusters went. Samples that are set
+        aside have none.
         """
-        voters = [one for one in self.partitions if one.max() < self.n_clusters]
-        single = mean_shares(voters, np.full(len(voters), 1 / len(voters)), self.own, self.n_clusters)
+        inside = np.flatnonzero((self.own != ASIDE) & (clusters != ASIDE))
+        own, now, everyone = self.own[inside], clusters[inside], np.arange(len(inside))
+        voters = [one[inside] for one in self.partitions if one.max() < self.n_clusters]
+        single = mean_shares(voters, np.full(len(voters), 1 / len(voters)), own, self.n_clusters)
         went = np.zeros((self.n_clusters, n_clusters))
-        np.add.at(went, (self.own, clusters), 1)
+        np.add.at(went, (own, now), 1)
         went /= np.maximum(went.sum(1, keepdims=True), 1)
-        everyone, others = np.arange(len(single)), single.astype(np.float64)
-        others[everyone, self.own] = 0
+        others = single.astype(np.float64)
+        others[everyone, own] = 0
         carried = others @ went
-        carried[everyone, clusters] += single[everyone, self.own]
+        carried[everyone, now] += single[everyone, own]
         carried /= carried.sum(1, keepdims=True)
-        return soften(clusters, carried.astype(np.float32))
+        shares = np.zeros((len(clusters), n_clusters), np.float32)
+        shares[inside] = soften(now, carried.astype(np.float32))
+        back = np.flatnonzero((self.own == ASIDE) & (clusters != ASIDE))
+        shares[back, clusters[back]] = 1
+        return shares
 
     def correct(
         self,
@@ -101,8 +141,10 @@ class Remembered:
         """Let what a person has reviewed hold for samples, by their contents, whatever a model says of them.
 
         Where the model says the same, its confidence stays. Otherwise the probabilities are the shares that
-        the model was fitted to; that of a cluster which a person has given is 1. The arrays are changed in
-        place: ``(m,)`` clusters, ``(m,)`` confidence in them, ``(m, K)`` probabilities.
+        the model was fitted to; that of a cluster which a person has given is 1. Samples that were set aside
+        get the number -1, confidence 1 and no probability of any cluster; for those that wait the confidence
+        is 0. The arrays are changed in place:
+        ``(m,)`` clusters, ``(m,)`` confidence in them, ``(m, K)`` probabilities.
 
         Returns:
             One of :data:`SOURCES` for each sample; ``None`` if nobody has reviewed the run.
@@ -116,8 +158,10 @@ class Remembered:
         source = np.where(places < 0, 0, 1 + self.by_person[rows])  # positions in SOURCES
         here = np.flatnonzero((source == 2) | ((source == 1) & (clusters != self.own[rows])))
         rows, shares = rows[here], self.shares(self.own, self.n_clusters)
-        shares[self.by_person] = np.eye(self.n_clusters)[self.own[self.by_person]]
-        clusters[here], confidence[here] = self.own[rows], shares[rows].max(1)
+        given = np.flatnonzero(self.by_person & (self.own != ASIDE))
+        shares[given] = np.eye(self.n_clusters)[self.own[given]]
+        clusters[here] = self.own[rows]
+        confidence[here] = np.where(self.own[rows] == ASIDE, self.by_person[rows], shares[rows].max(1))
         if probabilities is not None:
             probabilities[here] = shares[rows]
         return [SOURCES[kind] for kind in source.tolist()]
@@ -145,6 +189,8 @@ def write_remembered(folder: Path, remembered: Remembered) -> None:
         arrays["labels"] = remembered.labels.astype(np.float16)
     if remembered.by_person is not None:
         arrays["by_person"] = remembered.by_person
+    if remembered.proposed is not None:
+        arrays["proposed"] = remembered.proposed.astype(np.int64)
     write_atomically(folder / VOTES_FILE, lambda file: np.savez_compressed(file, **arrays))
 
 
@@ -166,22 +212,33 @@ def read_remembered(folder: Path) -> tuple[Remembered, FloatArray]:
         labels = found["labels"].astype(np.float32) if "labels" in found else None
         keys = Column[bytes](found["keys"].view(KEY_TYPE).ravel())
         partitions, by_person = found["partitions"].astype(np.int64), found.get("by_person")
-        remembered = Remembered(ids, partitions, found["own"], n_clusters, keys, labels, by_person)
+        proposed = found.get("proposed")
+        remembered = Remembered(ids, partitions, found["own"], n_clusters, keys, labels, by_person, proposed)
         return remembered, np.array(features, dtype=np.float32)
     except (OSError, DamagedFileError, ValueError, KeyError, TypeError) as error:
         raise DamagedFileError(f"{path} is damaged ({error}): train again") from None
 
 
 def _require_fitting(
-    n: int, features: Any, n_clusters: int, own: Any, partitions: Any, labels: Any, keys: Any, by_person: Any
+    n: int,
+    features: Any,
+    n_clusters: int,
+    own: Any,
+    partitions: Any,
+    labels: Any,
+    keys: Any,
+    by_person: Any,
+    proposed: Any,
 ) -> None:
     """Make sure that arrays are about ``n`` samples, and name no more clusters than these can have."""
-    wide, flat = [features, partitions.T, labels, keys], [own, by_person]
+    wide, flat = [features, partitions.T, labels, keys], [own, by_person, proposed]
     fits = all(each is None or (each.ndim == 2 and len(each) == n) for each in wide)
     fits &= all(each is None or each.shape == (n,) for each in flat)
-    fits &= own.dtype.kind == "i" and partitions.dtype.kind in "iu" and n_clusters <= 2 * n
+    fits &= own.dtype.kind == "i" and partitions.dtype.kind in "iu" and n_clusters <= most_clusters(n)
     fits &= partitions.size <= max(2**24, 128 * n) and (labels is None or labels.size <= MOST_SHARES)
     fits &= (keys.dtype, keys.shape[1]) == (np.uint8, KEY_BYTES)
     fits &= by_person is None or by_person.dtype == bool
-    if not fits or min(own.min(), partitions.min()) < 0 or own.max() >= n_clusters or partitions.max() >= n:
+    fits &= proposed is None or (proposed.dtype.kind == "i" and proposed.min() >= ASIDE)
+    fits &= own.min() >= (0 if by_person is None else ASIDE)
+    if not fits or partitions.min() < 0 or own.max() >= n_clusters or partitions.max() >= n:
         raise ValueError("its arrays do not fit together")

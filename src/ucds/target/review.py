@@ -2,102 +2,78 @@
 
 A provider's labels, and single clusterings of the client's own, propose which groups belong together. No
 figure that the client has tells which proposal is right, and a person sees it at a glance. The clusters start
-from the client's own consensus, and change by answers only. They are what the recorded answers make of the
+from the client's own consensus, and change by answers and actions only. They are what the records make of the
 start: there is no other state, an undo is one more record, and a review goes on where it was left.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
+from numpy.typing import NDArray
+from scipy import sparse
 
-from ucds.config import ConsensusSettings
+from ucds.choices import Sorting, require_choice
+from ucds.data.bounds import UnusableImageError
+from ucds.data.content import find_places, keys_of
+from ucds.data.folders import Scan
+from ucds.data.image_files import read_image_bytes
 from ucds.data.sources import Source
-from ucds.encoders.spec import LENGTHS
 from ucds.errors import InputError
-from ucds.files import append_line, making, read_object, write_text_atomically, writing
-from ucds.gradients.runtime import Runtime
-from ucds.gradients.session import Session
+from ucds.files import refuse_inside
 from ucds.labels.cluster_labels import ClusterLabels
-from ucds.math.arrays import IntArray
+from ucds.math.arrays import IntArray, Watch
+from ucds.math.corrections import ASIDE
 from ucds.math.doubts import Doubt
-from ucds.math.prototypes import solve_prototypes
-from ucds.received import open_received
-from ucds.target.agreement import agree, draw_with_labels, remember_vote
-from ucds.target.predictions import MOST_LETTERS, ClusterNames
-from ucds.target.questions import ANSWERS_FILE, FORMAT, Answer, Question, read_answers
-from ucds.target.remembered import read_remembered, write_features, write_remembered
-from ucds.training.loaded import load
-from ucds.training.model_file import load_model, save_model
-from ucds.training.options import Compute
-from ucds.training.run_folder import (
-    EARLY_FILES,
-    LABELS_FILE,
-    RUN_FILE,
-    VOTES_FILE,
-    RunFolder,
-    require_same_samples,
+from ucds.math.telling_words import TellingWords, words_of_path
+from ucds.target.actions import Actions
+from ucds.target.answers import ANSWERS_FILE
+from ucds.target.finishing import Reviewed, ReviewedRun, prototypes_of, vote_afterwards
+from ucds.target.predictions import (
+    ClusterNames,
+    Predictions,
+    read_sorting,
+    require_room,
+    sort_into_folders,
 )
-from ucds.training.seeds import numpy_generator
-
-NAMES_FILE = "names.json"
-"""Name of the file of names in the folder of a reviewed run."""
+from ucds.target.questions import Answer, Question
+from ucds.target.remembered import SOURCES, read_remembered
+from ucds.target.seen import Near, Seen, likeliest
+from ucds.training.loaded import Model, load
+from ucds.training.model_file import StoredModel, load_model
+from ucds.training.options import Compute
+from ucds.training.run_folder import LABELS_FILE, VOTES_FILE
 
 WORTH_ASKING = 0.003
 """Share of the samples that the next answer should be expected to move; below it, answers hardly pay."""
 
-_ANCHORS = 12  # samples that stand for a cluster in a record, so that other runs can take it over
 
-
-@dataclass(frozen=True)
-class ReviewedRun:
-    """A run that was written from reviewed clusters.
-
-    Attributes:
-        path: run folder.
-        answered: number of answers that count.
-        n_clusters: number of clusters that have samples.
-        agreement: share of the reviewed samples that the model gives their cluster.
-    """
-
-    path: Path
-    answered: int
-    n_clusters: int
-    agreement: float
-
-    @property
-    def sentence(self) -> str:
-        """What was done, for the person."""
-        return (
-            f"{self.path} written: {self.n_clusters} clusters after {self.answered} answers; the model gives "
-            f"{self.agreement:.1%} of the samples the cluster that they have in the review"
-        )
-
-
-class Review:
+class Review(Actions):
     """A review of the clusters of a finished target run by a person, or by a program.
+
+    What changes the clusters is on the disk when its method returns, and is called by one thread at a time.
+    :meth:`finish`, :meth:`save_table` and :meth:`sort_into` work on the clusters as they were when they were
+    called, and may run in another thread.
 
     Args:
         run: folder of the run; it gains the file ``answers.jsonl``, which a later review goes on from.
-        keep_clusters: whether the number of clusters stays: a group that shall be a cluster of its own waits
-            until two others have become one.
+        keep_clusters: whether answers leave the number of clusters as it is: a group that shall be a cluster
+            of its own waits until two others have become one. What is done by hand changes the number.
         images: samples of a run whose encoder was trained, if they are no longer where the run found them.
             Such a run remembers no clusterings of its own: they are made when its first review begins.
-        compute: device, cache and reporter for that; the defaults if ``None``.
+        compute: device, cache and reporter for that, and to encode other samples; the defaults if ``None``.
 
     Attributes:
         run: folder of the run.
         start: clustering from which the review starts.
-        features: ``(n, d_f)`` bottleneck features of its samples.
+        features: ``(n, d_f)`` bottleneck features of its samples: all of the run, or those that were drawn
+            of more than ``most_samples``.
         names: names that the person gave to clusters, by their numbers.
-        recorded: number of records, those that were taken back and those that take back included.
 
     Raises:
         InputError: there is no finished target run in the folder, or its samples are gone and needed.
@@ -112,30 +88,15 @@ class Review:
         images: Source | None = None,
         compute: Compute | None = None,
     ) -> None:
-        self.run = Path(run)
+        self.run, self._compute = Path(run), compute
         if not (self.run / VOTES_FILE).exists():
-            _vote_afterwards(self.run, images, compute)
-        self.start, self.features = read_remembered(self.run)
-        self._place = {name: i for i, name in enumerate(self.start.ids)}
-        self._doubts = self.start.doubts(keep_clusters=keep_clusters)
-        names = self.run / NAMES_FILE  # of an earlier review
-        self._first_names = ClusterNames.load(names).names if names.exists() else {}
-        self._path = self.run / ANSWERS_FILE
-        self._kept: list[Mapping[str, Any]] = []
-        self.recorded = 0
-        if self._path.exists():
-            self._kept, self.recorded = read_answers(self._path, self.start.digest)
-        self._replay()
-
-    @property
-    def clusters(self) -> dict[str, int]:
-        """Number of the cluster of every sample, by its id, after all answers."""
-        return dict(zip(self.start.ids, self._doubts.clusters.tolist(), strict=True))
-
-    @property
-    def answered(self) -> int:
-        """Number of answers that count: those that were taken back do not."""
-        return len(self._kept)
+            vote_afterwards(self.run, images, compute)
+        named = ClusterNames.find(self.run, None)
+        known = {} if named is None else dict(named.names)
+        start, features = read_remembered(self.run)
+        super().__init__(self.run / ANSWERS_FILE, start, features, known, keep_clusters=keep_clusters)
+        self._seen: tuple[int, Seen] | None = None
+        self._words: tuple[Mapping[str, str] | None, TellingWords] | None = None
 
     @property
     def worth_asking(self) -> int:
@@ -155,10 +116,6 @@ class Review:
         """Return the next question, the same until it is answered; ``None`` if there is none left."""
         ranked = self._doubts.ranked()
         return self._word(ranked[0]) if ranked else None
-
-    def rows(self, names: Sequence[str]) -> IntArray:
-        """Return the ascending positions of samples by their ids; those that are not here are left out."""
-        return np.array(sorted({self._place[name] for name in names if name in self._place}), np.int64)
 
     def foresee(self, most: int) -> list[Question]:
         """Return the first questions as things stand; answers change what is asked next.
@@ -191,65 +148,84 @@ class Review:
         else:
             self._record(question.records[given])
 
-    def move(self, ids: Sequence[str], cluster: int) -> None:
-        """Move single samples to a cluster, by hand.
+    @property
+    def seen(self) -> Seen:
+        """What a person sees of the present clusters; later actions do not change it."""
+        version = self._doubts.version
+        if self._seen is None or self._seen[0] != version:
+            seen = Seen(self.partition.copy(), self._by_person, self.start.own, self._likely, self.directions)
+            self._seen = version, seen
+        return self._seen[1]
 
-        Raises:
-            InputError: there is no such sample or cluster.
-        """
-        if strangers := set(ids) - self._place.keys():
-            raise InputError(f"there is no sample {min(strangers)!r} in this run")
-        self._record({"did": "placed", "group": list(ids), "to": self._anchors(cluster)})
+    @cached_property
+    def labels(self) -> IntArray | None:
+        """The provider's label of each sample, -1 where it has none; ``None`` in a run without labels."""
+        path = self.run / LABELS_FILE
+        if not path.exists():
+            return None
+        labels = ClusterLabels.load(path)
+        places = find_places(self.start.ids, labels.ids)
+        return np.where(places < 0, -1, labels.labels[places])
 
-    def join(self, one: int, other: int) -> None:
-        """Make one cluster of two, by hand; it keeps the number of the larger one.
+    @cached_property
+    def folders(self) -> tuple[IntArray, list[str]]:
+        """Folder of each sample in its id, as a position in the sorted names of all folders."""
+        names, places = np.unique([name.rpartition("/")[0] for name in self.start.ids], return_inverse=True)
+        return places.astype(np.int64), names.tolist()
 
-        Raises:
-            InputError: there is no such cluster, or both are the same.
-        """
-        if one == other:
-            raise InputError(f"cluster {one} cannot be joined with itself")
-        group, to = self._anchors(one), self._anchors(other)
-        self._record({"did": "placed", "whole": True, "group": group, "to": to})
-
-    def name(self, cluster: int, name: str) -> None:
-        """Give a cluster a name, or take it away by an empty one; the name stays with most of its samples.
-
-        Raises:
-            InputError: there is no such cluster, or the name is longer than 80 characters.
-        """
-        if len(name.strip()) > MOST_LETTERS:
-            raise InputError(f"a name has at most {MOST_LETTERS} characters")
-        self._record({"did": "named", "group": self._anchors(cluster), "name": name.strip()})
-
-    def undo(self) -> None:
-        """Take back the last answer that counts; nothing happens if there is none."""
-        if self.answered:
-            self._record({"did": "undone"})
-
-    def take(self, path: str | Path) -> tuple[int, int]:
-        """Take over the answers of another review, or of this one on another machine, by the ids of samples.
+    def suggest(self, texts: Mapping[str, str] | None = None, most: int = 3) -> dict[int, list[str]]:
+        """Suggest names of clusters: words that tell each from the others, most telling first.
 
         Args:
-            path: file of answers.
+            texts: texts of samples by their ids; names of files and folders if there are none.
+            most: largest number of words for a cluster. A cluster that no word tells from others is left out.
+        """
+        if self._words is None or self._words[0] is not texts:
+            ids = self.start.ids
+            found = [texts.get(name, "") for name in ids] if texts else list(map(words_of_path, ids))
+            self._words = texts, TellingWords(found)
+        return self._words[1].of(self.partition, most)
 
-        Returns:
-            Number of answers that were taken over, and of those whose samples are not here.
+    def like(self, ids: Sequence[str], most: int = 30) -> Near:
+        """Find the samples nearest to one or several, over all clusters, these themselves left out.
+
+        Args:
+            ids: ids of the samples.
+            most: largest number of samples to find.
 
         Raises:
-            InputError: the file cannot be read.
-            DamagedFileError: the file holds anything but answers.
+            InputError: there is no such sample.
         """
-        found, _ = read_answers(Path(path), None)
-        known = [record for record in found if any(name in self._place for name in record.get("group", []))]
-        for record in known:
-            self._record(record)
-        return len(known), len(found) - len(known)
+        rows = self._known_rows(ids)
+        return self.seen.near(self.directions[rows].mean(0), most, rows)
+
+    def like_picture(self, picture: Any, most: int = 30) -> Near:
+        """Find the samples nearest to one that is not of the run; it is encoded, and not kept.
+
+        Args:
+            picture: path or content of an image file, PIL image, array of pixels, or the embedding of a
+                sample for a run on embeddings.
+            most: largest number of samples to find.
+
+        Raises:
+            InputError: it cannot be used.
+        """
+        if isinstance(picture, str | Path):
+            try:
+                picture = read_image_bytes(picture)  # the features of files would be kept
+            except UnusableImageError as error:
+                raise InputError(str(error)) from None
+        single = picture[None] if isinstance(picture, np.ndarray) else [picture]
+        features = self._model.transform(single)
+        if not np.isfinite(features).all():
+            raise InputError("the image is damaged, or of a kind that is not read: choose another one")
+        return self.seen.near(features[0], most, np.empty(0, np.int64))
 
     def finish(self, out: str | Path | None = None) -> ReviewedRun:
         """Write a new run whose model gives the reviewed clusters, in seconds and without encoding.
 
-        Prototypes are solved again on the features that the run remembers. Clusters keep their numbers.
+        Prototypes are solved again on the features that the run remembers, unless only names were given.
+        Clusters keep their numbers.
 
         Args:
             out: run folder to make; the run's name with "-reviewed" beside it if ``None``.
@@ -258,42 +234,109 @@ class Review:
             The folder, and how far its model agrees with the reviewed clusters.
 
         Raises:
-            InputError: nothing was answered, or the folder is in use.
+            InputError: nothing was answered, every sample is set aside, or the folder is in use.
             NoSpaceError: the folder cannot be written.
         """
         if not self.answered:
             raise InputError("no answer was given: there is nothing to write")
-        out = self.run.with_name(f"{self.run.name}-reviewed") if out is None else Path(out)
-        RunFolder(out).require_usable(None, resume=False)
-        run, clusters, features = self.run, self._doubts.clusters, self.features
-        # A number that no sample has any more stays as an empty cluster, so that the others keep theirs.
-        n_clusters = max(self.start.n_clusters, int(clusters.max()) + 1)
-        shares, corrected = self.start.shares(clusters, n_clusters), clusters != self.start.own
-        if self.start.by_person is not None:  # of an earlier review
-            corrected |= self.start.by_person
-        prototypes = solve_prototypes(features, shares, np.zeros((features.shape[1], n_clusters), np.float32))
-        stored = load_model(run, role="target")
-        described = read_object(run / RUN_FILE) or {}
-        reviewed = [*described.get("reviewed", []), stored.fingerprint]  # models whose numbers are kept
-        stored.head.prototypes = torch.nn.Parameter(torch.from_numpy(prototypes))
-        stages = (*stored.card.stages, "review")
-        card = replace(stored.card, name=out.name, n_clusters=n_clusters, stages=stages)
-        described |= {"clusters": n_clusters, "reviewed": reviewed}
-        proportions = torch.from_numpy(shares).mean(0, keepdim=True)
-        with making(out) as partial, writing(out):
-            partial.chmod(0o700)
-            for name in EARLY_FILES:  # of which the description and the votes are written anew below
-                with suppress(FileNotFoundError), open_received(run / name) as file:
-                    (partial / name).write_bytes(file.read())
-            write_text_atomically(partial / RUN_FILE, json.dumps(described, indent=2) + "\n")
-            kept = replace(self.start, own=clusters, n_clusters=n_clusters, by_person=corrected)
-            write_remembered(partial, kept)
-            save_model(partial, replace(stored, card=card, proportions=proportions))
-            if self.names:
-                named = ClusterNames(format="ucds-names/1", model=stored.fingerprint, names=self.names)
-                write_text_atomically(partial / NAMES_FILE, named.model_dump_json(indent=1) + "\n")
-        agreement = float(((features @ prototypes).argmax(1) == clusters).mean())
-        return ReviewedRun(out, self.answered, len(np.unique(clusters)), agreement)
+        return self.reviewed.write(
+            self.run.with_name(f"{self.run.name}-reviewed") if out is None else Path(out)
+        )
+
+    @property
+    def reviewed(self) -> Reviewed:
+        """The review as it stands, which later answers do not change."""
+        with self._lock:
+            return Reviewed(
+                run=self.run,
+                start=self.start,
+                features=self.features,
+                clusters=self.partition.copy(),
+                by_person=self._by_person,
+                n_clusters=self._answers.first,
+                names=self.names,
+                answered=self.answered,
+            )
+
+    def save_table(self, path: str | Path) -> Path:
+        """Write a table of the samples with their clusters, as ``ucds predict`` does.
+
+        Args:
+            path: file to write, in .csv for a spreadsheet or .parquet.
+
+        Raises:
+            InputError: the name has another suffix.
+            NoSpaceError: the disk is full, or the folder is not writable.
+        """
+        return self._predictions().save(path, marked=True)
+
+    def sort_into(
+        self, folder: str | Path, files: Scan, *, how: Sorting = "copy", watch: Watch | None = None
+    ) -> int:
+        """Sort the images into a folder a cluster, see :func:`ucds.target.predictions.sort_into_folders`.
+
+        Args:
+            folder: new or empty folder, or one of an earlier call.
+            files: images of the run where they lie; those that are not in the review are left out.
+            how: ``"copy"`` or ``"link"``: copies or symbolic links.
+            watch: told after each image.
+
+        Returns:
+            Number of images that were sorted.
+
+        Raises:
+            InputError: the folder is in use, or none of the files is in the review.
+            OSError: an image cannot be read.
+            NoSpaceError: the disk is full, or the folder is not writable.
+        """
+        folder, places = Path(folder), find_places(self.start.ids, files.ids)
+        rows = np.flatnonzero(places >= 0)
+        if not len(rows):
+            raise InputError(f"none of the images in {files.root} is in the review of {self.run}")
+        require_choice("how", how, Sorting)
+        refuse_inside(folder, files.root)
+        if (before := read_sorting(folder)) is not None:
+            before.require_of(folder, self.run, self._stored.fingerprint)
+        if how == "copy":
+            require_room(folder, files)
+        found, keys = self._predictions(), keys_of(self.start.keys).take(rows)
+        found = replace(
+            found,
+            ids=self._ids(rows),
+            clusters=found.clusters[rows],
+            confidence=found.confidence[rows],
+            files=files.take(places[rows]),
+        )
+        sort_into_folders(folder, found, keys, how, self._stored.fingerprint, watch)
+        return len(rows)
+
+    def _predictions(self) -> Predictions:
+        """Return the present clusters of the samples, as a model's predictions are."""
+        with self._lock:
+            seen, names, number = self.seen, self.names, self._answers.first
+        unused = set(range(number)) - set(seen.numbers)
+        source = [SOURCES[1 + given] for given in seen.by_person.tolist()]
+        return Predictions(
+            self.start.ids, seen.clusters, seen.confidence, names, number, source=source, unused=unused
+        )
+
+    @property
+    def _by_person(self) -> NDArray[np.bool_]:
+        """Whether a person has named a sample itself, in this review or an earlier one, ``(n,)``."""
+        earlier, now = self.start.by_person, self._doubts.by_person
+        return now.copy() if earlier is None else now | earlier
+
+    @cached_property
+    def _stored(self) -> StoredModel:
+        return load_model(self.run, role="target")
+
+    @cached_property
+    def _model(self) -> Model:
+        return load(self.run, role="target", compute=self._compute)
+
+    @cached_property
+    def _likely(self) -> sparse.csr_array:
+        return likeliest(self.features, prototypes_of(self._stored))
 
     def _worthwhile(self) -> list[Doubt]:
         """List the doubts that an answer is likely to be worth its time; of two clusters, one of both."""
@@ -317,6 +360,9 @@ class Review:
         places: list[Mapping[str, Any]] = [{"did": "placed", **about, "to": other} for other in others]
         if doubt.whole:
             changes, apart = min(map(len, groups[:2])), kept
+        elif doubt.cluster == ASIDE:
+            changes, apart = len(doubt.samples), {"did": "separated", **about}
+            titles[0], groups[0] = "new images", doubt.samples
         else:
             changes, apart = len(doubt.samples), {"did": "separated", **about}
             numbers.insert(0, doubt.cluster)
@@ -338,73 +384,3 @@ class Review:
             changes=changes,
             records=dict(zip(answers, (*places, apart), strict=True)) | {"mixed": {"did": "mixed", **about}},
         )
-
-    def _anchors(self, cluster: int) -> list[str]:
-        """Return ids that stand for a cluster, spread evenly over it."""
-        members = np.flatnonzero(self._doubts.clusters == cluster)
-        if not len(members):
-            raise InputError(f"there is no cluster {cluster}")
-        chosen = np.linspace(0, len(members) - 1, min(_ANCHORS, len(members))).astype(np.int64)
-        return [self.start.ids[i] for i in members[chosen]]
-
-    def _record(self, record: Mapping[str, Any]) -> None:
-        """Append a record to the file of answers, and let it take effect."""
-        if not self._path.exists():
-            append_line(self._path, json.dumps({"format": FORMAT, "clusters": self.start.digest}))
-        append_line(self._path, json.dumps({**record, "number": self.recorded + 1}))
-        self.recorded += 1
-        if record["did"] == "undone":
-            self._kept.pop()
-            self._replay()
-        else:
-            self._kept.append(record)
-            self._apply(record)
-
-    def _replay(self) -> None:
-        """Make the clusters anew from the start and all answers that count."""
-        self._doubts.restart()
-        self.names = dict(self._first_names)
-        for record in self._kept:
-            self._apply(record)
-
-    def _apply(self, record: Mapping[str, Any]) -> None:
-        """Let one record take effect; samples that are not here are left out."""
-        group, to = self.rows(record.get("group", [])), self.rows(record.get("to", []))
-        if not len(group) or ("to" in record and not len(to)):
-            return
-        if record["did"] == "named":
-            cluster = self._doubts.cluster_of(group)
-            self.names.pop(cluster, None)
-            if record["name"]:
-                self.names[cluster] = str(record["name"])
-            return
-        others = [rows for rows in map(self.rows, record.get("others", [])) if len(rows)]
-        self._doubts.change(record["did"], group, others, to, whole=bool(record.get("whole")))
-        # The name of a cluster that is no more goes to the one that its samples went to, if that has none.
-        for gone in self.names.keys() - set(self._doubts.clusters.tolist()):
-            self.names.setdefault(self._doubts.cluster_of(group), self.names.pop(gone))
-
-
-def _vote_afterwards(run: Path, images: Source | None, compute: Compute | None) -> None:
-    """Cluster the features of a run's samples, and write down what a review of its clusters starts from.
-
-    Of many samples as many are clustered as in a training by consensus.
-    """
-    model, described = load(run, role="target", compute=compute), read_object(run / RUN_FILE) or {}
-    place = described.get("images") if images is None else images
-    if place is None:
-        raise InputError(f"{run} does not say where its samples lie: name their folder with --images")
-    data, labels = model.open(place), None
-    if images is None:
-        require_same_samples(described, data.samples.fingerprint)
-    if (run / LABELS_FILE).exists():
-        labels = ClusterLabels.load(run / LABELS_FILE).align_with(data.samples)
-    bound = {"most_samples": described["settings"]["most_samples"]} if "settings" in described else {}
-    settings = ConsensusSettings(transfer="own", **bound)
-    session = Session(Runtime(model.compute), settings)
-    data, known = draw_with_labels(session, data, labels)
-    found, rng, watch = model.outputs(data), numpy_generator(0, "review"), session.runtime.watch
-    lengths = model.stored.card.backbone.name == LENGTHS
-    agreed = agree(found.features, model.n_clusters, settings, rng, known, watch, lengths)
-    write_features(run, found.features)
-    remember_vote(run, data.samples, agreed, found.probabilities.argmax(1))

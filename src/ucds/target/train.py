@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ucds.choices import Method, read_clusters
-from ucds.config import MethodSettings, choose_settings
+from ucds.config import ConsensusSettings, MethodSettings, choose_settings
+from ucds.data.about import choose_rows, column_of, find_about
+from ucds.data.content import find_places
 from ucds.data.sources import Source, find_samples, place_of
 from ucds.errors import InputError
+from ucds.files import digest_of
 from ucds.gradients.processes import is_first_process
 from ucds.labels.cluster_labels import ClusterLabels
+from ucds.target.followed import describe_followed, list_followed, what_is_followed
 from ucds.training.options import Compute, EncoderOptions, RunOptions
 from ucds.training.run_folder import LABELS_FILE, VOTES_FILE, RunFolder
 
@@ -31,6 +36,9 @@ def train_target(
     method: Method | None = None,
     settings: MethodSettings | Mapping[str, Any] | None = None,
     options: RunOptions | None = None,
+    about: str | Path | None = None,
+    group: str | None = None,
+    centre_by: str | None = None,
     compute: Compute | None = None,
 ) -> TrainedRun:
     """Train a model on unlabelled samples and a provider's labels; ``ucds train-target`` does the same.
@@ -48,6 +56,11 @@ def train_target(
         settings: :class:`ucds.PCDSettings` or :class:`ucds.ConsensusSettings`, or settings of the method by
             name; the defaults if ``None``.
         options: seed, processes and how to run otherwise; the defaults if ``None``.
+        about: table about the samples, see :func:`ucds.data.about.find_about`, of whose columns it is said
+            which the clusters follow; ``None`` leaves this to the report.
+        group: column of what belongs together, such as the patient.
+        centre_by: column whose groups are seen from their own means, such as the scanner; see
+            :mod:`ucds.training.centring`. None if ``None``.
         compute: device, precision, cache and reporter; the defaults if ``None``.
 
     Raises:
@@ -64,11 +77,17 @@ def train_target(
     out, options, compute = Path(out), options or RunOptions(), compute or Compute()
     chosen, encoder = choose_settings(method, "target", settings), encoder or EncoderOptions()
     place = place_of(images)
+    if centre_by is not None and not isinstance(chosen, ConsensusSettings):
+        raise InputError("`centre_by` is for the method consensus, whose encoder stays frozen: leave it out")
     RunFolder(out).require_usable(place, resume=options.resume)
     answers = ClusterLabels.load(labels) if isinstance(labels, str | Path) else labels
     found = find_samples(images, by_domain=False)
+    known, listed = {} if (about or group or centre_by) is None else find_about(found, about), found.ids
+    for name in filter(None, (group, centre_by)):
+        column_of(known, name)
     # What follows brings torch, which takes seconds: wrong inputs are refused before.
     from ucds.target.fit import fit_target
+    from ucds.training.centring import Centring, features_of
     from ucds.training.inputs import open_for_training
     from ucds.training.run import train_run
 
@@ -76,19 +95,37 @@ def train_target(
     samples = inputs.data.samples
     aligned = None if answers is None else answers.align_with(samples)
     clusters = n_clusters or (0 if aligned is None else aligned.n_clusters)
+    ids = samples.ids
+    if known:
+        known = choose_rows(known, find_places(ids, listed))  # some files may be no images
 
     def train(session: Session[MethodSettings]) -> Training:
         if aligned is not None and session.runtime.rank == 0:
             (out / LABELS_FILE).unlink(missing_ok=True)  # which may be a link
             aligned.save(out / LABELS_FILE)
-        return fit_target(session, inputs.backbone, inputs.data, clusters, aligned)  # noqa: F821  (see below)
+        data = inputs.data  # noqa: F821  (see below)
+        if centre_by is not None:
+            features = features_of(inputs.backbone, data, session.runtime)  # noqa: F821
+            centring = Centring.fit(centre_by, known[centre_by], data.samples, features)
+            compute.reporter.say(centring.sentence)
+            session.runtime.once(lambda: centring.save(out))
+            data = centring.apply(known[centre_by], data.samples, features)
+        return fit_target(session, inputs.backbone, data, clusters, aligned)  # noqa: F821
 
     where = None if place is None else str(place.resolve())
     identity = {"labels": aligned and aligned.fingerprint, "images": where}
+    if centre_by is not None:
+        identity["centre_by"] = digest_of(json.dumps([centre_by, known[centre_by]]).encode())
     run = train_run(out, "target", clusters, inputs, chosen, options, compute, train, identity=identity)
     del found, inputs, samples  # after the training, and before the review reads what the run remembers
     if is_first_process() and (out / VOTES_FILE).exists():
         from ucds.target.review import Review
 
-        compute.reporter.say(f"{Review(out).outlook} (ucds review {out})")
+        review = Review(out)
+        compute.reporter.say(f"{review.outlook} (ucds review {out})")
+        if known:
+            clustered = choose_rows(known, find_places(review.start.ids, ids))
+            followed = what_is_followed(review.start.own, clustered, group)
+            for sentence in filter(None, (list_followed(followed), describe_followed(followed, "samples"))):
+                compute.reporter.say(sentence)
     return run

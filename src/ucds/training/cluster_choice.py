@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -28,14 +28,20 @@ _EVIDENCE = TypeAdapter(ClusterNumber)
 
 
 def settle_clusters(
-    session: Session[Settings], backbone: Backbone, data: Dataset, n_clusters: int | str
+    session: Session[Settings],
+    backbone: Backbone,
+    data: Dataset,
+    n_clusters: int | str,
+    *,
+    finest: bool = False,
 ) -> int:
     """Return the number of clusters that was asked for, or choose it from the features of a frozen encoder.
 
     Every method that a number is chosen for gets the same one: the choice is made before any training, and
     labels of a provider play no part in it. The run folder, if there is one, gets ``clusters.json``, the
     evidence; a resumed run takes the number from there. See :func:`ucds.choices.read_clusters` for what may
-    be asked for.
+    be asked for. Where no number stands out, ``finest`` takes the largest plausible one, from which a person
+    joins clusters; otherwise the best is taken even so.
 
     Raises:
         InputError: the number or range cannot be read, or the samples are too few for it.
@@ -62,7 +68,9 @@ def settle_clusters(
         vectors = [features.read(own) for own in rows]
         lengths = features.kind == "lengths"
         found = choose_cluster_number(vectors, asked.low, high, rng, runtime.watch, lengths)
-        _report(session, found, n_clusters)
+        if finest and not found.clear:
+            found = replace(found, number=found.high)
+        _report(session, found, n_clusters, finest)
         return found
 
     return runtime.once(choose).number
@@ -102,19 +110,20 @@ def _largest(asked: ClusterRange, n_samples: int) -> int:
     return asked.high or most
 
 
-def _report(session: Session[Settings], found: ClusterNumber, asked: int | str) -> None:
+def _report(session: Session[Settings], found: ClusterNumber, asked: int | str, finest: bool) -> None:
     """Say and write down which number was chosen, and on what evidence."""
-    runtime = session.runtime
-    tried = f"{found.candidates[0]} to {found.candidates[-1]}"
-    runtime.reporter.say(
-        f"{found.number} clusters were chosen among {tried}; {found.low} to {found.high} are plausible"
-    )
-    if not found.clear:
-        warnings.warn(
-            "no number of clusters stands out: choose --clusters by what you need, or try another encoder",
-            UcdsWarning,
-            stacklevel=2,
-        )
+    runtime, tried = session.runtime, f"{found.candidates[0]} to {found.candidates[-1]}"
+    plausible = f"{found.low} to {found.high} are plausible"
+    if found.clear:
+        runtime.reporter.say(f"{found.number} clusters were chosen among {tried}; {plausible}")
+    else:
+        advice = "choose `n_clusters` by what you need, or try another encoder"
+        if finest:
+            run = "RUN" if runtime.folder is None else runtime.folder.path
+            advice = (
+                f"you get the finest, {found.high}, and `ucds review {run}` joins them down to {found.low}"
+            )
+        warnings.warn(f"no number of clusters stands out, {plausible}: {advice}", UcdsWarning, stacklevel=2)
     if runtime.folder is not None:
         values = {"asked": asked, **asdict(found), "clear": found.clear}
         write_text_atomically(runtime.folder.path / CLUSTERS_FILE, json.dumps(values, indent=2) + "\n")

@@ -11,6 +11,7 @@ import io
 import json
 import logging
 import os
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -265,4 +266,5 @@ def _open_session(content: bytes, threads: int) -> Any:
 
 # Threads do not live on after a fork, and a child would wait for them for ever. So sessions are closed before
 # one, and opened anew where they are used again.
-os.register_at_fork(before=_open_session.cache_clear, after_in_child=partial(torch.set_num_threads, 1))
+if sys.platform != "win32":
+    os.register_at_fork(before=_open_session.cache_clear, after_in_child=partial(torch.set_num_threads, 1))

@@ -16,7 +16,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 from collections.abc import Mapping
 from contextlib import suppress
@@ -25,6 +24,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from ucds.errors import DamagedFileError, InputError
 from ucds.files import (
+    lock,
     make_private,
     parse_json,
     refuse_inside,
@@ -44,11 +44,15 @@ CLUSTERS_FILE = "clusters.json"
 STABILITY_FILE = "stability.json"
 TRANSFER_FILE = "transfer.json"
 VOTES_FILE, FEATURES_FILE = "votes.npz", "features.npy"
+CENTRES_FILE = "centres.npz"
 LOG_FILE = "log.jsonl"
 MODEL_FILE = "model.safetensors"
 CHECKPOINT_FILE = "checkpoint.pt"
 
-EARLY_FILES = (RUN_FILE, LABELS_FILE, CLUSTERS_FILE, STABILITY_FILE, TRANSFER_FILE, VOTES_FILE, FEATURES_FILE)
+EARLY_FILES = (
+    *(RUN_FILE, LABELS_FILE, CENTRES_FILE, CLUSTERS_FILE, STABILITY_FILE, TRANSFER_FILE),
+    *(VOTES_FILE, FEATURES_FILE),
+)
 """Files that a run may write before its first checkpoint, besides its log."""
 
 RUN_FILES = (*EARLY_FILES, LOG_FILE, MODEL_FILE, CHECKPOINT_FILE, "answers.jsonl", "names.json")
@@ -88,10 +92,8 @@ class RunFolder:
         occupied = self._is_occupied(resume)
         with writing(self.path / ".lock"):
             self._lock = open_received(self.path / ".lock", "a+b")
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise InputError(f"another process is training in {self.path}") from None
+            if not lock(self._lock):
+                raise InputError(f"another process is training in {self.path}")
         sweep(self.path)
         if occupied:
             self.refuse_other_run(identity)
@@ -140,6 +142,11 @@ class RunFolder:
             if name is None:
                 return
             key, before, now = f"{key}.{name}".lstrip("."), before.get(name), now.get(name)
+        if key == "data":
+            raise InputError(
+                f"{self.path} holds a run on other samples, or on these before some changed: choose another "
+                "`out`, or add what is new by `ucds update`"
+            )
         raise InputError(
             f"{self.path} holds another run: its {key} is {before!r}, not {now!r}; choose another --out"
         )

@@ -1,0 +1,137 @@
+"""What is known about samples beside their pixels: a table of the user's, or what image files tell."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from datetime import UTC, datetime
+from itertools import takewhile
+from pathlib import Path
+
+import numpy as np
+
+from ucds.data.columns import ID_NAMES, PATH_NAMES, WORD_NAMES, Pictures, first_present, texts_in
+from ucds.data.content import find_places, first_repeated
+from ucds.data.decode import read_header
+from ucds.data.folders import Scan
+from ucds.data.image_files import processors
+from ucds.data.samples import Samples
+from ucds.data.tables import read_table
+from ucds.errors import InputError, UcdsWarning, shown
+from ucds.math.arrays import DoubleArray, IntArray
+
+About = dict[str, list[str]]
+"""Text of each sample in each column, by the column's name; empty where nothing is known."""
+
+FOLDERS = ("folder", "folder of the file")
+"""Columns that may be classes."""
+
+_UNKNOWN = frozenset({"", "nan", "none", "null", "nat", "na", "n/a", "unknown", "0000:00:00 00:00:00"})
+_MOST_CODES = 12  # different numbers up to which they are names of groups
+
+
+def find_about(
+    samples: Scan | Samples | Pictures, table: str | Path | None, rows: IntArray | None = None
+) -> About:
+    """Find what is known about samples: in a table, or else in their paths and the headers of image files.
+
+    Args:
+        samples: samples.
+        table: CSV or parquet file. A column of :data:`ucds.data.columns.ID_NAMES` or of
+            :data:`ucds.data.columns.PATH_NAMES` tells which sample a row is about, by its id or, where no two
+            samples share one, by the name of its file. ``None`` reads paths and headers.
+        rows: ``(m,)`` positions of the samples that are wanted; all if ``None``.
+
+    Raises:
+        InputError: the table cannot be read, does not say what its rows are about, or has none of these.
+
+    Warns:
+        UcdsWarning: the table has no row about some of the samples.
+    """
+    rows = np.arange(len(samples.ids)) if rows is None else rows
+    if table is None:
+        return _read_own(samples, rows)
+    columns = read_table(table := Path(table), WORD_NAMES)
+    name = first_present((*ID_NAMES, *PATH_NAMES), columns)
+    if name is None:
+        raise InputError(f"{table} does not say what its rows are about: name a column 'id' or 'path'")
+    named, ids = texts_in(columns.pop(name)), [samples.ids[i] for i in rows.tolist()]
+    places = find_places(ids, named)
+    files, others = ([text.rpartition("/")[2] for text in each] for each in (samples.ids, named))
+    if not (places >= 0).any() and first_repeated(files) is None:
+        named = others
+        places = find_places([files[i] for i in rows.tolist()], named)
+    if (twice := first_repeated(named)) is not None:
+        raise InputError(f"{table} has two rows about {shown(twice, 80)!r}: leave one of them")
+    if missing := int((places < 0).sum()):
+        told = f"{table} has no row about {missing:,} of {len(ids):,} samples"
+        if missing == len(ids):
+            raise InputError(f"{told}: its column {name!r} must hold ids such as {shown(ids[0], 80)!r}")
+        warnings.warn(told, UcdsWarning, stacklevel=3)
+    return choose_rows({column: [*map(_known, texts_in(v)), ""] for column, v in columns.items()}, places)
+
+
+def _read_own(samples: Scan | Samples | Pictures, rows: IntArray) -> About:
+    """Collect what samples at some positions tell: folders, kinds of files, and headers of image files."""
+    chosen, all_paths = rows.tolist(), getattr(samples, "readable_paths", samples.ids)
+    paths = [all_paths[i] for i in chosen]
+    folders = [path.split("/")[:-1] for path in paths]
+    ends = zip(min(folders), max(folders), strict=False)  # what these two share, all between them share
+    shared = len(list(takewhile(lambda pair: pair[0] == pair[1], ends)))
+    found = {
+        name: ["/".join(parts[shared:end]) for parts in folders]
+        for name, end in zip(FOLDERS, (shared + 1, None), strict=True)
+    }
+    if found[FOLDERS[0]] == found[FOLDERS[1]]:
+        del found[FOLDERS[1]]
+    if isinstance(files := getattr(samples, "files", samples), Scan):
+        found["file type"] = [os.path.splitext(path)[1].lower() for path in paths]  # noqa: PTH122
+        with ThreadPoolExecutor(processors()) as pool, warnings.catch_warnings(action="ignore"):
+            headers = list(pool.map(lambda i: read_header(files.file(i)), chosen))
+        for name in ("width", "height", "device", "date"):
+            found[name] = [_known(header.get(name, "")) for header in headers]
+    return found
+
+
+def choose_rows(about: About, rows: IntArray) -> About:
+    """Choose what is known about the samples at some positions ``(m,)``, in the order given."""
+    return {name: [texts[row] for row in rows.tolist()] for name, texts in about.items()}
+
+
+def column_of(about: About, name: str) -> list[str]:
+    """Return the texts of a column.
+
+    Raises:
+        InputError: there is no such column.
+    """
+    if name not in about:
+        known = ", ".join(repr(shown(other, 40)) for other in about)
+        raise InputError(f"there is no column {shown(name, 40)!r} about the samples: name one of {known}")
+    return about[name]
+
+
+def read_values(texts: Sequence[str]) -> IntArray | DoubleArray:
+    """Read texts ``(n,)`` as numbers, dates or categories, see :func:`ucds.math.followed.find_following`.
+
+    Up to twelve different numbers are categories, such as those of sites.
+    """
+    names, numbers = np.unique(np.array(texts, object), return_inverse=True)
+    if len(names) > _MOST_CODES:
+        for read in (float, _seconds):
+            with suppress(ValueError, OverflowError):
+                values = np.array([read(name) if name else np.nan for name in names.tolist()])
+                return np.asarray(np.where(np.isfinite(values), values, np.nan)[numbers])
+    return numbers.astype(np.int64)
+
+
+def _seconds(text: str) -> float:
+    """Read a date, as ISO 8601 or EXIF writes it."""
+    found = datetime.fromisoformat(text[:10].replace(":", "-") + text[10:])
+    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+
+
+def _known(text: str) -> str:
+    return "" if text.strip().lower() in _UNKNOWN else text.strip()

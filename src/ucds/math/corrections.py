@@ -1,0 +1,335 @@
+"""A clustering that a person corrects, step by step, with votes that tell what belongs together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from copy import copy
+from dataclasses import dataclass
+from hashlib import blake2b
+from math import ceil
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ucds.math.arrays import IntArray
+from ucds.math.consensus import Memberships, Partition
+from ucds.math.parts import Ladder, divide, halve, make_ladder
+
+ASIDE = -1
+"""Number in place of a cluster, for samples that belong to none."""
+
+FINEST = 4.0
+"""Groups at the finest in relation to the number of clusters at the start."""
+
+_NEARLY_ALL = 0.95  # of the samples of a part; no half of it is as large
+_SEEN = 300  # samples of a part at most by which it is divided for a finer clustering
+
+Change = Literal["kept", "placed", "separated", "made", "mixed"]
+"""What is done with a group: it stays in its cluster, and belongs to none of the others that were offered; it
+goes to another cluster; it becomes one of its own; the same by hand, where the number of clusters does not
+matter; it is mixed, so that its halves may be asked about."""
+
+
+@dataclass
+class _Known:
+    """What a person has said so far, of parts by their numbers."""
+
+    next_number: int  # of a new cluster
+    next_part: int
+    settled: set[int]  # parts whose cluster is certain
+    joined: set[int]  # parts that stand for clusters which were joined
+    apart: set[tuple[int, int]]  # pairs of parts whose clusters are two
+    denied: set[tuple[int, int]]  # parts, and clusters that are not offered to them again
+    divided: set[tuple[int, int]]  # parts, and their sizes, whose halves were asked about
+    waiting: list[IntArray]  # groups that become clusters when there is room
+    asked: set[bytes]  # groups about which there was an answer
+
+    def copy(self) -> _Known:
+        return _Known(*map(copy, vars(self).values()))
+
+
+class _Step(NamedTuple):
+    """What a step has changed, as it was before."""
+
+    rows: IntArray
+    clusters: IntArray
+    parts: IntArray
+    by_person: NDArray[np.bool_]
+    known: _Known
+
+
+class Corrections:
+    """A clustering that changes by a person's answers only, and what is known of its parts.
+
+    Samples that are set aside are in no cluster and in no part; both numbers are :data:`ASIDE`.
+
+    Args:
+        votes: ``(n, m)`` memberships by which groups are compared.
+        clusters: ``(n,)`` numbers of the clusters at the start.
+        parts: ``(n,)`` numbers of the parts, each within one cluster, from
+            :func:`ucds.math.parts.cut_into_parts`.
+        next_number: number of the first new cluster.
+        keep_clusters: whether answers leave the number of clusters as it is: a group that shall be a cluster
+            of its own waits until two others have become one.
+
+    Attributes:
+        clusters: ``(n,)`` numbers of the clusters after all answers.
+        parts: ``(n,)`` numbers of the parts.
+        by_person: ``(n,)`` whether the person has named a sample itself, and not its cluster, in a change.
+        version: number that every step, and every one that is taken back, makes larger.
+    """
+
+    def __init__(
+        self,
+        votes: Memberships,
+        clusters: Partition,
+        parts: Partition,
+        next_number: int,
+        *,
+        keep_clusters: bool = False,
+    ) -> None:
+        self._votes, self.clusters, self.parts = votes, clusters.copy(), parts.copy()
+        self.by_person = np.zeros(len(clusters), dtype=bool)
+        self._n_clusters = len(np.unique(clusters[clusters != ASIDE]))
+        self._most = self._n_clusters if keep_clusters else np.inf
+        self._known = _Known(next_number, int(parts.max()) + 1, set(), set(), set(), set(), set(), [], set())
+        self._steps: list[_Step] = []
+        self._made = {part: np.flatnonzero(parts == part) for part in np.unique(parts).tolist()}
+        self._divisions: dict[tuple[bytes, int], list[IntArray]] = {}
+        self._halves: dict[bytes, tuple[IntArray, float] | None] = {}
+        self._ladder: Ladder | None = None
+        self.version = 0
+
+    @contextmanager
+    def step(self, first: int = 0) -> Iterator[None]:
+        """Make one step, for :meth:`undo`, of the changes in the block.
+
+        Args:
+            first: least number of a new cluster.
+        """
+        clusters, parts, by_person = self.clusters.copy(), self.parts.copy(), self.by_person.copy()
+        known, self._known = self._known, self._known.copy()
+        self._known.next_number = max(first, known.next_number)
+        try:
+            yield
+        finally:
+            other = (self.clusters != clusters) | (self.parts != parts) | (self.by_person != by_person)
+            rows = np.flatnonzero(other)
+            self._steps.append(_Step(rows, clusters[rows], parts[rows], by_person[rows], known))
+            self.version, self._ladder = self.version + 1, None
+
+    def undo(self) -> None:
+        """Take back the last step."""
+        step = self._steps.pop()
+        self.clusters[step.rows], self.parts[step.rows] = step.clusters, step.parts
+        self.by_person[step.rows], self._known = step.by_person, step.known
+        self.version, self._ladder = self.version + 1, None
+
+    @contextmanager
+    def trial(self, first: int = 0) -> Iterator[None]:
+        """Let the changes in the block last until its end, see :meth:`step`."""
+        version, ladder = self.version, self._ladder
+        with self.step(first):
+            yield
+        self.undo()
+        self.version, self._ladder = version, ladder
+
+    @property
+    def next_number(self) -> int:
+        """Number of the next new cluster."""
+        return self._known.next_number
+
+    def cluster_of(self, group: IntArray) -> int:
+        """Return the number of the cluster that holds most of a group; :data:`ASIDE` if none does."""
+        return _most_frequent(self.clusters[group])
+
+    def change(
+        self, did: Change, group: IntArray, others: Sequence[IntArray], to: IntArray, *, whole: bool
+    ) -> None:
+        """Let an answer about a group take effect.
+
+        Args:
+            did: change of the group.
+            group: ``(m,)`` positions of its samples, ascending; of some of them, if it is a whole cluster.
+            others: samples of each of the other clusters that were offered.
+            to: samples of the cluster to which the group goes; of two whole clusters, the larger one keeps
+                its number.
+            whole: whether the group is the whole cluster that holds most of it.
+        """
+        known, cluster = self._known, self.cluster_of(group)
+        known.asked.add(group.tobytes())
+        asked_about_none = cluster == ASIDE and (whole or did in ("kept", "mixed"))
+        if asked_about_none or (did == "placed" and self.cluster_of(to) == ASIDE):
+            return
+        samples = np.flatnonzero(self.clusters == cluster) if whole else group
+        part = _most_frequent(self.parts[samples])
+        members = np.flatnonzero(self.parts == part)
+        if not whole and (part == ASIDE or not np.array_equal(samples, members)):
+            halves = None if part == ASIDE else self._halve(members)
+            if halves is not None and np.array_equal(samples, halves[0]):  # not samples moved by hand
+                known.divided.add((part, len(members) - len(samples)))
+            part, members = self._make_part(samples), samples
+        offered = {self.cluster_of(other) for other in others} - {cluster, ASIDE}
+        if did == "separated" and self._count() >= self._most:
+            known.waiting.append(samples)
+            did = "kept"
+        match did:
+            case "kept":
+                known.denied |= {(part, other) for other in offered}
+                known.apart |= {(part, self.core(other)) for other in offered}
+                if whole:
+                    known.denied |= {(self.core(other), cluster) for other in offered}
+                else:
+                    known.settled.add(part)
+            case "placed" if whole:
+                self.join([group, to])
+            case "placed":
+                self.clusters[samples] = self.cluster_of(to)
+                self.by_person[samples] = True
+                known.settled.add(part)
+            case "separated" | "made":
+                known.denied |= {(part, other) for other in (cluster, *offered)}
+                self._make_cluster(samples)
+                self.by_person[samples] = True
+                kept_apart = {cluster, *offered} - {ASIDE}
+                known.apart |= {(part, core) for other in kept_apart if (core := self.core(other)) != ASIDE}
+            case "mixed" if whole and len(members) < len(samples):
+                known.denied |= {(part, other) for other in offered}
+            case "mixed":
+                known.settled.add(part)
+                if (halves := self._halve(members)) is not None:
+                    self._make_part(members)
+                    self._make_part(halves[0])
+        if known.waiting and self._count() < self._most:
+            self._make_cluster(known.waiting.pop(0))
+
+    def join(self, groups: Sequence[IntArray], *, binds: bool = True) -> None:
+        """Make one cluster of several; it keeps the number of the largest, of equal ones that of the last.
+
+        Args:
+            groups: samples of each cluster, some or all.
+            binds: whether the clusters stay together in a finer clustering.
+        """
+        numbers = list(dict.fromkeys(map(self.cluster_of, groups)))
+        numbers = [number for number in numbers if number != ASIDE]
+        if len(numbers) < 2:
+            return
+        if binds:
+            self._known.joined |= {self.core(number) for number in numbers}
+        sizes = [int((self.clusters == number).sum()) for number in numbers]
+        largest = max(zip(sizes, range(len(sizes)), numbers, strict=True))[-1]
+        self.clusters[np.isin(self.clusters, numbers)] = largest
+
+    def split_off(self, groups: Sequence[IntArray], *, binds: bool = True) -> None:
+        """Make a cluster of each of some groups; what they leave of a cluster keeps its number.
+
+        Args:
+            groups: positions of the samples of each group.
+            binds: whether they stay apart from what they leave in a coarser clustering.
+        """
+        for group in groups:
+            cluster = self.cluster_of(group)
+            if (self.clusters == cluster).sum() == (self.clusters[group] == cluster).sum():
+                continue  # nothing would be left
+            for part in np.unique(self.parts[group]).tolist():
+                inside = group[self.parts[group] == part]
+                if part == ASIDE or len(inside) < (self.parts == part).sum():
+                    self._make_part(inside)
+                self._known.joined.discard(part)
+            self._make_cluster(group)
+            if binds:
+                self._known.apart.add((_most_frequent(self.parts[group]), self.core(cluster)))
+
+    def divide(self, members: IntArray, most: int) -> list[IntArray]:
+        """Divide the samples of a group as the votes do, see :func:`ucds.math.parts.divide`."""
+        return divide(self._votes, members, most)
+
+    def set_aside(self, group: IntArray) -> None:
+        """Take samples out of all clusters."""
+        self.clusters[group] = self.parts[group] = ASIDE
+        self.by_person[group] = True
+
+    def ladder(self) -> Ladder:
+        """Return clusters from the finest to the coarsest, with the answers as bounds.
+
+        What was placed in a cluster stays with the largest part of it, and so do clusters that were joined.
+        Clusters of which an answer says that they are two are not joined.
+        """
+        if self._ladder is None:
+            of_part = dict(zip(self.parts.tolist(), self.clusters.tolist(), strict=True))
+            apart = [(of_part.get(one, ASIDE), of_part.get(other, ASIDE)) for one, other in self._known.apart]
+            apart = [(one, other) for one, other in apart if one != other and ASIDE not in (one, other)]
+            self._ladder = make_ladder(self._votes, self._leaves(), self.clusters, apart)
+        return self._ladder
+
+    def _leaves(self) -> Partition:
+        """Number the groups at the finest, from 0: parts that the votes divide, and what answers bind."""
+        leaves, known, number = np.full(len(self.clusters), ASIDE), self._known, 0
+        for cluster in np.unique(self.clusters[self.clusters != ASIDE]):
+            inside = np.flatnonzero(self.clusters == cluster)
+            numbers, sizes = np.unique(self.parts[inside], return_counts=True)
+            bound = {int(part) for part in numbers} & (known.settled | known.joined)
+            if bound:
+                bound.add(int(numbers[sizes.argmax()]))
+                leaves[inside[np.isin(self.parts[inside], list(bound))]] = number
+            for part in set(numbers.tolist()) - bound:
+                for group in self._divide(inside[self.parts[inside] == part]):
+                    number += 1
+                    leaves[group] = number
+            number += 1
+        found: Partition = np.unique(leaves, return_inverse=True)[1] - int((leaves == ASIDE).any())
+        return found
+
+    def _divide(self, members: IntArray) -> list[IntArray]:
+        made = self._as_made(members)
+        most = max(2, ceil(FINEST * self._n_clusters * len(made) / len(self.clusters)))
+        key = _digest(made), most
+        if key not in self._divisions:
+            self._divisions[key] = divide(self._votes, made, most, _SEEN)
+        groups = [np.intersect1d(group, members) for group in self._divisions[key]]
+        return [group for group in groups if len(group)]
+
+    def core(self, cluster: int) -> int:
+        """Return the part of a cluster that has most samples; :data:`ASIDE` if it has none."""
+        return _most_frequent(self.parts[self.clusters == cluster])
+
+    def _count(self) -> int:
+        return len(np.unique(self.clusters[self.clusters != ASIDE]))
+
+    def _make_part(self, samples: IntArray) -> int:
+        number = self._known.next_part
+        self.parts[samples], self._made[number] = number, samples
+        self._known.next_part += 1
+        return number
+
+    def _make_cluster(self, samples: IntArray) -> None:
+        self.clusters[samples] = self._known.next_number
+        self._known.next_number += 1
+
+    def _halve(self, members: IntArray) -> tuple[IntArray, float] | None:
+        made = self._as_made(members)
+        if (key := _digest(made)) not in self._halves:
+            self._halves[key] = halve(self._votes, made)
+        if (found := self._halves[key]) is None:
+            return None
+        return np.intersect1d(found[0], members), found[1]
+
+    def _as_made(self, members: IntArray) -> IntArray:
+        """Return the samples that a part had when it was made, if it has lost few, else those that it has.
+
+        A part is divided alike after samples were moved out of it, which takes no time.
+        """
+        made = self._made[int(self.parts[members[0]])]
+        return made if len(members) >= _NEARLY_ALL * len(made) else members
+
+
+def _digest(members: IntArray) -> bytes:
+    return blake2b(members.tobytes(), digest_size=16).digest()
+
+
+def _most_frequent(numbers: IntArray) -> int:
+    """Return the number that occurs most, without :data:`ASIDE` if there is another."""
+    numbers = numbers[numbers != ASIDE]
+    return int(np.bincount(numbers).argmax()) if len(numbers) else ASIDE

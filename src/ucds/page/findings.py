@@ -1,0 +1,205 @@
+"""The facts that a report shows: read from the run folder, and computed from a model and its samples."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ucds.data.content import find_places, keys_of
+from ucds.data.dataset import Dataset
+from ucds.data.ground_truth import GroundTruth, read_ground_truth
+from ucds.data.samples import subset
+from ucds.data.sources import is_feature_folder
+from ucds.errors import InputError
+from ucds.files import read_object
+from ucds.labels.cluster_labels import ClusterLabels
+from ucds.math.arrays import FloatArray, IntArray
+from ucds.math.cluster_number import ClusterNumber
+from ucds.math.corrections import ASIDE
+from ucds.math.exemplars import find_nearest, find_outliers, group_near_duplicates
+from ucds.math.plane import place_all
+from ucds.math.spaces import unit_rows
+from ucds.page.thumbnails import Images, lay_out, resize, shrink
+from ucds.target.remembered import Remembered
+from ucds.target.review import Review
+from ucds.training.cluster_choice import read_choice
+from ucds.training.loaded import Model
+from ucds.training.run_folder import LABELS_FILE, STABILITY_FILE, TRANSFER_FILE
+
+MOST_SHOWN = 10_000
+"""Samples that a page can show; of more, so many are chosen at random."""
+
+_COMPARED_SIDE = 32  # pixels of the pictures that near-duplicates are looked for on
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """What a run folder holds beside the model; entries that the run did not write are empty."""
+
+    described: dict[str, Any]  # method, settings, seed, digest of the data
+    labels: ClusterLabels | None  # that a provider gave
+    transfer: dict[str, Any] | None  # use of these labels, with the evidence
+    stability: dict[str, Any] | None  # agreement of the client's own clusterings, and what it puts in doubt
+    choice: ClusterNumber | None  # evidence for the number of clusters; None if the number was given
+
+    def split_places(self, named: Path | None) -> tuple[Path | None, Path | None]:
+        """Return the new place of the samples, or of the images of a folder of features; one is ``None``."""
+        place = self.described.get("images")
+        of_features = place is not None and is_feature_folder(Path(place))
+        return (None, named) if of_features else (named, None)
+
+    @property
+    def images(self) -> Path:
+        """Folder or file of the samples that the run was trained on.
+
+        Raises:
+            InputError: the run does not say, or they are no longer there.
+        """
+        place = self.described.get("images")
+        if not place:
+            raise InputError("the run does not say where its samples lie: name their folder after the run")
+        if not Path(place).exists():
+            raise InputError(f"the samples of the run were in {place}, which is gone: name their folder")
+        return Path(place)
+
+
+def read_record(run: Path) -> RunRecord:
+    """Read what a run folder holds beside the model.
+
+    Raises:
+        DamagedFileError: a file of the run cannot be read.
+    """
+    labels = run / LABELS_FILE
+    return RunRecord(
+        read_object(run / "run.json") or {},
+        ClusterLabels.load(labels) if labels.exists() else None,
+        read_object(run / TRANSFER_FILE),
+        read_object(run / STABILITY_FILE),
+        read_choice(run),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Findings:
+    """Facts about samples and their clusters. The samples shown are in the order of their clusters."""
+
+    ids: tuple[str, ...]  # of the samples shown
+    captions: tuple[str, ...]  # text of each sample shown; its id where it has none
+    total: int  # samples, those that are not shown included
+    sizes: IntArray  # (K,) samples of each cluster, those that are not shown included
+    clusters: IntArray  # (n,) of each sample shown; -1 where it is in none
+    probabilities: FloatArray  # (n, K) of each cluster for each sample shown
+    certainty: FloatArray  # (n,) confidence in the most probable cluster, see docs/consensus.md
+    points: NDArray[np.float64]  # (n, 2) place of each sample in the plane
+    typicality: FloatArray  # (n,) cosine of each sample to the mean direction of its cluster
+    neighbours: IntArray  # (n, m) most similar samples of each, the most similar first
+    outliers: IntArray  # samples that are far from all others
+    duplicates: list[IntArray]  # groups of samples that are nearly the same
+    answers: IntArray | None  # (n,) labels of the provider, -1 where a sample has none; None without labels
+    truth: GroundTruth | None  # classes of the samples, if they lie in class folders
+    sheets: tuple[bytes, ...] | None  # files with a thumbnail of each sample; None without images
+    outlook: str  # what a review would ask, in words; empty if these samples have no review
+
+    @property
+    def n_clusters(self) -> int:
+        """Number of clusters, K."""
+        return len(self.sizes)
+
+    @cached_property
+    def rivals(self) -> IntArray:
+        """Second most probable cluster of each sample, ``(n,)``; the cluster itself if there is only one."""
+        return np.argsort(-self.probabilities, axis=1, kind="stable")[:, min(1, self.n_clusters - 1)]
+
+    @cached_property
+    def overruled(self) -> NDArray[np.bool_]:
+        """Whether each sample lies apart from most others with the same label of the provider, ``(n,)``."""
+        apart = np.zeros(len(self.ids), dtype=bool)
+        if self.answers is not None:
+            for answer in np.unique(self.answers[self.answers >= 0]):
+                same = np.flatnonzero(self.answers == answer)
+                usual = np.bincount(self.clusters[same] + 1).argmax() - 1
+                apart[same] = self.clusters[same] != usual
+        return apart
+
+
+def find_facts(
+    model: Model,
+    data: Dataset,
+    labels: ClusterLabels | None,
+    images: Images | None,
+    texts: Mapping[str, str],
+    review: Review | None,
+    remembered: Remembered | None,
+    strangers: IntArray,
+) -> Findings:
+    """Compute what a page says of samples; ``images`` has those of all, and ``texts`` are known by ids.
+
+    What a person has reviewed holds for the samples that are ``remembered``. The ``strangers`` are positions
+    of samples that fit no cluster.
+    """
+    samples = data.samples
+    shown = np.sort(np.random.default_rng(0).permutation(len(samples))[:MOST_SHOWN])
+    whole = len(shown) == len(samples)
+    found = model.outputs(data if whole else Dataset(subset(samples, shown), data.view))
+    clusters = found.probabilities.argmax(1)
+    everyone = (clusters, found.confidence) if whole else model.decide(data)
+    if remembered is not None:
+        if not whole:
+            remembered.correct(samples.keys, *everyone)
+        keys = keys_of(samples.keys).take(shown)
+        remembered.correct(keys, clusters, found.confidence, found.probabilities)
+    everyone[0][strangers] = clusters[np.isin(shown, strangers)] = ASIDE
+    sizes = np.bincount(everyone[0][everyone[0] >= 0], minlength=model.n_clusters)
+    model.compute.reporter.say("drawing the report")
+    places = np.lexsort((-found.confidence, clusters))  # stable: then by position
+    features, probabilities, confidence = (each[places] for each in found)
+    prototypes = model.stored.head.prototypes.detach().cpu().numpy()
+    order = shown[places]
+    ids = tuple(samples.ids[i] for i in order.tolist())
+    sheets = small = None
+    with ThreadPoolExecutor(1) as pool:  # places and thumbnails take most of the time, about as long each
+        placed = pool.submit(place_all, features, prototypes, 0)
+        if images is not None:
+            pictures = shrink(images, order)
+            small = np.stack([resize(each, _COMPARED_SIDE) for each in pictures])
+            sheets = lay_out(pictures)
+        points, _ = placed.result()
+    nearest = find_nearest(features)
+    truth, answers = read_ground_truth(samples), None
+    if labels is not None:
+        rows = find_places(ids, labels.ids)
+        answers = np.where(rows < 0, -1, labels.labels[rows])
+    return Findings(
+        ids=ids,
+        captions=tuple(texts.get(name, name) for name in ids),
+        total=len(samples),
+        sizes=sizes,
+        clusters=clusters[places],
+        probabilities=probabilities,
+        certainty=confidence,
+        points=points,
+        typicality=_typicality(features, clusters[places]),
+        neighbours=nearest.positions,
+        outliers=find_outliers(nearest),
+        duplicates=group_near_duplicates(nearest, small),
+        answers=answers,
+        truth=None if truth is None else GroundTruth(truth.names, truth.classes[order]),
+        sheets=sheets,
+        outlook="" if review is None else review.outlook,
+    )
+
+
+def _typicality(features: FloatArray, clusters: IntArray) -> FloatArray:
+    """Compute the cosine of each sample to the mean direction of its cluster, ``(n,)``."""
+    directions = unit_rows(features)
+    numbers, place = np.unique(clusters, return_inverse=True)
+    means = np.zeros((len(numbers), directions.shape[1]), directions.dtype)
+    np.add.at(means, place, directions)
+    return np.asarray((directions * unit_rows(means)[place]).sum(1), dtype=np.float32)

@@ -1,0 +1,141 @@
+"""Reviews a run on a page of this machine, or by a file of answers, and writes the reviewed run.
+
+The page is served to those alone who know its address.
+"""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import webbrowser
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+
+from ucds.choices import Sorting, TableForm, require_choice
+from ucds.errors import InputError, UserError, shown
+from ucds.files import lock, write_atomically
+from ucds.page.findings import read_record
+from ucds.page.report import report
+from ucds.page.server import make_app
+from ucds.page.session import Session
+from ucds.received import open_received
+from ucds.target.finishing import ReviewedRun
+from ucds.target.review import Review
+from ucds.training.options import Compute
+from ucds.training.run_folder import RunFolder
+
+ADDRESS_FILE, PAGE_FILE = ".review", ".review.html"
+
+
+def review(
+    run: str | Path,
+    out: str | Path | None = None,
+    *,
+    answers: str | Path | None = None,
+    images: str | Path | None = None,
+    keep_clusters: bool = False,
+    open_browser: bool = True,
+    hosts: Sequence[str] = (),
+    compute: Compute | None = None,
+) -> ReviewedRun | None:
+    """Show the clusters of a run to a person, who changes them; ``ucds review`` does the same.
+
+    Args:
+        run: folder of a finished target run.
+        out: run folder to make at the end; the name of the run with "-reviewed" if ``None``.
+        answers: file of answers that is taken over in place of a page; the reviewed run is then written.
+        images: samples, if they have moved; for a run on a folder of features the folder of its images.
+        keep_clusters: whether the number of clusters stays, see :class:`ucds.target.review.Review`.
+        open_browser: whether the page opens in the browser; its address is said in any case.
+        hosts: names under which a browser reaches the page through a proxy, beside those of this machine.
+        compute: device, cache of decoded images and reporter; the defaults if ``None``.
+
+    Returns:
+        The run that was written last; ``None`` if the review goes on later.
+
+    Raises:
+        InputError: the run cannot be reviewed, its review is open already, or the answers cannot be used.
+        DamagedFileError: a file of the run, or of answers, cannot be read.
+        NoSpaceError: the disk is full, or a folder is not writable.
+    """
+    run, compute, written = Path(run), compute or Compute(), None
+    if out is not None:
+        RunFolder(Path(out)).require_usable(None, resume=False)
+    moved, pictures = read_record(run).split_places(None if images is None else Path(images))
+    state = Review(run, keep_clusters=keep_clusters, images=moved, compute=compute)
+
+    def write_run() -> str:
+        nonlocal written
+        written = state.finish(_free(run, "reviewed") if out is None else out)
+        try:
+            report(written.path, moved, pictures=pictures, compute=compute.silent())
+        except UserError as error:
+            return f"{written.sentence}; it has no report: {error}"
+        return written.sentence
+
+    if answers is not None:
+        taken, missed = state.take(answers)
+        if not taken:
+            raise InputError(f"none of the answers in {answers} is about samples of {run}")
+        if missed:
+            compute.reporter.say(f"{missed} of {taken + missed} answers are about samples that are not here")
+        write_run()
+        return written
+    session = Session(state, moved, pictures, compute)
+
+    def finish(wanted: Mapping[str, Any], watch: Callable[[str, int, int], None]) -> str:
+        said = [write_run()] if wanted.get("run") else []
+        if table := wanted.get("table"):
+            require_choice("table", table, TableForm)
+            path = state.save_table(_free(run, "table", f".{table}"))
+            said.append(f"{path} written")
+        if how := wanted.get("folders"):
+            if session.samples is None:
+                raise InputError("the images of this run are gone, or lie in no files: they cannot be sorted")
+            require_choice("folders", how, Sorting)
+            folder = run.with_name(f"{run.name}-sorted")
+            sorted_in = state.sort_into(folder, session.samples.files, how=how, watch=watch)
+            said.append(f"{sorted_in:,} images sorted into {folder}")
+        return ". ".join(said) or "Nothing was asked for."
+
+    listener = socket.create_server(("127.0.0.1", 0))
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else each answer waits 40 ms
+    token, origin = secrets.token_urlsafe(24), f"http://127.0.0.1:{listener.getsockname()[1]}"
+    address = f"{origin}/{token}/"
+    with listener, _only_review_of(run, address):
+        app = make_app(session, token, finish, hosts)
+        compute.reporter.say(f"review of {run}: {address}")
+        if open_browser:  # others see the command line of a browser, and not what is in this file
+            webbrowser.open((run / PAGE_FILE).absolute().as_uri())
+        uvicorn.Server(uvicorn.Config(app, log_level="error", access_log=False)).run(sockets=[listener])
+    return written
+
+
+def _free(run: Path, what: str, suffix: str = "") -> Path:
+    """Return a name beside a run that nothing has yet: with a number, if what was written before has it."""
+    names = (run.with_name(f"{run.name}-{what}{'' if n == 1 else f'-{n}'}{suffix}") for n in count(1))
+    return next(path for path in names if not path.exists())
+
+
+@contextmanager
+def _only_review_of(run: Path, address: str) -> Iterator[None]:
+    """Hold the review of a run; the address of the page is left where a second command finds it."""
+    page = run / PAGE_FILE
+    with open_received(run / ADDRESS_FILE, "r+b") as file:
+        if not lock(file):
+            other = shown(file.read(500).decode(errors="replace"))
+            raise InputError(f"a review of {run} is open already: {other}")
+        file.truncate(0)
+        file.write(address.encode())
+        file.flush()
+        link = f'<!doctype html><meta http-equiv="refresh" content="0; url={address}">'.encode()
+        write_atomically(page, lambda file: file.write(link), is_private=True)
+        try:
+            yield
+        finally:
+            page.unlink(missing_ok=True)

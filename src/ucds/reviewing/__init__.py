@@ -1,1 +1,0 @@
-"""The page on which a person answers questions about the clusters of a run."""

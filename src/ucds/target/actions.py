@@ -1,0 +1,365 @@
+"""What a person does with clusters by hand: each action is recorded, can be taken back, and done again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from threading import Lock
+from typing import Literal
+
+import numpy as np
+
+from ucds.errors import DamagedFileError, InputError
+from ucds.math.arrays import FloatArray, IntArray
+from ucds.math.consensus import Partition
+from ucds.math.corrections import ASIDE
+from ucds.math.parts import divide_by_features
+from ucds.math.spaces import unit_rows
+from ucds.target.answers import Answers, Record, names_in, read_answers
+from ucds.target.predictions import MOST_LETTERS
+from ucds.target.remembered import Remembered, most_clusters
+
+MOST_PARTS = 6
+"""Parts at most into which a cluster is split at once."""
+
+_ANCHORS = 12  # samples that stand for a cluster in a record, so that other runs can take it over
+
+
+@dataclass(frozen=True, eq=False)
+class Proposal:
+    """What becomes, or would become, of the clusters.
+
+    Attributes:
+        partition: ``(n,)`` cluster of each sample afterwards.
+        origins: for each cluster that is another one afterwards, the present ones that its samples come from,
+            that with most of them first.
+    """
+
+    partition: Partition
+    origins: dict[int, tuple[int, ...]]
+
+    def rows(self, number: int) -> IntArray:
+        """Return the samples of a cluster afterwards, ascending."""
+        return np.flatnonzero(self.partition == number)
+
+
+class Actions:
+    """Clusters that change by recorded actions only.
+
+    Args:
+        path: file of the records; it is made by the first action.
+        start: clustering from which the review starts.
+        features: ``(n, d_f)`` features of its samples.
+        names: names of clusters at the start.
+        keep_clusters: see :class:`ucds.target.review.Review`.
+
+    Attributes:
+        names: present names of clusters, by their numbers.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        start: Remembered,
+        features: FloatArray,
+        names: dict[int, str],
+        *,
+        keep_clusters: bool = False,
+    ) -> None:
+        self.start, self.features, self.names = start, features, names
+        self._path, self._lock = path, Lock()
+        self._doubts = start.doubts(keep_clusters=keep_clusters)
+        self._names_before: list[dict[int, str]] = []
+        self._answers = read_answers(path, start.digest) if path.exists() else Answers()
+        if self._answers.first > most_clusters(len(start.ids)):
+            raise DamagedFileError(f"{path} counts more clusters than {len(start.ids):,} samples can have")
+        self._answers.first = max(self._answers.first, start.n_clusters)
+        for record in self._answers.kept:
+            self._apply(record)
+
+    @property
+    def partition(self) -> Partition:
+        """Number ``(n,)`` of the cluster of each sample; -1 where it is set aside. Not to be written to."""
+        return self._doubts.clusters
+
+    @property
+    def clusters(self) -> dict[str, int]:
+        """Number of the cluster of every sample, by its id; -1 where it is set aside."""
+        return dict(zip(self.start.ids, self.partition.tolist(), strict=True))
+
+    @property
+    def recorded(self) -> int:
+        """Number of records, those that were taken back and those that take back included."""
+        return self._answers.recorded
+
+    @property
+    def answered(self) -> int:
+        """Number of answers and actions that count: those that were taken back do not."""
+        return len(self._answers.kept)
+
+    @property
+    def can_redo(self) -> bool:
+        """Whether something was taken back that can be done again."""
+        return bool(self._answers.undone)
+
+    @property
+    def cuts(self) -> tuple[int, int]:
+        """Least and largest number of clusters that :meth:`cut` can make."""
+        least, most = self._doubts.ladder().range
+        return max(least, min(2, most)), most
+
+    @cached_property
+    def directions(self) -> FloatArray:
+        """Features ``(n, d_f)`` of unit length."""
+        return unit_rows(self.features)
+
+    def rows(self, names: Iterable[str]) -> IntArray:
+        """Return the ascending positions of samples by their ids; those that are not here are left out."""
+        places = self.start.places
+        return np.array(sorted({places[name] for name in names if name in places}), np.int64)
+
+    def move(self, ids: Sequence[str], cluster: int | Literal["new"]) -> int:
+        """Move single samples to a cluster, or make them a new one, and return its number.
+
+        A new cluster has a number that no other had. A cluster that is moved as a whole keeps its own.
+
+        Args:
+            ids: ids of the samples.
+            cluster: number of the cluster; -1 sets the samples aside, see :meth:`aside`.
+
+        Raises:
+            InputError: there is no such sample or cluster.
+        """
+        rows = self._known_rows(ids)
+        if cluster == ASIDE:
+            self.aside(ids)
+        elif cluster != "new":
+            self._record({"did": "placed", "group": list(ids), "to": self._anchors(cluster)})
+        elif (old := int(self.partition[rows[0]])) == ASIDE or not np.array_equal(rows, self._of(old)):
+            self._record({"did": "made", "group": list(ids)})
+        return int(self.partition[rows[0]])
+
+    def aside(self, ids: Sequence[str]) -> None:
+        """Set samples aside: they are in no cluster of any output, and the model learns nothing from them.
+
+        Raises:
+            InputError: there is no such sample.
+        """
+        self._known_rows(ids)
+        self._record({"did": "aside", "group": list(ids)})
+
+    def join(self, clusters: Sequence[int]) -> int:
+        """Make one cluster of several, and return its number, which is that of the largest.
+
+        Raises:
+            InputError: there is no such cluster, or they are not two different ones at least.
+        """
+        groups = [self._anchors(number) for number in dict.fromkeys(clusters)]
+        if len(groups) < 2:
+            raise InputError("a cluster cannot be joined with itself: name two different ones at least")
+        self._record({"did": "joined", "groups": groups})
+        return self._doubts.cluster_of(self.rows(groups[0]))
+
+    def split(self, cluster: int, parts: int, *, take: bool = True) -> Proposal:
+        """Split a cluster into parts that the votes keep together; the largest keeps its number.
+
+        Args:
+            cluster: number of the cluster.
+            parts: number of parts, 2 to 6.
+            take: whether the cluster is split; else it is only shown what would become of it.
+
+        Raises:
+            InputError: there is no such cluster, it cannot be split so, or the number of parts is another.
+        """
+        if not 2 <= parts <= MOST_PARTS:
+            raise InputError(f"a cluster is split into 2 to {MOST_PARTS} parts, not {parts}")
+        members = self._members(cluster)
+        groups = self._doubts.divide(members, parts)
+        if len(groups) < parts:  # the votes do not tell so many parts apart
+            groups = divide_by_features(self.directions, members, parts)
+        if len(groups) < parts:
+            raise InputError(f"the samples of cluster {cluster} are too alike, or too few, for {parts} parts")
+        others = sorted(groups, key=len, reverse=True)[1:]
+        return self._propose({"did": "divided", "groups": list(map(self._ids, others))}, take)
+
+    def cut(self, n: int, *, take: bool = True) -> Proposal:
+        """Make the clusters coarser or finer, until there are ``n``; numbers stay with the largest part.
+
+        With fewer than now, clusters are joined, those first that the votes put together most; with more,
+        they are divided. What a person placed or joined stays together, and what a person kept apart is not
+        joined. What is set aside stays so.
+
+        Args:
+            n: number of clusters, see :attr:`cuts`.
+            take: whether the clusters change; else it is only shown what would become of them.
+
+        Raises:
+            InputError: so many clusters cannot be made.
+        """
+        least, most = self.cuts
+        if not least <= n <= most:
+            raise InputError(f"{least} to {most} clusters can be made of these samples, not {n}")
+        groups, now = self._doubts.ladder().groups(n), self.partition
+        inside = np.flatnonzero(now != ASIDE)
+        pairs, sizes = np.unique([now[inside], groups[inside]], axis=1, return_counts=True)
+        numbers = np.unique(now[inside])
+        if n == len(numbers):
+            return Proposal(now.copy(), {})
+        if n < len(numbers):
+            into = pairs[1].tolist()  # each cluster is in one group
+            anchors = [self._anchors(number) for number in numbers.tolist()]
+            return self._propose({"did": "joined", "groups": anchors, "into": into, "cut": n}, take)
+        order = np.lexsort((-sizes, pairs[0]))
+        first = np.unique(pairs[0][order], return_index=True)[1]  # the largest part of each cluster
+        off = np.sort(np.delete(order, first))
+        divided = [self._ids(np.flatnonzero(groups == group)) for group in pairs[1][off].tolist()]
+        return self._propose({"did": "divided", "groups": divided, "cut": n}, take)
+
+    def name(self, cluster: int, name: str) -> None:
+        """Give a cluster a name, or take it away by an empty one; the name stays with most of its samples.
+
+        Raises:
+            InputError: there is no such cluster, or the name is longer than 80 characters.
+        """
+        if len(name.strip()) > MOST_LETTERS:
+            raise InputError(f"a name has at most {MOST_LETTERS} characters")
+        self._record({"did": "named", "group": self._anchors(cluster), "name": name.strip()})
+
+    def undo(self) -> None:
+        """Take back the last action that counts; nothing happens if there is none."""
+        if self.answered:
+            with self._lock:
+                self._answers.write(self._path, {"did": "undone"}, self.start)
+                self._doubts.undo()
+                self.names = self._names_before.pop()
+
+    def redo(self) -> None:
+        """Do again what was taken back last; nothing happens if another action came after it."""
+        if self.can_redo:
+            record = self._answers.undone[-1]
+            with self._lock:
+                self._answers.write(self._path, {"did": "redone"}, self.start)
+                self._apply(record)
+
+    def take(self, path: str | Path) -> tuple[int, int]:
+        """Take over the actions of another review, or of this one on another machine or an earlier run.
+
+        Samples are the same if their contents are; where none is, as with another encoder of embeddings, if
+        their ids are.
+
+        Args:
+            path: file of answers.
+
+        Returns:
+            Number of actions that were taken over, and of those whose samples are not here.
+
+        Raises:
+            InputError: the file cannot be read.
+            DamagedFileError: the file holds anything but answers.
+        """
+        found = read_answers(Path(path), None).for_samples(self.start)
+        known = [record for record in found if any(names_in(record))]
+        for record in known:
+            self._record(record)
+        return len(known), len(found) - len(known)
+
+    def _of(self, cluster: int) -> IntArray:
+        return np.flatnonzero(self.partition == cluster)
+
+    def _ids(self, rows: IntArray) -> list[str]:
+        return [self.start.ids[row] for row in rows.tolist()]
+
+    def _known_rows(self, ids: Sequence[str]) -> IntArray:
+        """Return the positions of samples, of which there is one at least."""
+        if strangers := set(ids) - self.start.places.keys():
+            raise InputError(f"there is no sample {min(strangers)!r} in this run")
+        if not ids:
+            raise InputError("no sample is named")
+        return self.rows(ids)
+
+    def _members(self, cluster: int) -> IntArray:
+        """Return the positions of the samples of a cluster."""
+        members = self._of(cluster)
+        if cluster == ASIDE or not len(members):
+            raise InputError(f"there is no cluster {cluster}")
+        return members
+
+    def _anchors(self, cluster: int) -> list[str]:
+        """Return ids that stand for a cluster, spread evenly over it."""
+        members = self._members(cluster)
+        chosen = np.linspace(0, len(members) - 1, min(_ANCHORS, len(members))).astype(np.int64)
+        return self._ids(members[chosen])
+
+    def _propose(self, record: Record, take: bool) -> Proposal:
+        """Say what becomes of the clusters by a record, and let it take effect or not."""
+        before = self.partition.copy()
+        if take:
+            self._record(record)
+            after = self.partition.copy()
+        else:
+            with self._doubts.trial(self._answers.first):
+                self._change(record)
+                after = self.partition.copy()
+        pairs, sizes = np.unique([after, before], axis=1, return_counts=True)
+        origins = dict[int, tuple[int, ...]]()
+        for place in np.lexsort((-sizes, pairs[0])).tolist():
+            new, old = pairs[:, place].tolist()
+            origins[new] = (*origins.get(new, ()), old)
+        same = {
+            new
+            for new, old in origins.items()
+            if old == (new,) and (before == new).sum() == (after == new).sum()
+        }
+        return Proposal(after, {new: old for new, old in origins.items() if new not in same})
+
+    def _record(self, record: Record) -> None:
+        """Append a record to the file of answers, and let it take effect."""
+        if self._answers.first >= most_clusters(len(self.start.ids)):
+            raise InputError(
+                "this review has made too many clusters: finish it, and review the run that it writes"
+            )
+        with self._lock:
+            self._answers.write(self._path, record, self.start)
+            self._apply(self._answers.kept[-1])
+
+    def _apply(self, record: Record) -> None:
+        """Let one record take effect, as one step; samples that are not here are left out."""
+        before = self.partition.copy() if self.names else self.partition
+        self._names_before.append(self.names)
+        self.names = dict(self.names)
+        with self._doubts.step(record.get("first", 0)):
+            self._change(record)
+        self._answers.first = max(self._answers.first, self._doubts.next_number)
+        # The name of a cluster that is no more goes to the one that its samples went to, if that has none.
+        for gone in self.names.keys() - set(self.partition.tolist()):
+            name, heir = self.names.pop(gone), self._doubts.cluster_of(np.flatnonzero(before == gone))
+            if heir != ASIDE:
+                self.names.setdefault(heir, name)
+
+    def _change(self, record: Record) -> None:
+        """Change clusters, or their names, as a record says."""
+        did, group, to = record["did"], self.rows(record.get("group", ())), self.rows(record.get("to", ()))
+        groups = [self.rows(names) for names in record.get("groups", ())]
+        by_hand = "cut" not in record
+        if did == "joined":
+            into = record.get("into", [0] * len(groups))
+            for number in dict.fromkeys(into):
+                same = [
+                    rows for rows, place in zip(groups, into, strict=False) if place == number and len(rows)
+                ]
+                self._doubts.join(same, binds=by_hand)
+        elif did == "divided":
+            self._doubts.split_off([rows for rows in groups if len(rows)], binds=by_hand)
+        elif not len(group) or ("to" in record and not len(to)):
+            return
+        elif did == "aside":
+            self._doubts.set_aside(group)
+        elif did == "named":
+            self.names.pop(cluster := self._doubts.cluster_of(group), None)
+            if record["name"] and cluster != ASIDE:
+                self.names[cluster] = record["name"]
+        else:
+            others = [rows for rows in map(self.rows, record.get("others", ())) if len(rows)]
+            self._doubts.change(did, group, others, to, whole=bool(record.get("whole")))

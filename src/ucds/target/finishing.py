@@ -1,0 +1,202 @@
+"""The two ends of a review: what it starts from where a run remembers nothing, and the run that it writes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ucds.config import ConsensusSettings
+from ucds.data.sources import Source
+from ucds.encoders.spec import LENGTHS
+from ucds.errors import InputError
+from ucds.files import making, read_object, write_text_atomically, writing
+from ucds.gradients.runtime import Runtime
+from ucds.gradients.session import Session
+from ucds.labels.cluster_labels import ClusterLabels
+from ucds.math.arrays import FloatArray
+from ucds.math.consensus import Partition
+from ucds.math.corrections import ASIDE
+from ucds.math.prototypes import solve_prototypes
+from ucds.received import open_received
+from ucds.target.agreement import Agreed, agree, draw_with_labels, remember_vote, write_evidence
+from ucds.target.predictions import NAMES_FILE, ClusterNames
+from ucds.target.remembered import Remembered, write_features, write_remembered
+from ucds.training.loaded import load
+from ucds.training.model_file import StoredModel, load_model, save_model
+from ucds.training.options import Compute
+from ucds.training.run_folder import EARLY_FILES, LABELS_FILE, RUN_FILE, RunFolder, require_same_samples
+from ucds.training.seeds import numpy_generator
+
+_MOST_FITTED = 50_000  # samples that prototypes are fitted to
+
+
+@dataclass(frozen=True)
+class ReviewedRun:
+    """A run that was written from reviewed clusters.
+
+    Attributes:
+        path: run folder.
+        answered: number of answers that count.
+        n_clusters: number of clusters that have samples.
+        agreement: share of the samples in a cluster of the review that the model gives this cluster.
+    """
+
+    path: Path
+    answered: int
+    n_clusters: int
+    agreement: float
+
+    @property
+    def sentence(self) -> str:
+        """What was done, for the person."""
+        return (
+            f"{self.path} written: {self.n_clusters} clusters after {self.answered} answers; the model gives "
+            f"{self.agreement:.1%} of the samples the cluster that they have in the review"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Reviewed:
+    """A review as it stands, which later answers do not change.
+
+    Attributes:
+        run: folder of the run that is reviewed.
+        start: clustering from which the review started.
+        features: ``(n, d_f)`` bottleneck features.
+        clusters: ``(n,)`` clusters; -1 for samples that are set aside.
+        by_person: ``(n,)`` whether the person has named a sample itself, in this review or an earlier one.
+        n_clusters: number of clusters, those without samples included.
+        names: names of clusters, by their numbers.
+        answered: number of answers that count.
+    """
+
+    run: Path
+    start: Remembered
+    features: FloatArray
+    clusters: Partition
+    by_person: NDArray[np.bool_]
+    n_clusters: int
+    names: Mapping[int, str]
+    answered: int
+
+    def write(self, out: Path) -> ReviewedRun:
+        """Write a run folder, see :meth:`ucds.target.review.Review.finish`."""
+        RunFolder(out).require_usable(None, resume=False)
+        inside = np.flatnonzero(self.clusters != ASIDE)
+        if not len(inside):
+            raise InputError("every sample is set aside: there is nothing for a model to learn")
+        stored = load_model(self.run, role="target")
+        kept = replace(self.start, own=self.clusters, by_person=self.by_person, proposed=None)
+        if not np.array_equal(self.clusters, self.start.own):  # else only names were given
+            # A number that no sample has any more stays as an empty cluster, so that the others keep theirs.
+            kept = replace(kept, n_clusters=self.n_clusters)
+            stored = fit(stored, kept, self.features, self.start.shares(self.clusters, kept.n_clusters))
+        agreement = write_successor(self.run, out, stored, kept, self.features, "review", names=self.names)
+        return ReviewedRun(out, self.answered, len(np.unique(self.clusters[inside])), agreement)
+
+
+def write_successor(
+    run: Path,
+    out: Path,
+    stored: StoredModel,
+    kept: Remembered,
+    features: FloatArray,
+    stage: str,
+    *,
+    names: Mapping[int, str],
+    described: Mapping[str, Any] | None = None,
+    labels: ClusterLabels | None = None,
+    agreed: Agreed | None = None,
+) -> float:
+    """Write a run that follows another one, all of it or nothing.
+
+    Args:
+        run: folder of the run before, whose files are taken over but for what is given here.
+        out: folder to make.
+        stored: model of the new run.
+        kept: samples and clusters that the new run remembers.
+        features: ``(n, d_f)`` bottleneck features of the samples.
+        stage: name of what was done, for the description of the model.
+        names: names of clusters by their numbers.
+        described: entries of the description that differ from those of the run before.
+        labels: provider's labels of the samples.
+        agreed: vote about the samples.
+
+    Returns:
+        Share of the samples in a cluster that the model gives this cluster.
+    """
+    before = read_object(run / RUN_FILE) or {}
+    reviewed = [*before.get("reviewed", []), load_model(run).fingerprint]  # models whose numbers are kept
+    after = {**before, "clusters": kept.n_clusters, "reviewed": reviewed, **(described or {})}
+    stages = (*stored.card.stages, stage)
+    stored = replace(stored, card=replace(stored.card, name=out.name, stages=stages))
+    with making(out) as partial, writing(out):
+        partial.chmod(0o700)
+        for name in EARLY_FILES:
+            with suppress(FileNotFoundError), open_received(run / name) as file:
+                (partial / name).write_bytes(file.read())
+        write_text_atomically(partial / RUN_FILE, json.dumps(after, indent=2) + "\n")
+        write_features(partial, features)
+        if labels is not None:
+            labels.save(partial / LABELS_FILE)
+        if agreed is not None:
+            write_evidence(partial, agreed)
+        write_remembered(partial, kept)
+        save_model(partial, stored)
+        if names:
+            named = ClusterNames(format="ucds-names/1", model=stored.fingerprint, names=dict(names))
+            write_text_atomically(partial / NAMES_FILE, named.model_dump_json(indent=1) + "\n")
+    inside = np.flatnonzero(kept.own != ASIDE)
+    given = (features[inside] @ prototypes_of(stored)).argmax(1)
+    return float((given == kept.own[inside]).mean())
+
+
+def prototypes_of(stored: StoredModel) -> FloatArray:
+    """Return the prototypes ``(d_f, K)`` of a model."""
+    found: FloatArray = stored.head.prototypes.detach().cpu().numpy()
+    return found
+
+
+def fit(stored: StoredModel, kept: Remembered, features: FloatArray, shares: FloatArray) -> StoredModel:
+    """Give a model the prototypes that predict the shares ``(n, K)`` of the samples in clusters best."""
+    inside = np.flatnonzero(kept.own != ASIDE)
+    rows = inside[np.linspace(0, len(inside) - 1, min(len(inside), _MOST_FITTED)).astype(np.int64)]
+    start = np.zeros((features.shape[1], kept.n_clusters), np.float32)
+    prototypes = solve_prototypes(features[rows], shares[rows], start)
+    stored.head.prototypes = torch.nn.Parameter(torch.from_numpy(prototypes))
+    proportions = torch.from_numpy(shares[rows]).mean(0, keepdim=True)
+    card = replace(stored.card, n_clusters=kept.n_clusters)
+    return replace(stored, card=card, proportions=proportions)
+
+
+def vote_afterwards(run: Path, images: Source | None, compute: Compute | None) -> None:
+    """Cluster the features of a run's samples, and write down what a review of its clusters starts from.
+
+    Of many samples as many are clustered as in a training by consensus.
+    """
+    model, described = load(run, role="target", compute=compute), read_object(run / RUN_FILE) or {}
+    place = described.get("images") if images is None else images
+    if place is None:
+        raise InputError(f"{run} does not say where its samples lie: name their folder with --images")
+    data, labels = model.open(place), None
+    if images is None:
+        require_same_samples(described, data.samples.fingerprint)
+    if (run / LABELS_FILE).exists():
+        labels = ClusterLabels.load(run / LABELS_FILE).align_with(data.samples)
+    bound = {"most_samples": described["settings"]["most_samples"]} if "settings" in described else {}
+    settings = ConsensusSettings(transfer="own", **bound)
+    session = Session(Runtime(model.compute), settings)
+    data, known = draw_with_labels(session, data, labels)
+    found, rng, watch = model.outputs(data), numpy_generator(0, "review"), session.runtime.watch
+    lengths = model.stored.card.backbone.name == LENGTHS
+    agreed = agree(found.features, model.n_clusters, settings, rng, known, watch, lengths)
+    write_features(run, found.features)
+    remember_vote(run, data.samples, agreed, found.probabilities.argmax(1))

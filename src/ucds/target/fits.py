@@ -1,0 +1,40 @@
+"""Tells of samples that a run does not know whether they fit what it knows."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ucds.data.content import keys_of
+from ucds.data.dataset import Dataset
+from ucds.data.samples import subset
+from ucds.encoders.spec import LENGTHS
+from ucds.math import novelty
+from ucds.math.arrays import DoubleArray, FloatArray
+from ucds.target.remembered import Remembered
+from ucds.training.loaded import Model
+from ucds.training.seeds import numpy_generator
+
+_TOGETHER = 50_000  # samples whose features are held in memory
+
+
+def fit(model: Model, data: Dataset, remembered: Remembered, features: FloatArray) -> DoubleArray | None:
+    """Compute the p-value ``(n,)`` of each sample; NaN for those that the run knows by their content.
+
+    ``None`` if the encoder was trained on the samples of the run: it fits them better than any other.
+
+    Args:
+        model: model of the run.
+        data: samples that were opened for it.
+        remembered: samples of the run.
+        features: ``(m, d_f)`` bottleneck features of these.
+    """
+    if model.stored.card.tune == "full":
+        return None
+    found = np.full(len(data.samples), np.nan)
+    new = np.flatnonzero(~np.isin(keys_of(data.samples.keys).array, keys_of(remembered.keys).array))
+    inside, lengths = remembered.own >= 0, model.stored.card.backbone.name == LENGTHS
+    n_clusters, rng = len(np.unique(remembered.own[inside])), numpy_generator(0, "fits")
+    for rows in np.array_split(new, -(-len(new) // _TOGETHER)) if len(new) else ():
+        given = model.outputs(Dataset(subset(data.samples, rows), data.view)).features
+        found[rows] = novelty.fit(features[inside], given, n_clusters, rng, lengths)
+    return found

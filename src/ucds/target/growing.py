@@ -1,0 +1,148 @@
+"""Lets the clusters of a run grow by new samples; steps have the numbers of ``docs/updating.md``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.neighbors import NearestNeighbors
+
+from ucds.config import ConsensusSettings
+from ucds.math import novelty
+from ucds.math.arrays import FloatArray, IntArray, Watch
+from ucds.math.consensus import Memberships, Partition, average_linkage, blend, refine
+from ucds.math.corrections import ASIDE
+from ucds.math.growth import join, keep_numbers, worth_proposing
+from ucds.math.kmeans import draw_representatives
+from ucds.math.spaces import principal_space
+from ucds.target.agreement import Agreed, agree
+from ucds.target.guard import KnownLabels
+from ucds.target.review import WORTH_ASKING
+
+_MOST_COMPARED = 20_000  # samples that vote; of more, the others vote like the nearest of these
+_FEWEST_MOVED = 3  # samples of a cluster that a proposal moves
+
+
+@dataclass(frozen=True, eq=False)
+class Growth:
+    """Clusters of old and new samples.
+
+    Attributes:
+        clusters: ``(n,)`` numbers of the clusters; -1 for samples in none.
+        n_clusters: number of clusters, those without samples included.
+        proposed: ``(n,)`` cluster that is proposed for each sample: where it would be if all were clustered
+            anew, or the nearest cluster of one that waits; its own otherwise.
+        agreed: vote of the samples.
+    """
+
+    clusters: Partition
+    n_clusters: int
+    proposed: Partition
+    agreed: Agreed
+
+
+def grow(
+    features: FloatArray,
+    clusters: Partition,
+    held: NDArray[np.bool_],
+    n_clusters: int,
+    settings: ConsensusSettings,
+    rng: np.random.Generator,
+    labels: KnownLabels | None = None,
+    *,
+    lengths: bool = False,
+    watch: Watch | None = None,
+) -> Growth:
+    """Let new samples join clusters, and make clusters of new kinds.
+
+    Args:
+        features: ``(n, d)`` features of old and new samples.
+        clusters: ``(n,)`` clusters of the old samples, -1 for new ones and for those in no cluster.
+        held: ``(n,)`` whether a person has said where a sample belongs, be it in no cluster.
+        n_clusters: number of clusters, those without samples included.
+        settings: settings of the vote.
+        rng: generator of all that is random.
+        labels: provider's labels of some samples.
+        lengths: whether distances from the mean count, see :func:`ucds.math.spaces.make_spaces`.
+        watch: told after each part of the work.
+    """
+    is_new, living, n = (clusters < 0) & ~held, len(np.unique(clusters[clusters >= 0])), len(clusters)
+    # 2. Old and new samples vote together, as in a training.
+    agreed = _agree(features, is_new, living, labels, settings, rng, lengths, watch)
+    votes = agreed.own.memberships
+    if agreed.evidence is not None and agreed.averaged is not None and agreed.evidence.weight > 0:
+        votes = blend(votes, agreed.averaged, agreed.evidence.weight)
+    # 3. Groups of new samples that no chance explains are clusters from the start. All others join.
+    start, number = clusters.copy(), n_clusters
+    for group in novelty.scan(votes, is_new, living, rng):
+        start[group], number = number, number + 1
+    joined = join(votes, start, held)
+    # 4. New samples that fit nowhere, and have joined an old cluster, wait for a person's word.
+    p_values = novelty.fit(features[clusters >= 0], features[is_new], living, rng, lengths)
+    strangers = np.flatnonzero(is_new)[novelty.reject(p_values)]
+    own = joined.copy()
+    own[strangers[joined[strangers] < n_clusters]] = ASIDE
+    # 5. What everything anew would change is proposed.
+    anew, more = agreed.partition, living + number - n_clusters
+    if more > living:
+        anew = refine(votes, average_linkage(votes, more, rng), more)
+    least = max(_FEWEST_MOVED, int(np.ceil(WORTH_ASKING * n)))
+    proposed = np.where(held, own, worth_proposing(keep_numbers(anew, own, number), own, least))
+    waits = (own == ASIDE) & ~held
+    proposed[waits] = joined[waits]
+    return Growth(own, number, proposed, agreed)
+
+
+def _agree(
+    features: FloatArray,
+    is_new: NDArray[np.bool_],
+    n_clusters: int,
+    labels: KnownLabels | None,
+    settings: ConsensusSettings,
+    rng: np.random.Generator,
+    lengths: bool,
+    watch: Watch | None,
+) -> Agreed:
+    """Cluster all samples anew; of many only a part votes, and the others vote like the nearest of it."""
+    new, old = np.flatnonzero(is_new), np.flatnonzero(~is_new)
+    some = new[draw_representatives(len(new), rng, max(_MOST_COMPARED // 2, _MOST_COMPARED - len(old)))]
+    others = old[draw_representatives(len(old), rng, _MOST_COMPARED - len(some))]
+    seen = rng.permutation(np.concatenate([some, others]))  # no place tells which samples are new
+    place, known = np.full(len(features), -1), None
+    place[seen] = np.arange(len(seen))
+    if labels is not None and (here := place[labels.rows] >= 0).any():
+        rows, order = place[labels.rows[here]], np.argsort(place[labels.rows[here]])
+        values = np.unique(labels.values[here], return_inverse=True)[1].astype(np.int64)
+        known = KnownLabels(values[order], rows[order], labels.n_clusters)
+    agreed = agree(features[seen], n_clusters, settings, rng, known, watch, lengths)
+    rest = np.flatnonzero(place < 0)
+    if len(rest):
+        space, see = principal_space(features[seen], lengths)
+        search = NearestNeighbors(n_neighbors=1, algorithm="brute").fit(space)
+        place[rest] = search.kneighbors(see(features[rest]), return_distance=False)[:, 0]
+    return _spread(agreed, place)
+
+
+def _spread(agreed: Agreed, nearest: IntArray) -> Agreed:
+    """Let every sample vote like one that has voted, whose position is given, ``(n,)``."""
+    own, opinion = agreed.own, agreed.own.opinion
+
+    def carry(some: list[Partition]) -> list[Partition]:
+        return [one[nearest] for one in some]
+
+    vote = replace(
+        own,
+        by_space=[carry(space) for space in own.by_space],
+        memberships=own.memberships[nearest],
+        partition=own.partition[nearest],
+        opinion=opinion and replace(opinion, partitions=carry(opinion.partitions)),
+    )
+    averaged = None if agreed.averaged is None else Memberships(agreed.averaged[nearest])
+    return replace(
+        agreed,
+        partition=agreed.partition[nearest],
+        shares=agreed.shares[nearest],
+        own=vote,
+        averaged=averaged,
+    )

@@ -1,0 +1,271 @@
+"""Takes new samples into a finished run: its clusters keep their numbers, and new kinds get clusters.
+
+It works from what the run remembers, so that old samples need not be there. The encoder and the bottleneck
+are the run's own. The numbers of the steps are those of ``docs/updating.md``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ucds.config import ConsensusSettings
+from ucds.data.content import Column, find_places, keys_of
+from ucds.data.dataset import Dataset
+from ucds.data.samples import Samples, subset
+from ucds.data.sources import Source, place_of, require_there
+from ucds.encoders.spec import LENGTHS
+from ucds.errors import InputError
+from ucds.files import read_object
+from ucds.gradients.runtime import Runtime
+from ucds.labels.cluster_labels import ClusterLabels, marks_of
+from ucds.math.arrays import FloatArray, IntArray
+from ucds.math.corrections import ASIDE
+from ucds.math.kmeans import draw_representatives
+from ucds.target.finishing import fit, prototypes_of, write_successor
+from ucds.target.growing import grow
+from ucds.target.guard import KnownLabels
+from ucds.target.remembered import Remembered
+from ucds.target.review import Review
+from ucds.training.loaded import Model, load
+from ucds.training.options import Compute
+from ucds.training.run_folder import LABELS_FILE, RUN_FILE, RunFolder, require_model
+from ucds.training.seeds import numpy_generator
+
+
+@dataclass(frozen=True)
+class UpdatedRun:
+    """A run that was written from another one and new samples.
+
+    Attributes:
+        path: run folder.
+        joined: number of new samples.
+        forgotten: number of old samples that the run no longer remembers.
+        moved: ids of old samples that changed their cluster.
+        new_clusters: numbers of the clusters that are new.
+        waiting: number of samples that fit no cluster, and wait for a person's word.
+        doubtful: numbers of clusters that would be others if all samples were clustered anew.
+        n_clusters: number of clusters that have samples.
+    """
+
+    path: Path
+    joined: int
+    forgotten: int
+    moved: tuple[str, ...]
+    new_clusters: tuple[int, ...]
+    waiting: int
+    doubtful: tuple[int, ...]
+    n_clusters: int
+
+    @property
+    def sentences(self) -> list[str]:
+        """What has changed, in five lines."""
+        some = f" ({', '.join(self.moved[:5])}{', ..' * (len(self.moved) > 5)})" if self.moved else ""
+        new, doubtful = (", ".join(map(str, each)) for each in (self.new_clusters, self.doubtful))
+        forgotten = f", and {self.forgotten:,} old ones were forgotten" if self.forgotten else ""
+        return [
+            f"new samples that joined: {self.joined:,}; the run has {self.n_clusters} clusters{forgotten}",
+            f"old samples that moved to another cluster: {len(self.moved):,}{some}",
+            f"new clusters: {new or 'none'}",
+            f"samples that fit no cluster, and wait as cluster -1: {self.waiting:,}",
+            f"clusters that would change if all were clustered anew: {doubtful or 'none'}"
+            + (f" (`ucds review {self.path}` asks you)" if doubtful else ""),
+        ]
+
+
+def update(
+    run: str | Path,
+    images: Source,
+    out: str | Path,
+    *,
+    labels: str | Path | ClusterLabels | None = None,
+    forget_missing: bool = False,
+    compute: Compute | None = None,
+) -> UpdatedRun:
+    """Take new samples into a run, and write the result as another run; ``ucds update`` does the same.
+
+    Clusters keep their numbers and names, and what a person has said stays in force. A call that was killed
+    leaves nothing; the same call does all of it, with features that were computed from the cache.
+
+    Args:
+        run: folder of a finished target run.
+        images: new samples alone, or along with old ones, which are recognised by their content; see
+            :func:`ucds.data.sources.find_samples`.
+        out: run folder to make.
+        labels: labels of the new samples, from the same provider's model as those of the run; a file or the
+            labels.
+        forget_missing: whether old samples that are not among ``images`` leave the run.
+        compute: device, precision, cache and reporter; the defaults if ``None``.
+
+    Raises:
+        InputError: the run is not finished, or ``images``, ``labels`` or ``out`` cannot be used.
+        DamagedFileError: a file of the run, or of labels, cannot be read.
+        NoSpaceError: the disk is full, or the folder is not writable.
+    """
+    run, out, compute, place = Path(run), Path(out), compute or Compute(), place_of(images)
+    RunFolder(out).require_usable(place, resume=False)
+    require_model(run)
+    require_there(images)
+    model, described = load(run, role="target", compute=compute), read_object(run / RUN_FILE) or {}
+    given = ClusterLabels.load(labels) if isinstance(labels, str | Path) else labels
+    known = ClusterLabels.load(run / LABELS_FILE) if (run / LABELS_FILE).exists() else None
+    _require_same_provider(given, known)
+    before, features, names = _remembered(run, model, compute)
+    samples = (data := model.open(images)).samples
+    settings, seed = _settings_of(described), int(described.get("seed", 0))
+    # 1. What is known is recognised by its content.
+    old, new = _find_new(before, samples, forget_missing)
+    drawn = draw_representatives(len(new), numpy_generator(seed, "update-draw"), settings.most_samples)
+    if len(drawn) < len(new):
+        part = f"{len(drawn):,} of {len(new):,} new samples, drawn at random (setting most_samples), join"
+        compute.reporter.say(f"{part}; the model gives the others their clusters")
+        new = new[drawn]
+    ids = _name_all(before, samples, old, new)
+    fresh = np.empty((0, features.shape[1]), np.float32)
+    if len(new):
+        fresh = model.outputs(Dataset(subset(samples, new), data.view)).features
+    features = np.concatenate([features[old], fresh])
+    keys = np.concatenate([keys_of(before.keys).array[old], keys_of(samples.keys).array[new]])
+    clusters = np.concatenate([before.own[old], np.full(len(new), ASIDE)])
+    held = np.zeros(len(ids), bool)
+    held[: len(old)] = False if before.by_person is None else before.by_person[old]
+    values = _label_all(known, given, [before.ids[row] for row in old.tolist()], samples, new)
+    rows = np.flatnonzero(values >= 0)
+    answers = None
+    if known is not None and len(rows):
+        marks = marks_of(Column[bytes](keys[rows]))
+        chosen = [ids[row] for row in rows.tolist()]
+        answers = ClusterLabels(chosen, values[rows], known.n_clusters, known.provider, marks, known.columns)
+    found = grow(
+        features,
+        clusters,
+        held,
+        before.n_clusters,
+        settings,
+        numpy_generator(seed, "update"),
+        None if answers is None else KnownLabels(values[rows], rows, answers.n_clusters),
+        lengths=model.stored.card.backbone.name == LENGTHS,
+        watch=Runtime(compute).watch,
+    )
+    averaged, changed = found.agreed.averaged, (found.proposed != found.clusters).any()
+    after = Remembered(
+        ids,
+        np.array(found.agreed.own.partitions),
+        found.clusters,
+        found.n_clusters,
+        Column[bytes](keys),
+        None if averaged is None else averaged.toarray(),
+        held,
+        found.proposed if changed else None,
+    )
+    inside = found.clusters >= 0
+    moved = np.flatnonzero(found.clusters[: len(old)] != clusters[: len(old)])
+    done = UpdatedRun(
+        path=out,
+        joined=len(new),
+        forgotten=len(before.ids) - len(old),
+        moved=tuple(ids[row] for row in moved),
+        new_clusters=tuple(range(before.n_clusters, after.n_clusters)),
+        waiting=int(after.waiting.sum()),
+        doubtful=tuple(np.unique(found.clusters[(found.proposed != found.clusters) & inside]).tolist()),
+        n_clusters=len(np.unique(found.clusters[inside])),
+    )
+    entries = {
+        "images": None if place is None else str(place.resolve()),
+        "data": samples.fingerprint,
+        "labels": answers and answers.fingerprint,
+        "update": {**asdict(done), "path": out.name, "sentences": done.sentences},
+    }
+    stored = fit(model.stored, after, features, after.shares(after.own, after.n_clusters))
+    write_successor(
+        run,
+        out,
+        stored,
+        after,
+        features,
+        "update",
+        names=names,
+        described=entries,
+        labels=answers,
+        agreed=found.agreed,
+    )
+    return done
+
+
+def _remembered(run: Path, model: Model, compute: Compute) -> tuple[Remembered, FloatArray, dict[int, str]]:
+    """Return what a run remembers after all answers of its review, its features, and names of its clusters.
+
+    The clusters of a run that nobody has reviewed are those that its model gives.
+    """
+    review = Review(run, compute=compute)
+    state = review.reviewed
+    before = replace(review.start, own=state.clusters, by_person=state.by_person, n_clusters=state.n_clusters)
+    if not review.answered and review.start.by_person is None:
+        before = replace(
+            before, own=(state.features @ prototypes_of(model.stored)).argmax(1).astype(np.int64)
+        )
+    return before, state.features, dict(state.names)
+
+
+def _settings_of(described: dict[str, Any]) -> ConsensusSettings:
+    """Return the settings of the vote: those of the run, if it was made by consensus."""
+    given = described.get("settings", {})
+    if described.get("method") == "consensus":
+        return ConsensusSettings.model_validate_json(json.dumps(given))
+    bound = {"most_samples": given["most_samples"]} if "most_samples" in given else {}
+    return ConsensusSettings(transfer="own", **bound)
+
+
+def _require_same_provider(given: ClusterLabels | None, known: ClusterLabels | None) -> None:
+    if given is None:
+        return
+    if known is None:
+        raise InputError("the run was trained without labels: leave out --labels, or train again with them")
+    if (given.provider, given.n_clusters) != (known.provider, known.n_clusters):
+        raise InputError(
+            f"the labels are those of {given.provider!r} ({given.n_clusters} clusters), and the run has "
+            f"labels of {known.provider!r} ({known.n_clusters}): ask the same model"
+        )
+
+
+def _find_new(before: Remembered, samples: Samples, forget: bool) -> tuple[IntArray, IntArray]:
+    """Return the positions of the old samples that stay, and of the new ones among those given."""
+    old_keys, keys = keys_of(before.keys).array, keys_of(samples.keys).array
+    old = np.flatnonzero(np.isin(old_keys, keys)) if forget else np.arange(len(old_keys))
+    if not len(old):
+        raise InputError("none of the images of the run is here: --forget-missing would forget them all")
+    return old, np.flatnonzero(~np.isin(keys, old_keys))
+
+
+def _name_all(before: Remembered, samples: Samples, old: IntArray, new: IntArray) -> tuple[str, ...]:
+    """Name old samples, then new ones, by the ids of those given; an old one that is gone gives way."""
+    places, old_keys = defaultdict[bytes, list[int]](list), keys_of(before.keys)
+    for place, key in enumerate(samples.keys):
+        places[key].append(place)
+    found = [places[key].pop(0) if places[key] else -1 for key in (old_keys[row] for row in old.tolist())]
+    taken = {samples.ids[place] for place in (*found, *new.tolist()) if place >= 0}
+    ids = []
+    for row, place in zip(old.tolist(), found, strict=True):
+        name = samples.ids[place] if place >= 0 else before.ids[row]
+        while place < 0 and name in taken:
+            name += " (earlier)"
+        taken.add(name)
+        ids.append(name)
+    return (*ids, *(samples.ids[place] for place in new.tolist()))
+
+
+def _label_all(
+    known: ClusterLabels | None, given: ClusterLabels | None, ids: list[str], samples: Samples, new: IntArray
+) -> IntArray:
+    """Return the label of each old sample, by its id, and of each new one; -1 where there is none."""
+    found = []
+    aligned = None if given is None else given.align_with(samples)
+    for labels, names in ((known, ids), (aligned, [samples.ids[place] for place in new.tolist()])):
+        places = np.full(len(names), -1) if labels is None else find_places(names, labels.ids)
+        found.append(places if labels is None else np.where(places < 0, -1, labels.labels[places]))
+    return np.concatenate(found)

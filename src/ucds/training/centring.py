@@ -1,0 +1,214 @@
+"""Sees the features of each group of samples, such as those of one scanner, from the group's own mean.
+
+From the features of a group its mean is subtracted, and the mean of all samples in the training is added: a
+model sees all groups in one place. A group with too few samples to tell its mean stays where it is.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from ucds.data.about import column_of, find_about
+from ucds.data.content import KEY_BYTES, KEY_TYPE, Column, find_places, keys_of
+from ucds.data.dataset import Dataset
+from ucds.data.images import MemoryImages
+from ucds.data.samples import Samples
+from ucds.data.vectors import read_arrays
+from ucds.encoders.spec import Backbone
+from ucds.errors import DamagedFileError, InputError, UcdsWarning, shown
+from ucds.files import parse_json, write_atomically
+from ucds.gradients.runtime import Runtime
+from ucds.math.arrays import DoubleArray, FloatArray, IntArray
+from ucds.math.spaces import unit_rows
+from ucds.received import require_few
+from ucds.training.features import frozen_features
+from ucds.training.loaded import FEWEST_TO_CENTRE, Model
+from ucds.training.run_folder import CENTRES_FILE
+
+_BLOCK = 4096  # samples that are read at a time
+
+
+class MovedSamples(Samples):
+    """Features of samples, moved by the shift of each one's group when they are read.
+
+    Args:
+        samples: samples themselves, for their ids and contents.
+        features: their features, or vectors of the user's own.
+        shifts: ``(G, d)`` shift of each group.
+        groups: ``(n,)`` group of each sample.
+    """
+
+    def __init__(self, samples: Samples, features: Samples, shifts: DoubleArray, groups: IntArray) -> None:
+        names, paths = samples.domain_names, samples.readable_paths
+        super().__init__(samples.ids, samples.domain, names, samples.form(), paths)
+        self.kind, self.columns, self.keys = features.kind, samples.columns, samples.keys
+        self._features, self._shifts, self._groups = features, shifts.astype(np.float32), groups
+        self._directed = samples.kind != "embeddings"  # of features the direction counts
+
+    def read(self, index: IntArray) -> FloatArray:
+        """Read the moved features ``(b, d)`` of the samples at positions ``index``."""
+        rows: FloatArray = self._features.read(index)
+        return (unit_rows(rows) if self._directed else rows) + self._shifts[self._groups[index]]
+
+
+@dataclass(frozen=True, eq=False)
+class Centring:
+    """Means from which the groups of a training were seen.
+
+    Attributes:
+        column: column that names the group of each sample.
+        names: names of the groups.
+        means: ``(G, d)`` mean of each group; that of all samples where a group is too small.
+        mean: ``(d,)`` mean of all samples.
+        keys: content keys of the samples.
+        groups: ``(n,)`` position of each sample's group in ``names``.
+        share: share of the variance of the features that the means made up; known in the training alone.
+    """
+
+    column: str
+    names: tuple[str, ...]
+    means: DoubleArray
+    mean: DoubleArray
+    keys: Sequence[bytes]
+    groups: IntArray
+    share: float = 0.0
+
+    @classmethod
+    def fit(cls, column: str, texts: Sequence[str], samples: Samples, features: Samples) -> Centring:
+        """Compute the means of the groups that the ``texts`` of samples name.
+
+        Raises:
+            InputError: fewer than two groups are large enough.
+        """
+        names, groups = _number(texts)
+        counts, (sums, squares) = np.bincount(groups), _sum_up(samples, features, groups)
+        large, mean = counts >= FEWEST_TO_CENTRE, sums.sum(0) / len(groups)
+        if large.sum() < 2:
+            raise InputError(
+                f"`centre_by` {shown(column, 40)} needs two groups of at least {FEWEST_TO_CENTRE} samples, "
+                f"and {large.sum()} of {len(names):,} are so large: name a column with larger groups"
+            )
+        means = np.where(large[:, None], sums / counts[:, None], mean)
+        between = (counts * np.square(means - mean).sum(1)).sum()
+        share = float(between / max(squares - len(groups) * np.square(mean).sum(), 1e-12))
+        return cls(column, names, means, mean, samples.keys, groups, share)
+
+    @property
+    def sentence(self) -> str:
+        """What was done, for the person."""
+        moved = int((self.means != self.mean).any(1).sum())
+        return (
+            f"centred by {shown(self.column, 40)}: the means of {moved} of its {len(self.names):,} groups "
+            f"were subtracted; their differences made up {self.share:.0%} of the variance of the features"
+        )
+
+    def texts_of(self, samples: Samples, about: str | Path | None) -> list[str]:
+        """Name the groups of samples: by a table, or else as in the training, or as image files tell."""
+        if about is not None:
+            return column_of(find_about(samples, about), self.column)
+        places = find_places(Column(keys_of(samples.keys).array), Column(keys_of(self.keys).array)).tolist()
+        own = {} if min(places) >= 0 else find_about(samples, None)
+        if min(places) < 0 and self.column not in own:
+            told = f"the run was centred by {shown(self.column, 40)!r}, and {places.count(-1):,} samples are"
+            warnings.warn(f"{told} new: give a table with this column, `about`", UcdsWarning, stacklevel=4)
+        others = own.get(self.column) or [""] * len(places)
+        pairs = zip(places, others, strict=True)
+        return [other if place < 0 else self.names[self.groups[place]] for place, other in pairs]
+
+    def apply(self, texts: Sequence[str], samples: Samples, features: Samples) -> Dataset:
+        """Move the features of samples whose groups the ``texts`` name.
+
+        A group that the training did not have is seen from its own mean, if it has enough samples.
+        """
+        names, groups = _number(texts)
+        known, counts = dict(zip(self.names, self.means, strict=True)), np.bincount(groups)
+        large = np.flatnonzero(counts >= FEWEST_TO_CENTRE).tolist()
+        if unseen := [g for g in large if names[g] not in known]:
+            sums = _sum_up(samples, features, groups)[0]
+            known |= {names[g]: sums[g] / counts[g] for g in unseen}
+        shifts = np.array([self.mean - known.get(name, self.mean) for name in names])
+        return Dataset(MovedSamples(samples, features, shifts, groups))
+
+    def save(self, run: Path) -> None:
+        """Write the means into a run folder."""
+        words = np.frombuffer(json.dumps([self.column, self.names]).encode(), np.uint8)
+        keys = keys_of(self.keys).array.view(np.uint8).reshape(-1, KEY_BYTES)
+        arrays: dict[str, Any] = {"groups": self.groups, "means": self.means, "mean": self.mean}
+        write_atomically(run / CENTRES_FILE, lambda file: np.savez(file, words=words, keys=keys, **arrays))
+
+    @classmethod
+    def load(cls, run: Path) -> Centring | None:
+        """Read the means of a run; ``None`` if it was not centred.
+
+        Raises:
+            DamagedFileError: they cannot be read.
+        """
+        path = run / CENTRES_FILE
+        try:
+            found = read_arrays(path)
+            column, names = parse_json(require_few(found["words"].tobytes(), path))
+            keys, groups, means, mean = (found[name] for name in ("keys", "groups", "means", "mean"))
+            fits = means.shape == (len(names), *mean.shape) and keys.shape == (*groups.shape, KEY_BYTES)
+            if not fits or groups.dtype.kind != "i" or not 0 <= groups.min() <= groups.max() < len(names):
+                raise ValueError("its arrays do not fit together")
+            kept = Column[bytes](keys.view(KEY_TYPE).ravel())
+            return cls(str(column), tuple(map(str, names)), means, mean, kept, groups)
+        except FileNotFoundError:
+            return None
+        except (OSError, DamagedFileError, ValueError, KeyError, TypeError) as error:
+            raise DamagedFileError(f"{path} is damaged ({error}): train again") from None
+
+
+def features_of(backbone: Backbone, data: Dataset, runtime: Runtime) -> Samples:
+    """Compute the features of images; vectors of the user's own, and features, stay as they are."""
+    if data.samples.kind != "images":
+        return data.samples
+    keep = not isinstance(data.samples, MemoryImages)  # which may never come again
+    return frozen_features(backbone, data, runtime, keep=keep).samples
+
+
+def as_trained(run: Path, model: Model, data: Dataset, about: str | Path | None = None) -> Dataset:
+    """Return samples that a model has opened as its training has seen them: centred, if it was.
+
+    Args:
+        run: run folder of the model.
+        model: model of the run.
+        data: samples that :meth:`Model.open` returned.
+        about: table with the column that the run was centred by; ``None`` if the samples are known, or image
+            files tell it themselves.
+
+    Raises:
+        InputError: the table cannot be used, or has no such column.
+        DamagedFileError: the file of the means cannot be read.
+    """
+    if (centring := Centring.load(run)) is None:
+        return data
+    features = features_of(model.stored.backbone, data, Runtime(model.compute))
+    return centring.apply(centring.texts_of(data.samples, about), data.samples, features)
+
+
+def _number(texts: Sequence[str]) -> tuple[tuple[str, ...], IntArray]:
+    names, groups = np.unique(np.array(texts, object), return_inverse=True)
+    return tuple(names.tolist()), groups.astype(np.int64)
+
+
+def _sum_up(samples: Samples, features: Samples, groups: IntArray) -> tuple[DoubleArray, float]:
+    """Sum up the features of each group, ``(G, d)``, and the squares of all."""
+    shape = (int(groups.max()) + 1, features.read(np.zeros(1, np.int64)).shape[1])
+    sums, squares = np.zeros(shape), 0.0
+    plain = MovedSamples(samples, features, sums, groups)
+    for start in range(0, len(groups), _BLOCK):
+        index = np.arange(start, min(start + _BLOCK, len(groups)))
+        rows = plain.read(index).astype(np.float64)
+        places = (groups[index], np.arange(len(index)))
+        sums += sparse.csr_array((np.ones(len(index)), places), shape=(shape[0], len(index))) @ rows
+        squares += float(np.square(rows).sum())
+    return sums, squares

@@ -1,0 +1,133 @@
+"""`ucds sort`: the first hour in one command, and a run's own names without an option."""
+
+from __future__ import annotations
+
+import io
+import json
+import shlex
+import shutil
+import sys
+import webbrowser
+from pathlib import Path
+
+import pytest
+from cli_kit import EDGES, draw_domain, run_command, run_successfully
+from PIL import Image
+
+import ucds
+from ucds.target.predictions import NAMES_FILE
+
+BARE = EDGES[:4]  # the encoder alone
+
+
+@pytest.fixture(scope="module")
+def sorted_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Shapes in a folder without class folders, sorted."""
+    place = tmp_path_factory.mktemp("my photos")
+    draw_domain(place / "drawn", ("green", "white"), 3, count=12)
+    (place / "photos").mkdir()
+    for number, path in enumerate(sorted((place / "drawn").rglob("*.png"))):
+        shutil.copy(path, place / f"photos/IMG_{number}.png")
+    done = run_successfully("sort", place / "photos", *BARE)
+    (place / "told").write_text(done.err)
+    return place
+
+
+@pytest.fixture
+def place(sorted_once: Path, tmp_path: Path) -> Path:
+    shutil.copytree(sorted_once, tmp_path / "my photos")
+    return tmp_path / "my photos"
+
+
+def test_the_run_lies_beside_the_images_and_three_commands_say_how_to_go_on(sorted_once: Path) -> None:
+    run = sorted_once / "photos-groups"
+    assert (run / "report.html").exists()
+    assert json.loads((run / "clusters.json").read_text())["asked"] == "auto"
+    told = (sorted_once / "told").read_text()
+    commands = [shlex.split(line.partition(": ")[2]) for line in told.splitlines() if ": ucds " in line]
+    assert [words[1] for words in commands] == ["review", "predict", "update"]
+    assert all(str(run) in words for words in commands)
+    words = commands[1][1:]
+    run_successfully(*words, *(["--sort-how", "link"]))
+    folders = Path(words[words.index("--sort-into") + 1])
+    assert folders == sorted_once / "photos-sorted"
+    assert sum(1 for _ in folders.glob("*/*.png")) == 36
+
+
+def test_the_same_command_opens_what_is_there_and_other_images_are_refused(place: Path) -> None:
+    model = (place / "photos-groups/model.safetensors").read_bytes()
+    again = run_command("sort", place / "photos", *BARE)
+    assert "images are in" in again.err or "holds a run on other samples" in again.err
+    run_successfully("sort", place / "photos", *BARE, "--out", place / "other")
+    run_successfully("sort", place / "photos", *BARE, "--out", place / "other")
+    Image.new("RGB", (30, 30)).save(place / "photos/new.png")
+    refused = run_command("sort", place / "photos", *BARE, "--out", place / "other")
+    assert refused.status == 2
+    assert (
+        "other holds a run on other samples, or on these before some changed: choose another --out"
+        in refused.err
+    )
+    assert (place / "photos-groups/model.safetensors").read_bytes() == model
+
+
+@pytest.mark.parametrize("name", [".", "sub/.."])
+def test_the_folder_is_known_by_its_own_name(place: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.rmtree(place / "photos-groups")
+    (place / "photos/sub").mkdir()
+    monkeypatch.chdir(place / "photos")
+    run_successfully("sort", name, *BARE)
+    assert (place / "photos-groups/report.html").exists()
+
+
+def test_what_is_in_the_way_is_left_alone(place: Path) -> None:
+    shutil.rmtree(place / "photos-groups")
+    (place / "photos-groups").mkdir()
+    (place / "photos-groups/mine.txt").write_text("mine")
+    refused = run_command("sort", place / "photos", *BARE)
+    assert refused.status == 2
+    assert "holds no run to resume" in refused.err
+    assert [path.name for path in (place / "photos-groups").iterdir()] == ["mine.txt"]
+    inside = run_command("sort", place / "photos", *BARE, "--out", place / "photos/run")
+    assert "lies inside" in inside.err
+
+
+@pytest.mark.parametrize(
+    ("terminal", "display", "more", "opens"),
+    [
+        (True, ":0", (), True),
+        (True, ":0", ("--no-open",), False),
+        (False, ":0", (), False),
+        (True, "", (), False),
+    ],
+)
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have a screen without DISPLAY")
+def test_a_browser_opens_where_somebody_looks(
+    sorted_once: Path,
+    terminal: bool,
+    display: str,
+    more: tuple[str, ...],
+    opens: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr(webbrowser, "open", opened.append)
+    monkeypatch.setattr("cli_kit.io.StringIO", type("Screen", (io.StringIO,), {"isatty": lambda _: terminal}))
+    monkeypatch.setenv("DISPLAY", display)
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+    run_successfully("--quiet", "sort", sorted_once / "photos", *BARE, *more)
+    assert len(opened) == opens
+
+
+def test_a_run_brings_its_own_names(place: Path, tmp_path: Path) -> None:
+    run = place / "photos-groups"
+    model = ucds.load(run).stored.fingerprint
+    named = {"format": "ucds-names/1", "model": model, "names": {"0": "bars"}}
+    (run / NAMES_FILE).write_text(json.dumps(named))
+    found = ucds.predict(run, place / "photos", tmp_path / "table.csv")
+    assert found.names == {0: "bars"}
+    assert '"bars"' in (tmp_path / "table.csv").read_text()
+    assert '"names":{"0":"bars"}' in ucds.report(run, place / "photos").path.read_text()
+    other = tmp_path / "other.json"
+    other.write_text(json.dumps(named | {"names": {"0": "discs"}}))
+    assert ucds.predict(run, place / "photos", names=other).names == {0: "discs"}
+    assert ucds.report(run, place / "photos", names=other).path.read_text().count('"0":"discs"') == 1

@@ -1,0 +1,157 @@
+"""What is known about samples: tables that name them in several ways, and what image files tell."""
+
+from __future__ import annotations
+
+import io
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from ucds.data.about import FOLDERS, column_of, find_about, read_values
+from ucds.data.folders import scan_folder
+from ucds.errors import InputError, UcdsWarning
+
+NAMES = ("a/1.png", "a/2.png", "b/3.png")
+PICTURE = np.zeros((20, 30, 3), np.uint8)
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> Path:
+    for name in NAMES:
+        (tmp_path / "images" / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(PICTURE).save(tmp_path / "images" / name)
+    return tmp_path / "images"
+
+
+def table(folder: Path, text: str) -> Path:
+    (folder / "about.csv").write_text(text)
+    return folder / "about.csv"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "id,site,age\nb/3.png,C,7\na/1.png,A,5\na/2.png,,6\n",
+        "site,path,age\nC,b/3.png,7\nA,a/1.png,5\nn/a,a/2.png,6\n",
+        "file_name,site,age\n3.png,C,7\n1.png,A,5\n2.png,unknown,6\n",
+        "sample,site,age\n/elsewhere/3.png,C,7\n/elsewhere/1.png,A,5\n/elsewhere/2.png, ,6\n",
+    ],
+    ids=["ids", "paths", "names of files", "paths elsewhere"],
+)
+def test_rows_are_found_by_ids_and_by_names_of_files(images: Path, tmp_path: Path, text: str) -> None:
+    found = find_about(scan_folder(images), table(tmp_path, text))
+    assert found == {"site": ["A", "", "C"], "age": ["5", "6", "7"]}
+    assert find_about(scan_folder(images), tmp_path / "about.csv", np.array([2]))["site"] == ["C"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("patient,site\n1,A\n", "does not say what its rows are about: name a column 'id' or 'path'"),
+        (
+            "id,site\nx.png,A\n",
+            "no row about 3 of 3 samples: its column 'id' must hold ids such as 'a/1.png'",
+        ),
+        ("id,site\na/1.png,A\na/1.png,B\n", "two rows about 'a/1.png'"),
+        ("path,site\nx/1.png,A\ny/1.png,B\n", "two rows about '1.png'"),
+    ],
+)
+def test_tables_that_tell_nothing_are_refused(images: Path, tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        find_about(scan_folder(images), table(tmp_path, text))
+
+
+def test_a_table_may_tell_of_some_samples_alone(images: Path, tmp_path: Path) -> None:
+    with pytest.warns(UcdsWarning, match="no row about 1 of 3 samples"):
+        found = find_about(scan_folder(images), table(tmp_path, "id,site\na/1.png,A\na/2.png,B\n"))
+    assert found["site"] == ["A", "B", ""]
+    with pytest.raises(InputError, match="there is no column 'scanner' .* name one of 'site'"):
+        column_of(found, "scanner")
+
+
+def exif(camera: bool) -> Any:
+    tags = Image.Exif()
+    tags[0x010F], tags[0x0110] = ("Maker", "Model 7\0") if camera else ("", "")
+    tags.get_ifd(0x8769)[0x9003] = tags[0x0132] = "2024:02:03 10:00:00"  # a TIFF has the second alone
+    return tags
+
+
+@pytest.mark.parametrize("suffix", ["jpg", "png", "tif", "webp"])
+def test_headers_tell_size_device_and_date(tmp_path: Path, suffix: str) -> None:
+    (tmp_path / "images").mkdir()
+    for number in range(2):
+        Image.fromarray(PICTURE).save(tmp_path / f"images/{number}.{suffix}", exif=exif(camera=number == 0))
+    found = find_about(scan_folder(tmp_path / "images"), None)
+    assert found["width"] == ["30", "30"]
+    assert found["height"] == ["20", "20"]
+    assert found["file type"] == [f".{suffix}"] * 2
+    assert found["device"] == ["Maker Model 7", ""]
+    assert found["date"] == ["2024:02:03 10:00:00"] * 2
+
+
+def test_headers_of_dicom_files_tell_the_same(tmp_path: Path) -> None:
+    pydicom = pytest.importorskip("pydicom")
+    from pydicom.uid import ExplicitVRLittleEndian
+
+    file = pydicom.Dataset()
+    file.Rows, file.Columns, file.StudyDate = 20, 30, "20240203"
+    file.Manufacturer, file.ManufacturerModelName = "Maker", "Scanner B"
+    file.file_meta = pydicom.dataset.FileMetaDataset()
+    file.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
+    file.file_meta.MediaStorageSOPClassUID = file.SOPClassUID = "1.2.840.10008.5.1.4.1.1.7"
+    file.file_meta.MediaStorageSOPInstanceUID = file.SOPInstanceUID = "1.2.3"
+    (tmp_path / "images").mkdir()
+    file.save_as(tmp_path / "images/1.dcm", enforce_file_format=True)
+    found = find_about(scan_folder(tmp_path / "images"), None)
+    told = {name: found[name][0] for name in ("width", "height", "device", "date")}
+    assert told == {"width": "30", "height": "20", "device": "Maker Scanner B", "date": "20240203"}
+
+
+def test_files_that_cannot_be_read_tell_nothing(images: Path) -> None:
+    whole = io.BytesIO()
+    Image.fromarray(PICTURE).save(whole, "png")
+    (images / "damaged.png").write_bytes(whole.getvalue()[:20])
+    os.mkfifo(images / "pipe.png")
+    found = find_about(scan_folder(images), None)
+    assert found["width"] == ["30", "30", "30", "", ""]
+
+
+def test_pixels_are_not_read(images: Path) -> None:
+    whole = (images / NAMES[0]).read_bytes()
+    start = whole.index(b"IDAT") + 4
+    (images / NAMES[0]).write_bytes(whole[:start] + b"\xff" * (len(whole) - start))
+    assert find_about(scan_folder(images), None)["width"] == ["30"] * 3
+
+
+def test_folders_are_told_below_what_all_share(tmp_path: Path) -> None:
+    for name in ("all/x/1/1.png", "all/x/2/2.png", "all/y/1/3.png"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(PICTURE).save(tmp_path / name)
+    found = find_about(scan_folder(tmp_path), None)
+    assert [found[name] for name in FOLDERS] == [["x", "x", "y"], ["x/1", "x/2", "y/1"]]
+
+
+@pytest.mark.parametrize(
+    ("texts", "kind"),
+    [
+        ([str(i) for i in range(13)], "f"),
+        ([f"2024-01-{i + 1:02}" for i in range(13)], "f"),
+        ([f"2024:01:{i + 1:02} 10:00:00" for i in range(13)], "f"),
+        (["", *(f"{i}.5" for i in range(13))], "f"),
+        (["1", "2", "3"], "i"),
+        (["2024-01-01", "2024-01-02"], "i"),
+        ([f"patient {i}" for i in range(13)], "i"),
+    ],
+)
+def test_many_numbers_and_dates_are_measures_and_few_are_codes(texts: list[str], kind: str) -> None:
+    values = read_values([*texts, *reversed(texts)])
+    assert values.dtype.kind == kind
+    ordered = values[: len(texts)][[text != "" for text in texts]]
+    assert (np.diff(ordered) > 0).all() or texts[0].startswith("patient")
+    assert (
+        np.array_equal(np.isnan(values), [text == "" for text in (*texts, *reversed(texts))]) or kind == "i"
+    )

@@ -1,0 +1,145 @@
+"""The report in a real browser: it loads whole, asks for nothing, shows everything and changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import expect
+
+pytestmark = pytest.mark.filterwarnings("ignore:stage .* (empty|collapsed):ucds.errors.UcdsWarning")
+
+DESKTOP, PHONE = {"width": 1440, "height": 900}, {"width": 390, "height": 844}
+Opened = Callable[..., Any]
+
+
+@pytest.fixture
+def opened(browser: Any) -> Iterator[Opened]:
+    """Open a report in a page of its own; at the end the page must have asked and complained of nothing."""
+    troubles: list[str] = []
+    contexts: list[Any] = []
+
+    def open_page(file: Path, scheme: str = "light", size: dict[str, int] = DESKTOP) -> Any:
+        contexts.append(browser.new_context(color_scheme=scheme, viewport=size))
+        page = contexts[-1].new_page()
+        page.on(
+            "console", lambda said: "ReadPixels" in said.text or troubles.append(f"{said.type}: {said.text}")
+        )
+        page.on("pageerror", lambda error: troubles.append(str(error)))
+        own = file.resolve().as_uri()
+        page.on(
+            "request",
+            lambda request: request.url.startswith(("blob:", "data:", own)) or troubles.append(request.url),
+        )
+        page.goto(own)
+        page.wait_for_selector("#grid [role=option]")
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert troubles == []
+
+
+def test_every_picture_of_the_chosen_clusters_loads(opened: Opened, page_file: Path) -> None:
+    page = opened(page_file)
+    assert page.locator("#grid [role=option]").count() == 37
+    page.click(".pick >> nth=0")
+    size = int(page.inner_text(".size >> nth=0").split()[0])
+    expect(page.locator("#grid [role=option]")).to_have_count(size)
+    widths = page.evaluate(
+        """Promise.all([...document.querySelectorAll("#grid .picture")].map((element) => {
+             const image = new Image();
+             image.src = getComputedStyle(element).backgroundImage.slice(5, -2);
+             return image.decode().then(() => image.naturalWidth);
+           }))"""
+    )
+    assert set(widths) == {16 * 128}
+
+
+def test_clusters_are_sorted_and_found_by_the_id_of_a_sample(opened: Opened, page_file: Path) -> None:
+    page = opened(page_file)
+    sizes = [int(text.split()[0]) for text in page.locator(".size").all_inner_texts()]
+    assert sizes == sorted(sizes, reverse=True)
+    page.fill("#search", "<IMG SRC")
+    expect(page.locator(".pick")).to_have_count(1)
+    page.fill("#search", "no such thing")
+    page.locator("text=No cluster has this name").wait_for()
+
+
+def test_pictures_are_looked_at_with_the_keyboard_alone(opened: Opened, page_file: Path) -> None:
+    page = opened(page_file)
+    page.focus("#grid")
+    page.keyboard.press("ArrowRight")
+    first = page.inner_text("#side .id")
+    page.keyboard.press("ArrowRight")
+    expect(page.locator("#side .id")).not_to_have_text(first)
+    page.keyboard.press("Shift+ArrowRight")
+    page.locator("#side h2", has_text="2 images chosen").wait_for()
+    page.keyboard.press("l")
+    page.locator("#side h3", has_text="Like 2 images").wait_for()
+    assert page.locator(".near li").count() == 5
+    page.keyboard.press("Control+a")
+    page.locator("#side h2", has_text="37 images chosen").wait_for()
+    page.keyboard.press("Escape")
+    expect(page.locator("[aria-selected=true]")).to_have_count(0)
+
+
+def test_the_choice_of_the_map_is_that_of_the_grid(opened: Opened, page_file: Path) -> None:
+    page = opened(page_file)
+    page.keyboard.press("k")
+    page.locator("#map .label").first.wait_for()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Space")
+    expect(page.locator(".pin.chosen")).to_have_count(1)
+    name = page.inner_text("#side .id")
+    page.keyboard.press("g")
+    assert page.locator("[aria-selected=true]").get_attribute("title").startswith(name)
+    page.keyboard.press("k")
+    page.click("#lasso")
+    box = page.locator("#map").bounding_box()
+    corners = [(2, 2), (box["width"] - 2, 2), (box["width"] - 2, box["height"] - 60), (2, box["height"] - 60)]
+    page.mouse.move(box["x"] + 2, box["y"] + 2)
+    page.mouse.down()
+    for x, y in corners:
+        page.mouse.move(box["x"] + x, box["y"] + y, steps=4)
+    page.mouse.up()
+    page.locator("#said", has_text="37 images chosen").wait_for()
+
+
+def test_a_file_changes_nothing_and_says_what_does(opened: Opened, page_file: Path) -> None:
+    page = opened(page_file)
+    assert "ucds review shapes" in page.inner_text("header")
+    page.keyboard.press("Control+a")
+    page.locator("#side h2", has_text="37 images chosen").wait_for()
+    page.keyboard.press("x")
+    assert page.locator("#side button").all_inner_texts() == ["Like this (L)"]
+    assert page.locator("#undo, #open-finish, #move-to").count() == 0
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_phone_has_three_screens_within_its_width(opened: Opened, page_file: Path, scheme: str) -> None:
+    page = opened(page_file, scheme, PHONE)
+    for screen, part in (("Clusters", ".left"), ("Pictures", "#grid"), ("Details", ".right")):
+        page.click(f".screens button:has-text('{screen}')")
+        page.wait_for_selector(part)
+        assert page.evaluate("document.documentElement.scrollWidth") == PHONE["width"]
+    ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert ground == ("rgb(251, 251, 249)" if scheme == "light" else "rgb(21, 23, 27)")
+
+
+@pytest.mark.parametrize("size", [DESKTOP, PHONE])
+def test_axe_finds_nothing(browser: Any, page_file: Path, size: dict[str, int]) -> None:
+    page = browser.new_page(viewport=size, bypass_csp=True)
+    page.goto(page_file.resolve().as_uri())
+    page.wait_for_selector("#grid [role=option]")
+    for step in ("", "#grid [role=option] >> nth=1", "#open-map", "#open-about"):
+        if step:
+            page.click(step)
+        for scheme in ("light", "dark"):
+            page.emulate_media(color_scheme=scheme)
+            found = Axe().run(page).response["violations"]
+            assert [f"{one['id']}: {one['nodes'][0]['html']}" for one in found] == [], (step, scheme)

@@ -1,0 +1,238 @@
+"""A person's hour with the page, in a real browser; a server that is killed loses and doubles nothing."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from playwright.sync_api import expect
+from review_kit import records, reviewing
+
+import ucds
+from ucds.target.review import Review
+
+DROP = """([bytes, name]) => {
+  const data = new DataTransfer();
+  data.items.add(new File([new Uint8Array(bytes)], name));
+  dispatchEvent(new DragEvent("drop", { dataTransfer: data, cancelable: true }));
+}"""
+
+
+def sizes(page: Any) -> dict[int, int]:
+    """Read from the page how many samples each cluster has."""
+    rows = page.evaluate(
+        """() => [...document.querySelectorAll(".pick")].map((row) => [Number(row.dataset.cluster),
+             Number(row.querySelector(".size").textContent.split(" ")[0].replace(",", ""))])"""
+    )
+    return dict(rows)
+
+
+def lasso(page: Any, left: float, top: float, right: float, bottom: float) -> int:
+    """Draw a line around a part of the map, from 0 to 1; return how many samples are chosen."""
+    page.click("#lasso")
+    box = page.locator("#map").bounding_box()
+    corners = [(left, top), (right, top), (right, bottom), (left, bottom)]
+    places = [(box["x"] + x * box["width"], box["y"] + y * box["height"]) for x, y in corners]
+    page.mouse.move(*places[0])
+    page.mouse.down()
+    for place in places[1:]:
+        page.mouse.move(*place, steps=5)
+    page.mouse.up()
+    page.locator("#said", has_text="chosen").wait_for()
+    return int(page.inner_text("#said").split()[0].replace(",", ""))
+
+
+def choose_clusters(page: Any, numbers: list[int]) -> None:
+    for place, number in enumerate(numbers):
+        page.click(f".pick[data-cluster='{number}']", modifiers=["Control"] if place else [])
+
+
+def work(page: Any, run: Path, finer: int) -> None:
+    """Do what a person does in an hour, most of it by keys; the address of the run's page is open."""
+    said, start = page.locator("#said"), sizes(page)
+    total = sum(start.values())
+    largest = sorted(start, key=lambda number: (-start[number], number))
+
+    page.select_option("aside select", "doubt")  # find a wrong picture, and move it
+    page.select_option("header select >> nth=1", "doubtful")
+    page.click("#grid [role=option] >> nth=0")
+    page.keyboard.press("t")
+    expect(page.locator("#move-to")).to_be_focused()
+    page.keyboard.type(str(largest[0]))
+    page.keyboard.press("Enter")
+    expect(said).to_contain_text("Moved 1 image")
+
+    page.keyboard.press("k")  # move what lies in a part of the map
+    page.locator("#map .label").first.wait_for(timeout=60_000)
+    low = 0.9
+    while (count := lasso(page, 0.02, 0.02, low, low)) > 0.4 * total:
+        low -= 0.08
+    assert count > 0
+    page.keyboard.press("c")
+    expect(said).to_contain_text(re.compile(f"Moved {count:,} images? to a new cluster"))
+    assert sum(sizes(page).values()) == total
+
+    page.keyboard.press("g")
+    there = sorted(sizes(page), key=sizes(page).__getitem__)
+    choose_clusters(page, there[:3])
+    page.keyboard.press("j")
+    expect(said).to_contain_text("Joined 3 clusters")
+    expect(page.locator(".pick")).to_have_count(len(there) - 2)
+
+    largest = sorted(sizes(page), key=lambda number: -sizes(page)[number])
+    before = sizes(page)
+    page.click(f".pick[data-cluster='{largest[0]}']")
+    page.fill("#parts", "2")
+    page.click("text=Show the parts")
+    page.locator(".preview", has_text="Preview").wait_for()
+    assert page.locator(".pick[aria-pressed=true]").count() == 2
+    page.click("#take")
+    expect(said).to_contain_text("Done: split")
+    assert len(sizes(page)) == len(before) + 1
+
+    page.keyboard.press("f")
+    page.fill("#finer", str(finer))
+    page.locator(".preview", has_text=f"Preview: {finer} clusters").wait_for()
+    page.keyboard.press("Escape")
+    expect(said).to_contain_text("Nothing was changed")
+    page.keyboard.press("f")
+    page.fill("#finer", str(finer))
+    page.locator(".preview", has_text=f"Preview: {finer} clusters").wait_for()
+    page.click("#take")
+    expect(said).to_contain_text(f"Done: {finer} clusters")
+    assert len(sizes(page)) == finer
+    finest = sizes(page)
+
+    while page.locator("#undo").is_enabled():
+        page.keyboard.press("u")
+        expect(said).to_contain_text("Took back")
+        page.wait_for_timeout(50)
+    assert sizes(page) == start
+    while page.locator("#redo").is_enabled():
+        page.keyboard.press("r")
+        expect(said).to_contain_text("Did it again")
+        page.wait_for_timeout(50)
+    assert sizes(page) == finest
+
+    number = next(iter(finest))
+    page.click(f".pick[data-cluster='{number}']")
+    page.fill("#name", "<i>first</i>")
+    page.keyboard.press("Tab")
+    page.locator(".pick .title", has_text="<i>first</i>").wait_for()
+
+    page.click("text=Show all")
+    page.keyboard.press("q")
+    for _ in range(5):
+        kept = len(records(run))
+        page.locator(".answers button >> nth=0").wait_for()
+        page.keyboard.press("m")
+        expect(said).to_contain_text("Answered: Mixed")
+        while len(records(run)) == kept:
+            page.wait_for_timeout(20)
+        page.wait_for_timeout(100)
+
+    page.focus("#grid")
+    page.keyboard.press("ArrowRight")
+    for _ in range(4):
+        page.keyboard.press("Shift+ArrowRight")
+    page.keyboard.press("x")
+    expect(said).to_contain_text("Set 5 images aside")
+    assert sizes(page)[-1] == 5
+
+    picture = next(run.parent.rglob("pictures/**/*.*g"))
+    page.evaluate(DROP, [list(picture.read_bytes()), picture.name])
+    expect(said).to_contain_text(re.compile("30 images like"), timeout=30_000)
+    assert page.locator(".near li").count() == 30
+
+
+def take_away(page: Any, run: Path) -> None:
+    """Write everything, and look while it is written."""
+    shown = sizes(page)
+    page.click("#open-finish")
+    page.select_option("[name=table]", "csv")
+    page.select_option("[name=folders]", "link")
+    page.click("#finish button.main")
+    page.locator("#finish [role=status]", has_text="sorted into").wait_for(timeout=120_000)
+    links = Counter(path.parent.name for path in run.with_name(f"{run.name}-sorted").glob("[!.]*/*"))
+    assert sorted(links.values()) == sorted(shown.values())
+    assert links["unsorted"] == shown[-1]
+    table = run.with_name(f"{run.name}-table.csv").read_bytes()
+    assert table.startswith(b"\xef\xbb\xbf")
+    assert table.count(b"\n") == sum(shown.values()) + 1
+    assert "\\u003ci>first\\u003c/i>" in (run.with_name(f"{run.name}-reviewed") / "report.html").read_text()
+
+
+def kill_at_random(run: Path, browser: Any, times: int) -> None:
+    """Move pictures one by one until the server is killed; what the page showed is there, and only once."""
+    rng = np.random.default_rng(0)
+    for _ in range(times):
+        page = browser.new_page()
+        with reviewing(run) as (address, process):
+            page.goto(address)
+            page.wait_for_selector("#grid [role=option]")
+            threading.Timer(float(rng.uniform(0.1, 2)), process.kill).start()
+            page.focus("#grid")
+            while "has ended" not in page.inner_text("#said"):
+                page.keyboard.press("ArrowRight")
+                page.keyboard.press("c")
+            shown = sizes(page)
+            process.wait()
+        page.close()
+        numbers = [record["number"] for record in records(run)]
+        assert numbers == sorted(set(numbers))
+        found = Review(run)
+        if dict(found.seen.sizes) != shown:  # the last action was kept, and its answer did not arrive
+            found = Review(shutil.copytree(run, run.with_name("as-shown"), dirs_exist_ok=True))
+            found.undo()
+            assert dict(found.seen.sizes) == shown
+
+
+def test_a_person_works_for_an_hour(fresh: Path, trained: Path, browser: Any) -> None:
+    (fresh.parent / "pictures").symlink_to(trained.parent / "pictures")
+    page, troubles = browser.new_page(viewport={"width": 1440, "height": 900}), list[str]()
+    with reviewing(fresh) as (address, _):
+        page.on("pageerror", lambda error: troubles.append(str(error)))
+        page.on("request", lambda sent: sent.url.startswith((address, "data:")) or troubles.append(sent.url))
+        page.goto(address)
+        page.wait_for_selector("#grid [role=option]")
+        work(page, fresh, 12)
+        take_away(page, fresh)
+    assert troubles == []
+
+
+def test_a_killed_server_loses_and_doubles_nothing(fresh: Path, browser: Any) -> None:
+    kill_at_random(fresh, browser, 2)
+
+
+@pytest.mark.slow
+def test_a_person_works_for_an_hour_on_1100_photographs(browser: Any, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    (tmp_path / "pictures").mkdir()
+    for i in range(1100):  # stripes of ten kinds, in all colours
+        kind, phase = i % 10, rng.uniform(0, 6)
+        y, x = np.mgrid[:64, :64] / 64
+        angle = kind % 5 * np.pi / 5
+        wave = np.sin((8 if kind < 5 else 24) * (x * np.cos(angle) + y * np.sin(angle)) + phase)
+        pixels = 128 + 100 * wave[..., None] * rng.uniform(0.3, 1, 3) + rng.normal(0, 8, (64, 64, 3))
+        Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8)).save(tmp_path / "pictures" / f"{i}.png")
+    ucds.train_target(
+        tmp_path / "pictures",
+        tmp_path / "run",
+        n_clusters=10,
+        encoder=ucds.EncoderOptions("ucds/oriented_edges", "none"),
+        settings=ucds.ConsensusSettings(starts=2),
+    )
+    page = browser.new_page(viewport={"width": 1440, "height": 900})
+    with reviewing(tmp_path / "run") as (address, _):
+        page.goto(address)
+        page.wait_for_selector("#grid [role=option]")
+        work(page, tmp_path / "run", 25)
+        take_away(page, tmp_path / "run")
+    kill_at_random(tmp_path / "run", browser, 10)

@@ -1,0 +1,219 @@
+"""The page of a review: a person works in a browser, and no other page or program can.
+
+One command serves the page for all tests but those that kill it; each test takes back what it does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from review_kit import records, reviewing
+from serving_kit import wait_until
+
+import ucds
+
+DESKTOP, PHONE = {"width": 1440, "height": 900}, {"width": 390, "height": 844}
+
+
+@pytest.fixture(scope="module")
+def served(trained: Path) -> Iterator[str]:
+    """The address of a page of the run, which a proxy has under another name, too."""
+    with reviewing(trained, "--host", "Hub.example") as (address, _):
+        yield address
+
+
+@pytest.fixture
+def address(served: str) -> Iterator[str]:
+    """The address of the page; what a test does is taken back."""
+    yield served
+    while (state := httpx.get(f"{served}state").json())["can_undo"]:
+        tell(served, state["number"], "undo")
+
+
+def tell(address: str, number: int, action: str, **values: Any) -> httpx.Response:
+    return httpx.post(f"{address}tell", json={"number": number, "action": action, **values})
+
+
+def act(address: str, action: str, **values: Any) -> dict[str, Any]:
+    """Do something, and return the state afterwards."""
+    response = tell(address, httpx.get(f"{address}state").json()["number"], action, **values)
+    assert response.status_code == 200, response.text
+    state: dict[str, Any] = response.json()
+    return state
+
+
+def test_actions_are_kept_at_once_and_taken_back(trained: Path, address: str) -> None:
+    before = httpx.get(f"{address}state").json()
+    rows = [row for row, number in enumerate(before["clusters"]) if number == before["clusters"][0]][:2]
+    for action, values in {
+        "move": {"rows": rows, "to": "new"},
+        "aside": {"rows": rows},
+        "join": {"clusters": [0, 1]},
+        "split": {"cluster": 2, "parts": 2},
+        "cut": {"n": 4},
+        "name": {"cluster": 3, "name": "bars"},
+        "answer": {"answer": "mixed"},
+    }.items():
+        kept = len(records(trained))
+        after = act(address, action, **values)
+        assert len(records(trained)) == kept + 1, action
+        assert (after["clusters"] != before["clusters"]) == (action not in ("name", "answer"))
+        undone = act(address, "undo")
+        assert (undone["clusters"], undone["names"]) == (before["clusters"], before["names"])
+        again = act(address, "redo")
+        assert (again["clusters"], again["names"]) == (after["clusters"], after["names"])
+        act(address, "undo")
+
+
+def test_a_preview_changes_nothing_and_taking_it_gives_what_it_showed(trained: Path, address: str) -> None:
+    kept, cuts = records(trained), httpx.get(f"{address}cuts").json()
+    assert cuts["least"] <= 2 < 18 <= cuts["most"]
+    for values in ({"action": "cut", "n": 9}, {"action": "split", "cluster": 1, "parts": 2}):
+        shown = httpx.post(f"{address}preview", json=values).json()
+        assert records(trained) == kept
+        assert act(address, **values)["clusters"] == shown["clusters"]
+        act(address, "undo")
+        kept = records(trained)
+
+
+def test_what_is_like_some_pictures_or_a_dropped_one_is_found(trained: Path, address: str) -> None:
+    found = httpx.post(f"{address}like", json={"rows": [0]}).json()["rows"]
+    ids = httpx.get(f"{address}fixed").json()["ids"]
+    assert 0 not in found
+    assert len(found) == 30
+    picture = (trained.parent / "pictures" / ids[0]).read_bytes()
+    kind = {"Content-Type": "application/octet-stream"}
+    dropped = httpx.post(f"{address}like", content=picture, headers=kind, timeout=60).json()["rows"]
+    assert 0 in dropped
+    refused = httpx.post(f"{address}like", content=b"no picture", headers=kind, timeout=60)
+    assert refused.status_code == 400
+    assert refused.json()["error"]
+
+
+def test_a_second_window_does_nothing_that_it_has_not_seen(trained: Path, address: str) -> None:
+    number = httpx.get(f"{address}state").json()["number"]
+    assert tell(address, number, "answer", answer="mixed").status_code == 200
+    assert tell(address, number, "answer", answer="mixed").status_code == 409
+    assert len(records(trained)) == number + 1
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"Host": "localhost:9000", "Origin": "http://localhost:9000"},  # a forwarded port
+        {"Host": "hub.example", "Origin": "https://hub.example"},  # a proxy that passes the name on
+        {"Origin": "https://hub.example"},  # one that does not
+    ],
+)
+def test_the_names_of_this_machine_and_those_named_are_answered(
+    address: str, headers: dict[str, str]
+) -> None:
+    page = httpx.get(address, headers=headers)
+    assert page.status_code == 200
+    assert not re.search(r'(?:src|href)="/|fetch\("/', page.text)  # a proxy may put a path before the token
+    number = httpx.get(f"{address}state").json()["number"]
+    body = {"number": number, "action": "answer", "answer": "mixed"}
+    assert httpx.post(f"{address}tell", json=body, headers=headers).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("headers", "named"),
+    [
+        ({"Host": "stranger.example:80"}, "stranger.example"),
+        ({"Origin": "https://stranger.example"}, "stranger.example"),
+        ({"Origin": "http://localhost:1"}, "localhost"),
+        ({"Origin": "null"}, "of no name"),
+    ],
+)
+def test_other_names_are_told_what_to_do_and_nothing_else(
+    trained: Path, address: str, headers: dict[str, str], named: str
+) -> None:
+    before = records(trained)
+    body = {"number": len(before), "action": "answer", "answer": "mixed"}
+    refused = httpx.post(f"{address}tell", json=body, headers=headers)
+    assert refused.status_code == 403
+    assert (
+        refused.text == f"This review does not know the address {named}: start it again with --host {named}\n"
+    )
+    assert records(trained) == before
+
+
+def test_another_token_gets_nothing(address: str) -> None:
+    origin = address.rsplit("/", 2)[0]
+    wrong = [f"/wrong/{path}" for path in ("", "fixed", "state", "picture/0/128")]
+    for path in ("/", "/state", *wrong):
+        for headers in ({}, {"Host": "stranger.example"}):
+            assert httpx.get(origin + path, headers=headers).status_code == 404
+    assert httpx.get(f"{address}%2e%2e/server.py").status_code == 404
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        *(b"", b"[]", b'{"action": "answer"}', b'{"action": "x", "number": 0}'),
+        *(
+            b'{"action": "move", "rows": [99999], "to": 0, "number": 0}',
+            b'{"action": "cut", "n": 1, "number": 0}',
+        ),
+        b'{"action": "split", "cluster": 0, "parts": 7, "number": 0}',
+    ],
+)
+def test_bad_requests_are_refused_in_words(trained: Path, address: str, body: bytes) -> None:
+    before = records(trained)
+    refused = httpx.post(
+        f"{address}tell", content=body.replace(b'"number": 0', b'"number": %d' % len(before))
+    )
+    assert refused.status_code == 400
+    assert refused.json()["error"]
+    assert httpx.get(f"{address}picture/1000/128").status_code == 400
+    assert httpx.post(f"{address}finish", json={"table": "../x"}).status_code == 200
+    wait_until(lambda: not httpx.get(f"{address}task").json()["running"])
+    assert "table must be one of csv, parquet" in httpx.get(f"{address}task").json()["error"]
+    assert records(trained) == before
+
+
+def test_a_second_review_is_refused_with_the_address_of_the_first(trained: Path, address: str) -> None:
+    with pytest.raises(ucds.InputError, match=f"is open already: {re.escape(address)}"):
+        ucds.review(trained, open_browser=False)
+
+
+def test_the_address_reaches_the_browser_by_a_private_file(
+    fresh: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in (".review", ".review.html"):
+        (fresh / name).touch()
+        (fresh / name).chmod(0o644)
+    browser, told = tmp_path / "browser", tmp_path / "told"
+    browser.write_text(f"#!/bin/sh\necho $* > {told}.new; mv {told}.new {told}\n")
+    browser.chmod(0o755)
+    monkeypatch.setenv("BROWSER", f"{browser} %s")
+    with reviewing(fresh, opens=True) as (address, _):
+        wait_until(told.exists)
+        (page,) = told.read_text().split()
+        assert page == (fresh / ".review.html").absolute().as_uri()
+        assert f'url={address}"' in (fresh / ".review.html").read_text()
+        assert {(fresh / name).stat().st_mode & 0o777 for name in (".review", ".review.html")} == {0o600}
+    assert not (fresh / ".review.html").exists()
+
+
+def test_the_page_has_no_findings_of_axe(address: str, browser: Any) -> None:
+    page = browser.new_page(bypass_csp=True)
+    page.goto(address)
+    for step in (".answers button", ".pick >> nth=0", "#grid [role=option] >> nth=0", "#open-finish"):
+        page.wait_for_selector(step)
+        if step != ".answers button":
+            page.click(step)
+        for size in (DESKTOP, PHONE):
+            for scheme in ("light", "dark"):
+                page.set_viewport_size(size)
+                page.emulate_media(color_scheme=scheme)
+                found = Axe().run(page).response["violations"]
+                assert [f"{one['id']}: {one['nodes'][0]['html']}" for one in found] == [], (step, size)
+        page.set_viewport_size(DESKTOP)

@@ -1,0 +1,88 @@
+"""What the page shows of samples: pictures where there are any, else texts or ids."""
+
+from __future__ import annotations
+
+import io
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cli_kit import run_successfully
+from PIL import Image
+
+import ucds
+from ucds.errors import InputError
+from ucds.page.session import Session
+from ucds.target.review import Review
+
+BRIEF = ucds.ConsensusSettings(starts=2, bottleneck_width=8)
+
+
+def open_session(run: Path, moved: Path | None = None, pictures: Path | None = None) -> Session:
+    return Session(Review(run), moved, pictures, ucds.Compute("cpu"))
+
+
+def colour_of(session: Session, row: int) -> list[int]:
+    corner = np.asarray(Image.open(io.BytesIO(session.picture(row, 128))))[:8, :8]
+    return [round(value) for value in corner.mean((0, 1))]
+
+
+def test_pictures_that_moved_are_found_and_those_that_are_gone_are_asked_about_no_more(
+    fresh: Path, trained: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(trained.parent / "pictures", tmp_path / "moved")
+    session = open_session(fresh, tmp_path / "moved")
+    ids, asked = session.fixed()["ids"], set(session.question()["question"]["doubtful"])
+    assert (session.fixed()["pictures"], session.fixed()["missing"]) == ("server", [])
+    for row in asked:
+        (tmp_path / "moved" / ids[row]).unlink()
+    session = open_session(fresh, tmp_path / "moved")
+    assert set(session.fixed()["missing"]) == asked
+    question = session.question()["question"]
+    assert question is None or set(question["doubtful"]) != asked
+    with pytest.raises(InputError, match="has no picture"):
+        session.picture(min(asked), 128)
+
+
+def test_a_run_on_a_folder_of_features_shows_the_pictures_below_images(trained: Path, tmp_path: Path) -> None:
+    shutil.copytree(trained.parent / "pictures", tmp_path / "first")
+    edges = ("--backbone", "ucds/oriented_edges", "--weights", "none")
+    run_successfully("features", tmp_path / "first", "--out", tmp_path / "features", *edges)
+    ucds.train_target(tmp_path / "features", tmp_path / "run", n_clusters=4, settings=BRIEF)
+    (tmp_path / "first").rename(tmp_path / "moved")
+    assert open_session(tmp_path / "run").fixed()["pictures"] == ""
+    gone = next((tmp_path / "moved").rglob("*.png"))
+    gone.unlink()
+    session = open_session(tmp_path / "run", pictures=tmp_path / "moved")
+    ids, missing = session.fixed()["ids"], session.fixed()["missing"]
+    assert [ids[row] for row in missing] == [gone.relative_to(tmp_path / "moved").as_posix()]
+    assert colour_of(session, 1 if missing == [0] else 0) == pytest.approx(
+        [0, 128, 0], abs=4
+    )  # the ground of all pictures
+    review = Review(tmp_path / "run")
+    review.answer("mixed")
+    shutil.move(tmp_path / "run" / "answers.jsonl", tmp_path / "answers.jsonl")
+    done = ucds.review(tmp_path / "run", answers=tmp_path / "answers.jsonl", images=tmp_path / "moved")
+    assert done is not None
+    assert 'id="sheet-0"' in (done.path / "report.html").read_text()
+
+
+def test_a_table_without_pictures_shows_its_texts(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(60, 4)) + 4 * np.eye(4)[np.arange(60) % 4]
+    rows = [f"s{i},<b>text {i}</b>,{','.join(map(str, row))}" for i, row in enumerate(values)]
+    (tmp_path / "x.csv").write_text("\n".join(["id,text,a,b,c,d", *rows]))
+    ucds.train_target(tmp_path / "x.csv", tmp_path / "run", n_clusters=3, settings=BRIEF)
+    fixed = open_session(tmp_path / "run").fixed()
+    assert fixed["pictures"] == ""
+    assert dict(zip(fixed["ids"], fixed["texts"], strict=True))["s7"] == "<b>text 7</b>"
+    page = ucds.report(tmp_path / "run").path.read_text()
+    assert "\\u003cb>text 7\\u003c/b>" in page
+
+
+def test_embeddings_alone_show_their_ids(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(60, 4)).astype(np.float32))
+    ucds.train_target(tmp_path / "x.npy", tmp_path / "run", n_clusters=3, settings=BRIEF)
+    fixed = open_session(tmp_path / "run").fixed()
+    assert (fixed["ids"][:2], fixed["texts"], fixed["pictures"]) == (("0", "1"), None, "")

@@ -1,0 +1,263 @@
+"""A run takes new samples: its clusters keep their numbers, and what a person has said stays in force."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ucds
+from ucds.target.remembered import read_remembered, write_remembered
+
+CPU, K, WIDTH = ucds.Compute("cpu"), 5, 12
+CENTRES = 4 * np.random.default_rng(3).normal(size=(K + 2, WIDTH))
+
+
+def draw(seed: int, count: int, kinds: list[int]) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    kind = rng.choice(kinds, count)
+    return (CENTRES[kind] + rng.normal(size=(count, WIDTH))).astype(np.float32), kind
+
+
+OLD, OLD_KIND = draw(0, 150, list(range(K)))
+NEW, NEW_KIND = draw(1, 60, list(range(K)))
+STRANGE = draw(2, 40, [K])[0]
+
+
+def saved(path: Path, array: np.ndarray) -> Path:
+    np.save(path, array)
+    return path
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run on vectors, which are gone."""
+    place = tmp_path_factory.mktemp("first")
+    path = saved(place / "old.npy", OLD)
+    done = ucds.train_target(path, place / "run", n_clusters=K, compute=CPU).folder
+    path.unlink()
+    return done
+
+
+def clusters_of(run: Path, vectors: np.ndarray) -> list[int]:
+    return ucds.predict(run, vectors, compute=CPU).clusters.tolist()
+
+
+def test_old_samples_keep_their_numbers_and_new_ones_get_those_of_their_kinds(
+    run: Path, tmp_path: Path
+) -> None:
+    done = ucds.update(run, saved(tmp_path / "new.npy", NEW), tmp_path / "next", compute=CPU)
+    assert (done.joined, done.moved, done.new_clusters, done.waiting) == (len(NEW), (), (), 0)
+    before, after = clusters_of(run, OLD), clusters_of(tmp_path / "next", OLD)
+    assert before == after
+    number = {int(kind): cluster for kind, cluster in zip(OLD_KIND, before, strict=True)}
+    assert clusters_of(tmp_path / "next", NEW) == [number[int(kind)] for kind in NEW_KIND]
+    assert len(done.sentences) == 5
+    assert json.loads((tmp_path / "next" / "run.json").read_text())["update"]["joined"] == len(NEW)
+
+
+def test_what_is_known_is_recognised_by_its_content(run: Path, tmp_path: Path) -> None:
+    everything = np.concatenate([NEW, OLD[::-1], OLD[:3]])  # in another order, and some of them twice
+    done = ucds.update(run, saved(tmp_path / "all.npy", everything), tmp_path / "next", compute=CPU)
+    assert (done.joined, done.forgotten) == (len(NEW), 0)
+    kept, features = read_remembered(tmp_path / "next")
+    assert len(kept.ids) == len(set(kept.ids)) == len(features) == len(OLD) + len(NEW)
+    assert kept.ids[: len(OLD)] == tuple(str(len(NEW) + i) for i in range(len(OLD))[::-1])
+
+
+def test_an_old_sample_that_is_gone_leaves_its_id_to_a_new_one(run: Path, tmp_path: Path) -> None:
+    ucds.update(run, saved(tmp_path / "new.npy", NEW), tmp_path / "next", compute=CPU)
+    kept = read_remembered(tmp_path / "next")[0]
+    assert kept.ids[len(OLD) :] == tuple(map(str, range(len(NEW))))
+    assert kept.ids[0] == "0 (earlier)"
+    assert kept.ids[len(OLD) - 1] == str(len(OLD) - 1)
+
+
+def test_what_is_missing_is_forgotten_if_that_is_asked_for(run: Path, tmp_path: Path) -> None:
+    path = saved(tmp_path / "some.npy", np.concatenate([OLD[:100], NEW]))
+    done = ucds.update(run, path, tmp_path / "next", forget_missing=True, compute=CPU)
+    assert (done.joined, done.forgotten) == (len(NEW), len(OLD) - 100)
+    assert len(read_remembered(tmp_path / "next")[0].ids) == 100 + len(NEW)
+    with pytest.raises(ucds.InputError, match="would forget them all"):
+        ucds.update(run, saved(path, NEW), tmp_path / "other", forget_missing=True, compute=CPU)
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_new_kind_becomes_a_cluster_with_a_number_that_none_has_had(run: Path, tmp_path: Path) -> None:
+    review = ucds.Review(run)
+    one, other = sorted(set(review.clusters.values()))[-2:]
+    review.join([one, other])  # the number of the smaller one is retired
+    joined = review.finish(tmp_path / "joined").path
+    (run / "answers.jsonl").unlink()
+    batch = np.concatenate([STRANGE, NEW])
+    done = ucds.update(joined, saved(tmp_path / "new.npy", batch), tmp_path / "next", compute=CPU)
+    assert done.new_clusters == (K,)
+    assert set(clusters_of(tmp_path / "next", STRANGE)) == {K}
+    assert clusters_of(tmp_path / "next", OLD) == clusters_of(joined, OLD)
+
+
+def test_samples_that_wait_are_in_no_cluster_and_are_asked_about_first(run: Path, tmp_path: Path) -> None:
+    waits = shutil.copytree(run, tmp_path / "waits")
+    start, _ = read_remembered(run)
+    rows = np.flatnonzero(start.own == 0)[:4]
+    own, nobody = start.own.copy(), np.zeros(len(OLD), bool)
+    own[rows] = -1
+    write_remembered(waits, replace(start, own=own, by_person=nobody, proposed=start.own))
+    found = ucds.predict(waits, OLD[rows], compute=CPU)
+    assert (found.clusters.tolist(), found.confidence.tolist()) == ([-1] * 4, [0] * 4)
+    review = ucds.Review(waits)
+    question = review.question()
+    assert question is not None
+    assert sorted(map(int, question.groups[0])) == rows.tolist()
+    assert question.clusters[:2] == (-1, 0)
+    review.answer("mixed")  # changes nothing, and is not asked again
+    assert review.clusters[str(rows[0])] == -1
+    following = review.question()
+    assert following is None or following.groups[0] != question.groups[0]
+    review.undo()
+    review.answer("new" if question.kind == "place" else "two")
+    assert {review.clusters[str(row)] for row in rows} == {K}
+    review.undo()
+    done = ucds.update(waits, saved(tmp_path / "new.npy", NEW), tmp_path / "next", compute=CPU)
+    assert len(done.moved) == len(rows)  # they join along with the new ones
+    assert clusters_of(done.path, OLD[rows]) == [0] * 4
+
+
+def test_what_everything_anew_would_change_is_asked_and_not_done(run: Path, tmp_path: Path) -> None:
+    other = shutil.copytree(run, tmp_path / "other")
+    start, _ = read_remembered(run)
+    rows = np.flatnonzero(start.own == 1)[:9]
+    proposed = start.own.copy()
+    proposed[rows] = 2
+    write_remembered(other, replace(start, by_person=np.zeros(len(OLD), bool), proposed=proposed))
+    assert clusters_of(other, OLD[rows]) == [1] * 9
+    review = ucds.Review(other)
+    question = review.question()
+    assert question is not None
+    assert sorted(map(int, question.groups[0])) == rows.tolist()
+    assert question.clusters[:3] == (1, 1, 2)  # a part of 1, the rest of it, or 2
+    review.answer(1)
+    assert {review.clusters[str(row)] for row in rows} == {2}
+
+
+def test_a_cluster_that_would_be_part_of_another_is_asked_about_as_a_whole(run: Path, tmp_path: Path) -> None:
+    other = shutil.copytree(run, tmp_path / "other")
+    start, _ = read_remembered(run)
+    proposed = np.where(start.own == 1, 2, start.own)
+    write_remembered(other, replace(start, by_person=np.zeros(len(OLD), bool), proposed=proposed))
+    review = ucds.Review(other)
+    question = review.question()
+    assert question is not None
+    assert all(question.groups)
+    assert question.clusters[:2] == (1, 2)
+    review.answer("two" if question.kind == "one-or-two" else "new")
+    again = review.question()
+    assert again is None or again.clusters[:2] != (1, 2)
+    review.undo()
+    review.answer("one" if question.kind == "one-or-two" else 0)
+    assert len(set(review.clusters.values())) == K - 1
+
+
+def test_what_a_person_has_said_stays_in_force(run: Path, tmp_path: Path) -> None:
+    review = ucds.Review(run)
+    cluster = review.clusters["0"]
+    review.move(["0"], (cluster + 1) % K)
+    review.aside(["1"])
+    review.name(cluster, "cats")
+    done = ucds.update(run, saved(tmp_path / "new.npy", NEW), tmp_path / "next", compute=CPU)
+    (run / "answers.jsonl").unlink()
+    again = ucds.update(
+        tmp_path / "next", saved(tmp_path / "more.npy", STRANGE), tmp_path / "last", compute=CPU
+    )
+    assert again.joined == len(STRANGE)
+    for path in (done.path, again.path):
+        found = ucds.predict(path, OLD[:2], compute=CPU)
+        assert found.clusters.tolist() == [(cluster + 1) % K, -1]
+        assert found.source == ["person", "person"]
+        assert ucds.Review(path).names == {cluster: "cats"}
+
+
+def labels_of(ids: list[str], kinds: np.ndarray, provider: str = "clinic") -> ucds.ClusterLabels:
+    return ucds.ClusterLabels(ids, kinds, K, provider)
+
+
+def test_labels_of_the_new_samples_come_from_the_same_provider(run: Path, tmp_path: Path) -> None:
+    ids = [str(i) for i in range(len(OLD))]
+    old, new = saved(tmp_path / "old.npy", OLD), saved(tmp_path / "new.npy", NEW)
+    with_labels = ucds.train_target(
+        old, tmp_path / "run", labels=labels_of(ids, OLD_KIND), compute=CPU
+    ).folder
+    given = labels_of(ids[: len(NEW)], NEW_KIND)
+    ucds.update(with_labels, new, tmp_path / "next", labels=given, compute=CPU)
+    kept = ucds.ClusterLabels.load(tmp_path / "next" / "labels.json")
+    assert kept.labels.tolist() == [*OLD_KIND.tolist(), *NEW_KIND.tolist()]
+    ucds.update(with_labels, new, tmp_path / "without", compute=CPU)
+    assert len(ucds.ClusterLabels.load(tmp_path / "without" / "labels.json").ids) == len(OLD)
+    other = labels_of(ids[: len(NEW)], NEW_KIND, "another")
+    for source, some, message in ((with_labels, other, "ask the same model"), (run, given, "without labels")):
+        with pytest.raises(ucds.InputError, match=message):
+            ucds.update(source, new, tmp_path / "refused", labels=some, compute=CPU)
+    assert not (tmp_path / "refused").exists()
+
+
+def test_unfinished_runs_and_folders_in_use_are_refused(run: Path, tmp_path: Path) -> None:
+    new = saved(tmp_path / "new.npy", NEW)
+    (tmp_path / "half").mkdir()
+    (tmp_path / "half" / "run.json").write_text("{}")
+    with pytest.raises(ucds.InputError, match="not finished"):
+        ucds.update(tmp_path / "half", new, tmp_path / "next", compute=CPU)
+    with pytest.raises(ucds.InputError, match="not empty"):
+        ucds.update(run, new, run, compute=CPU)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["half", "new.npy"]
+
+
+def test_the_same_update_gives_the_same_run(run: Path, tmp_path: Path) -> None:
+    new = saved(tmp_path / "new.npy", np.concatenate([NEW, STRANGE]))
+    for name in ("one", "two"):
+        ucds.update(run, new, tmp_path / name / "next", compute=CPU)
+    files = [sorted((tmp_path / name / "next").iterdir()) for name in ("one", "two")]
+    assert [path.name for path in files[0]] == [path.name for path in files[1]]
+    for one, other in zip(*files, strict=True):
+        if one.name == "model.safetensors":  # the order of its header is by chance
+            prints = {ucds.load(path.parent, compute=CPU).stored.fingerprint for path in (one, other)}
+            assert len(prints) == 1
+        else:
+            assert one.read_bytes() == other.read_bytes(), one.name
+
+
+def test_a_run_that_gets_nothing_new_stays_as_it_is(run: Path, tmp_path: Path) -> None:
+    done = ucds.update(run, saved(tmp_path / "old.npy", OLD), tmp_path / "next", compute=CPU)
+    assert (done.joined, done.moved) == (0, ())
+    assert clusters_of(tmp_path / "next", OLD) == clusters_of(run, OLD)
+
+
+def table(path: Path) -> list[dict[str, Any]]:
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_predictions_tell_how_well_new_samples_fit(run: Path, tmp_path: Path) -> None:
+    found = ucds.predict(run, np.concatenate([OLD[:5], NEW, STRANGE]), tmp_path / "c.csv", compute=CPU)
+    fits = [row["fits"] for row in table(tmp_path / "c.csv")]
+    assert fits[:5] == [""] * 5  # the run knows them
+    assert max(map(float, fits[5 + len(NEW) :])) <= 0.05
+    assert np.median(list(map(float, fits[5 : 5 + len(NEW)]))) > 0.2
+    assert len(STRANGE) <= found.strangers <= len(STRANGE) + 3
+    alone = ucds.predict(run, np.stack([STRANGE[0], NEW[0]]), compute=CPU).fits
+    assert alone is not None
+    assert alone[0] <= 0.05 < alone[1]
+
+
+def test_the_report_tells_what_is_in_no_cluster_and_what_an_update_did(run: Path, tmp_path: Path) -> None:
+    batch = saved(tmp_path / "new.npy", np.concatenate([NEW, STRANGE]))
+    told = ucds.report(run, batch, tmp_path / "r.html", compute=CPU).summary
+    assert any(f"{len(STRANGE)} of the samples shown are in no cluster" in line for line in told)
+    done = ucds.update(run, batch, tmp_path / "next", compute=CPU)
+    told = ucds.report(done.path, compute=CPU).summary
+    assert any(f"joined: {len(NEW) + len(STRANGE)};" in line for line in told)

@@ -1,0 +1,164 @@
+"""Runs that see each group of samples from its own mean: in the training, and of known and unseen groups."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ucds
+from ucds.errors import DamagedFileError, InputError, UcdsWarning
+from ucds.math.metrics import clustering_accuracy
+
+K, N, WIDTH = 3, 180, 32
+BRIEF = ucds.ConsensusSettings(starts=2, bottleneck_width=16)
+CPU = ucds.Compute("cpu")
+Vectors = np.ndarray[Any, np.dtype[np.float32]]
+
+CENTRES = np.random.default_rng(0).normal(size=(K, WIDTH))
+SHIFTS = 3 * np.random.default_rng(1).normal(size=(4, WIDTH))
+SHIFTS[3] = 2 * (CENTRES[1] - CENTRES[0])  # without a mean of its own, one kind is taken for another
+
+
+def draw(count: int, scanner: int, seed: int) -> tuple[Vectors, np.ndarray[Any, Any]]:
+    """Samples of three kinds, moved by the scanner more than the kinds lie apart."""
+    rng = np.random.default_rng(seed)
+    kinds = np.arange(count) % K
+    return (CENTRES[kinds] + SHIFTS[scanner] + 0.3 * rng.normal(size=(count, WIDTH))).astype(
+        np.float32
+    ), kinds
+
+
+def write(folder: Path, name: str, parts: list[tuple[str, int, int]]) -> tuple[Path, Path, Any]:
+    """Write samples of scanners, each part with its name, its number and count; return the kinds too."""
+    drawn = [draw(count, number, seed) for seed, (_, number, count) in enumerate(parts, 10 * len(name))]
+    np.save(folder / f"{name}.npy", np.concatenate([vectors for vectors, _ in drawn]))
+    scanners = [scanner for scanner, _, count in parts for _ in range(count)]
+    rows = [f"{i},{scanner}" for i, scanner in enumerate(scanners)]
+    (folder / f"{name}.csv").write_text("\n".join(["id,scanner", *rows]) + "\n")
+    return folder / f"{name}.npy", folder / f"{name}.csv", np.concatenate([kinds for _, kinds in drawn])
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("centring")
+
+
+@pytest.fixture(scope="module")
+def known(place: Path) -> tuple[Path, Path, Any]:
+    return write(place, "x", [("A", 0, N // 2), ("B", 1, N // 2), ("C", 2, 9)])
+
+
+@pytest.fixture(scope="module")
+def centred(place: Path, known: tuple[Path, Path, Any]) -> Path:
+    samples, table, _ = known
+    return ucds.train_target(
+        samples, place / "run", n_clusters=K, settings=BRIEF, about=table, centre_by="scanner", compute=CPU
+    ).folder
+
+
+@pytest.fixture
+def run(centred: Path, tmp_path: Path) -> Path:
+    shutil.copytree(centred, tmp_path / "run")
+    return tmp_path / "run"
+
+
+def test_clusters_no_longer_follow_the_scanner(
+    centred: Path, known: tuple[Path, Path, Any], tmp_path: Path
+) -> None:
+    samples, table, kinds = known
+    plain = ucds.train_target(samples, tmp_path / "plain", n_clusters=K, settings=BRIEF, compute=CPU).folder
+    large = slice(N)
+    for run, good in ((plain, False), (centred, True)):
+        found = ucds.predict(run, samples, about=table, compute=CPU).clusters[large]
+        assert (clustering_accuracy(found, kinds[large]) > 0.95) == good
+
+
+def test_samples_of_the_training_need_no_table(
+    run: Path, known: tuple[Path, Path, Any], tmp_path: Path
+) -> None:
+    samples, table, _ = known
+    with_table = ucds.predict(run, samples, about=table, compute=CPU)
+    np.save(tmp_path / "moved.npy", np.load(samples)[::-1])
+    assert np.array_equal(ucds.predict(run, samples, compute=CPU).clusters, with_table.clusters)
+    assert np.array_equal(
+        ucds.predict(run, tmp_path / "moved.npy", compute=CPU).clusters, with_table.clusters[::-1]
+    )
+    assert ucds.report(run, compute=CPU).samples == N + 9
+
+
+@pytest.mark.parametrize(("count", "is_centred"), [(32, True), (31, False)])
+def test_an_unseen_group_has_a_mean_of_its_own_from_32_samples_on(
+    run: Path, tmp_path: Path, count: int, is_centred: bool
+) -> None:
+    samples, table, kinds = write(tmp_path, "new", [("D", 3, count)])
+    found = ucds.predict(run, samples, about=table, compute=CPU).clusters
+    assert (clustering_accuracy(found, kinds) > 0.95) == is_centred
+    alone = ucds.load(run, compute=CPU).predict(samples)  # the model itself sees every sample alike
+    assert np.array_equal(found, alone) != is_centred
+
+
+def test_new_samples_without_a_table_are_told_of(run: Path, tmp_path: Path) -> None:
+    samples, _, _ = write(tmp_path, "new", [("A", 0, 40)])
+    with pytest.warns(UcdsWarning, match="centred by 'scanner', and 40 samples are new"):
+        ucds.predict(run, samples, compute=CPU)
+
+
+def test_a_reviewed_run_stays_centred(run: Path, known: tuple[Path, Path, Any], tmp_path: Path) -> None:
+    samples, table, _ = known
+    review = ucds.Review(run)
+    review.name(0, "first")
+    reviewed = review.finish(tmp_path / "reviewed").path
+    before, after = (ucds.predict(one, samples, about=table, compute=CPU) for one in (run, reviewed))
+    assert (before.clusters == after.clusters).mean() > 0.98
+    assert after.names == {0: "first"}
+
+
+def test_what_cannot_be_centred_is_refused(known: tuple[Path, Path, Any], tmp_path: Path) -> None:
+    samples, table, _ = known
+
+    def train(column: str, table: Path = table, **named: Any) -> None:
+        ucds.train_target(
+            samples, tmp_path / "run", n_clusters=K, about=table, centre_by=column, compute=CPU, **named
+        )
+
+    with pytest.raises(InputError, match="`centre_by` is for the method consensus"):
+        train("scanner", settings=ucds.PCDSettings())
+    rows = [f"{i},{i // 20}" for i in range(N + 9)]
+    (tmp_path / "small.csv").write_text("\n".join(["id,patient", *rows]) + "\n")
+    with pytest.raises(InputError, match="two groups of at least 32 samples, and 0 of 10 are so large"):
+        train("patient", tmp_path / "small.csv", settings=BRIEF)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_is_resumed_with_the_same_column_alone(run: Path, known: tuple[Path, Path, Any]) -> None:
+    samples, table, _ = known
+
+    def resume(**named: Any) -> bool:
+        options = ucds.RunOptions(resume=True)
+        done = ucds.train_target(
+            samples, run, n_clusters=K, settings=BRIEF, options=options, compute=CPU, **named
+        )
+        return done.resumed_finished
+
+    assert resume(about=table, centre_by="scanner")
+    with pytest.raises(InputError, match="its centre_by is"):
+        resume()
+
+
+@pytest.mark.parametrize("damage", ["cut", "foreign", "strange group"])
+def test_damaged_means_are_found(run: Path, known: tuple[Path, Path, Any], damage: str) -> None:
+    path = run / "centres.npz"
+    with np.load(path) as opened:
+        arrays = dict(opened)
+    if damage == "cut":
+        path.write_bytes(path.read_bytes()[:200])
+    elif damage == "foreign":
+        np.savez(path, words=arrays["words"])
+    else:
+        np.savez(path, **arrays | {"groups": arrays["groups"] + 9})
+    with pytest.raises(DamagedFileError, match="centres.npz is damaged"):
+        ucds.predict(run, known[0], compute=CPU)
