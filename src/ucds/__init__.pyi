@@ -16,6 +16,7 @@ from ucds.errors import UcdsWarning as UcdsWarning
 from ucds.errors import UserError as UserError
 from ucds.evaluation import evaluate as evaluate
 from ucds.exports.export import export as export
+from ucds.gradients.pcd_loss import PCDLoss as PCDLoss
 from ucds.labels.client import LabelClient as LabelClient
 from ucds.labels.cluster_labels import ClusterLabels as ClusterLabels
 from ucds.math.metrics import clustering_accuracy as clustering_accuracy

@@ -19,8 +19,7 @@ from ucds.data.vectors import VectorSamples
 from ucds.encoders.spec import identity_backbone
 from ucds.errors import InputError, Interrupted, UcdsWarning
 from ucds.gradients.checkpoint import StageResult
-from ucds.gradients.losses import mutual_information_loss
-from ucds.gradients.objective import PrototypeTransport
+from ucds.gradients.pcd_loss import PCDLoss, mutual_information_loss
 from ucds.gradients.runtime import Runtime
 from ucds.gradients.session import Session
 from ucds.gradients.stage import Stage, Step, make_sampler
@@ -53,7 +52,7 @@ def started(session: Session[PCDSettings], model: ClusteringModel, **options: An
 
 
 def train(stage: Stage, each: Callable[[Step], None] = lambda step: None) -> StageResult:
-    for step in stage.steps(PrototypeTransport(stage.counts, K, SETTINGS, torch.device("cpu"))):
+    for step in stage.steps(PCDLoss(stage.counts, K, SETTINGS)):
         each(step)
         stage.update(information=mutual_information_loss(stage.forward(step.inputs).logits))
     return stage.result()

@@ -17,7 +17,7 @@ from ucds.data.vectors import VectorSamples
 from ucds.encoders.spec import identity_backbone
 from ucds.errors import UcdsWarning
 from ucds.gradients.checkpoint import StageResult
-from ucds.gradients.losses import (
+from ucds.gradients.pcd_loss import (
     distillation_loss,
     place_targets,
     temporal_ensemble,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import ot
@@ -17,7 +16,7 @@ from ucds.data.batches import DomainBalancedSampler
 from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
 from ucds.encoders.spec import identity_backbone
-from ucds.gradients.losses import temporal_ensemble
+from ucds.gradients.pcd_loss import PCDLoss
 from ucds.gradients.runtime import Runtime
 from ucds.gradients.session import Session
 from ucds.gradients.source_stage import learn_source
@@ -143,12 +142,14 @@ def test_the_temporal_ensemble_is_refreshed_as_often_as_configured(monkeypatch: 
     """With tau = 0 the targets become the model's own predictions after the first refresh."""
     samples, trained = vectors(40), model()
     targets: list[torch.Tensor] = []
+    update = PCDLoss.update_targets
 
-    def spy(*given: Any) -> torch.Tensor:
-        targets.append(temporal_ensemble(*given))
-        return targets[-1]
+    def spied(loss: PCDLoss, predictions: torch.Tensor) -> None:
+        update(loss, predictions)
+        assert loss.targets is not None
+        targets.append(loss.targets)
 
-    monkeypatch.setattr("ucds.gradients.target_stages.temporal_ensemble", spy)
+    monkeypatch.setattr(PCDLoss, "update_targets", spied)
     settings = SETTINGS.model_copy(
         update={"ensemble_momentum": 0.0, "clustering_epochs": 6, "evaluations_per_stage": 3}
     )

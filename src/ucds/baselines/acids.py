@@ -37,7 +37,7 @@ from ucds.data.batches import DomainBalancedSampler
 from ucds.data.dataset import Dataset
 from ucds.encoders.spec import Backbone
 from ucds.errors import InputError
-from ucds.gradients.losses import at_least_single
+from ucds.gradients.pcd_loss import at_least_single
 from ucds.gradients.runtime import Runtime
 from ucds.gradients.session import Session
 from ucds.training.features import frozen_features

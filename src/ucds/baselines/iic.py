@@ -22,7 +22,7 @@ from ucds.config import ModelSettings
 from ucds.data.batches import DomainBalancedSampler
 from ucds.data.dataset import Dataset
 from ucds.encoders.spec import Backbone
-from ucds.gradients.losses import at_least_single
+from ucds.gradients.pcd_loss import at_least_single
 from ucds.gradients.session import Session
 from ucds.gradients.views import in_training
 from ucds.networks.model import ClusteringModel, Encoder

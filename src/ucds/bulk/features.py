@@ -27,8 +27,8 @@ from ucds.data.tables import write_table
 from ucds.encoders.spec import Backbone
 from ucds.errors import DamagedFileError, InputError, UcdsWarning
 from ucds.files import refuse_inside, write_atomically, write_text_atomically
-from ucds.gradients.processes import choose_device
 from ucds.math.arrays import FloatArray
+from ucds.networks.devices import choose_device
 from ucds.training.encoding import FrozenEncoder, choose_encoder, describe_encoder
 from ucds.training.inputs import stored_size, view_for
 from ucds.training.options import BulkOptions, Compute, EncoderOptions

@@ -19,8 +19,8 @@ from typer import Argument, Option
 
 from ucds.choices import Accelerator, Method, Precision, Role, Tune
 from ucds.errors import printable
-from ucds.gradients.processes import is_first_on_machine, is_first_process
 from ucds.training.options import Compute, EncoderOptions, RunOptions
+from ucds.training.processes import is_first_on_machine, is_first_process
 from ucds.training.progress import STARTING, Quiet, Reporter, end_bar, print_line, terminal_reporter
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ucds.gradients.losses import at_least_single
+from ucds.gradients.pcd_loss import at_least_single
 
 COLLAPSED_SHARE = 0.5
 """Share of the clusters; a model that uses fewer is called collapsed."""

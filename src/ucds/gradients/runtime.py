@@ -20,8 +20,9 @@ from torch.optim import Optimizer
 
 from ucds.choices import Precision, require_choice
 from ucds.errors import InputError, Interrupted, UserError
-from ucds.gradients.processes import Processes, check_devices, choose_device, started_by_torchrun
+from ucds.networks.devices import check_devices, choose_device
 from ucds.training.options import Compute
+from ucds.training.processes import Processes, started_by_torchrun
 from ucds.training.progress import Reporter
 from ucds.training.run_folder import RunFolder
 

@@ -7,8 +7,7 @@ from ucds.data.dataset import Dataset
 from ucds.data.samples import Samples, split_validation
 from ucds.encoders.spec import Backbone
 from ucds.gradients.checkpoint import StageResult
-from ucds.gradients.losses import cosine_momentum, mutual_information_loss
-from ucds.gradients.objective import PrototypeTransport
+from ucds.gradients.pcd_loss import PCDLoss, cosine_momentum
 from ucds.gradients.session import Session
 from ucds.gradients.stage import Stage
 from ucds.networks.model import ClusteringModel
@@ -31,21 +30,15 @@ def learn_source(
     settings = session.settings
     epochs = settings.source_epochs
     stage = Stage(session, "learn-source", model, data, epochs=epochs, evaluation=validation)
-    transport = PrototypeTransport(stage.counts, model.n_clusters, settings, session.runtime.device)
-    for step in stage.steps(transport):  # line 2: a mini-batch, split evenly over the domains
+    loss = PCDLoss(stage.counts, model.n_clusters, settings, device=session.runtime.device)
+    for step in stage.steps(loss):  # line 2: a mini-batch, split evenly over the domains
         features, logits = stage.forward(step.inputs)
         # Line 3, Eq. 2.
-        momentum = cosine_momentum(settings.source_proportion_momentum, step.progress)
-        transport.update_proportions(logits, momentum)
-        # Line 4, Eq. 1: the plan is held fixed, the gradient flows through the cost.
-        transport_term = transport.loss(features, model.prototypes)
-        mixing_term = stage.mixing_loss(step, logits)
-        # Line 5, Eq. 4.
-        stage.update(
-            transport=settings.transport_weight * transport_term,
-            information=settings.information_weight * mutual_information_loss(logits),
-            mixing=settings.mixing_weight * mixing_term,
-        )
+        loss.update_proportions(logits, cosine_momentum(settings.source_proportion_momentum, step.progress))
+        # Line 4, Eq. 1, inside the loss: the plan is held fixed, the gradient flows through the cost.
+        # Line 5, Eq. 4: transport, mutual information and CutMix.
+        mixed = stage.forward_mixed(step)
+        stage.update(**loss.terms(features, model.prototypes, logits, mixed=mixed))
     return stage.result()
 
 

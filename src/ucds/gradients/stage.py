@@ -25,8 +25,8 @@ from ucds.data.samples import Samples
 from ucds.errors import InputError, Interrupted, UcdsWarning
 from ucds.gradients.checkpoint import StageProgress, StageResult
 from ucds.gradients.health import assess, select
-from ucds.gradients.losses import mix, soft_cross_entropy
-from ucds.gradients.objective import PrototypeTransport
+from ucds.gradients.mixing import Mixture, mix
+from ucds.gradients.pcd_loss import PCDLoss
 from ucds.gradients.session import Session
 from ucds.gradients.steps import Batch, Steps, build_optimiser, diverged, set_learning_rate
 from ucds.networks.model import ClusteringModel, ModelOutput
@@ -81,11 +81,11 @@ class Stage(Steps):
         self._moments = {-(-total * i // n) for i in range(1, n + 1)}
         self._progress = StageProgress()
 
-    def steps(self, state: PrototypeTransport) -> Iterator[Step]:
+    def steps(self, state: PCDLoss) -> Iterator[Step]:
         """Yield the stage's steps, from the one a checkpoint ends at; none when the stage is finished.
 
-        Between two steps it evaluates, logs and saves. The loop carries the state from step to step; a
-        resumed run restores it in place.
+        Between two steps it evaluates, logs and saves. The loop carries the state of its loss from step to
+        step; a resumed run restores it in place.
 
         Raises:
             Interrupted: the run was asked to stop; its work is saved.
@@ -130,20 +130,19 @@ class Stage(Steps):
         set_learning_rate(self.optimiser, self._progress.step / self._total, self.settings)
         super().update(**terms)
 
-    def mixing_loss(self, step: Step, logits: Tensor) -> Tensor:
-        """Compute the CutMix loss of a batch: predictions of mixed samples equal the mixed predictions.
+    def forward_mixed(self, step: Step) -> tuple[Mixture, Tensor] | None:
+        """Mix the pooled batch, and compute the logits of the mixture, for the CutMix term of the loss.
 
-        Pairs are drawn from all domains together, so that the clusters do not separate domains. The softmax
-        of the logits ``(n, K)`` of the pooled batch gives the targets, without gradient.
+        Pairs are drawn from all domains together, so that the clusters do not separate domains.
 
         Returns:
-            A scalar; zero, without a second forward pass, when the setting ``mixing_weight`` is zero.
+            The mixture and its logits; ``None``, without a second forward pass, when the setting
+            ``mixing_weight`` is zero.
         """
         if self.settings.mixing_weight == 0:
-            return logits.new_zeros(())
+            return None
         mixture = mix(self.runtime.pool(step.inputs), self.settings.mixing_alpha, step.rng)
-        mixed_logits = self.forward(mixture.inputs[self.runtime.share(len(mixture.inputs))]).logits
-        return soft_cross_entropy(mixed_logits, mixture.mix_targets(logits.softmax(-1)))
+        return mixture, self.forward(mixture.inputs[self.runtime.share(len(mixture.inputs))]).logits
 
     def result(self) -> StageResult:
         """Return the result of the finished stage."""

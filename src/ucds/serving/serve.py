@@ -20,7 +20,7 @@ from starlette.types import ASGIApp
 
 from ucds.choices import Accelerator
 from ucds.errors import InputError
-from ucds.gradients.processes import choose_device
+from ucds.networks.devices import choose_device
 from ucds.serving.app import BehindProxy, create_app
 from ucds.serving.checkpoints import Snapshots
 from ucds.serving.database import ledger_url

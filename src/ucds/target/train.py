@@ -9,9 +9,9 @@ from ucds.choices import read_clusters
 from ucds.config import ConsensusSettings, MethodSettings
 from ucds.data.sources import Source, find_samples, place_of
 from ucds.errors import InputError
-from ucds.gradients.processes import is_first_process
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.training.options import Compute, EncoderOptions, RunOptions
+from ucds.training.processes import is_first_process
 from ucds.training.run_folder import LABELS_FILE, VOTES_FILE, RunFolder
 
 if TYPE_CHECKING:
