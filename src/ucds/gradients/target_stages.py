@@ -11,7 +11,6 @@ from torch import Tensor
 from ucds.config import PCDSettings
 from ucds.data.dataset import Dataset
 from ucds.data.samples import Samples
-from ucds.encoders.spec import Backbone
 from ucds.errors import InputError
 from ucds.gradients.checkpoint import StageResult
 from ucds.gradients.losses import (
@@ -28,6 +27,7 @@ from ucds.gradients.stage import Stage
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.arrays import IntArray
 from ucds.networks.model import ClusteringModel
+from ucds.networks.spec import Backbone
 from ucds.training.prepare import Training, conclude, draw_dataset, prepare
 
 _USE = "get targets and choose the model; only the last stage sees all"
