@@ -20,9 +20,9 @@ import numpy as np
 import torch
 from PIL import Image
 
-from ucds.encoders.spec import Backbone
 from ucds.networks.build import build_backbone
 from ucds.networks.model import ClusteringModel, ProjectionHead
+from ucds.networks.spec import Backbone
 from ucds.serving.ledger import Ledger
 from ucds.training.model_file import ModelCard, StoredModel, save_model
 

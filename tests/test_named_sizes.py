@@ -27,11 +27,12 @@ from ucds.data.features import FeatureFolder
 from ucds.data.parts import describe_rows, write_part
 from ucds.data.tables import read_table
 from ucds.data.vectors import load_vectors
-from ucds.encoders.spec import LARGEST_INPUT, identity_backbone, tensors_digest
+from ucds.encoders.spec import LARGEST_INPUT
 from ucds.errors import UserError
 from ucds.files import digest_of, write_sealed
 from ucds.gradients.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from ucds.labels.cluster_labels import ClusterLabels
+from ucds.networks.spec import identity_backbone, tensors_digest
 from ucds.networks.weight_files import read_state_dict
 from ucds.received import MOST_ENTRIES, MOST_TEXT
 from ucds.reports.page.findings import read_record

@@ -26,7 +26,6 @@ from ucds.data.folders import scan_folder
 from ucds.data.images import ImageSamples
 from ucds.data.parts import PartStore
 from ucds.data.vectors import load_vectors, read_arrays
-from ucds.encoders.spec import identity_backbone
 from ucds.errors import UserError
 from ucds.experiments.grid import read_benchmark
 from ucds.experiments.records import IDENTITY, ORIGIN, read_records
@@ -35,6 +34,7 @@ from ucds.labels.cluster_labels import ClusterLabels, marks_of
 from ucds.labels.journal import Journal, KeptReceipt, read_receipts
 from ucds.labels.wire import Budget, Receipt, ServiceInfo
 from ucds.networks.model import ClusteringModel
+from ucds.networks.spec import identity_backbone
 from ucds.networks.weight_files import read_state_dict
 from ucds.reports.page.findings import read_record
 from ucds.serving.checkpoints import Snapshots, read_checkpoints

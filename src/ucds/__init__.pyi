@@ -5,8 +5,6 @@ from ucds.bulk.features import WrittenFeatures as WrittenFeatures
 from ucds.bulk.features import features as features
 from ucds.config import ConsensusSettings as ConsensusSettings
 from ucds.config import PCDSettings as PCDSettings
-from ucds.encoders.spec import Backbone as Backbone
-from ucds.encoders.spec import module_backbone as module_backbone
 from ucds.errors import DamagedFileError as DamagedFileError
 from ucds.errors import InputError as InputError
 from ucds.errors import NoSpaceError as NoSpaceError
@@ -21,6 +19,8 @@ from ucds.labels.client import LabelClient as LabelClient
 from ucds.labels.cluster_labels import ClusterLabels as ClusterLabels
 from ucds.math.metrics import clustering_accuracy as clustering_accuracy
 from ucds.networks.build import build_backbone as build_backbone
+from ucds.networks.spec import Backbone as Backbone
+from ucds.networks.spec import module_backbone as module_backbone
 from ucds.reports.page.report import report as report
 from ucds.reviewing.command import review as review
 from ucds.serving.limits import Limits as Limits

@@ -19,11 +19,11 @@ from ucds.auditing import attacks, subject
 from ucds.auditing.audit import QUICK, Effort, audit
 from ucds.auditing.report import Findings
 from ucds.data.vectors import VectorSamples
-from ucds.encoders.spec import identity_backbone
 from ucds.errors import InputError, RefusedError
 from ucds.labels.client import LabelClient
 from ucds.math.attack_scores import attack_success
 from ucds.networks.model import ProjectionHead
+from ucds.networks.spec import identity_backbone
 from ucds.serving.labeller import ModelLabeller
 from ucds.serving.ledger import Ledger
 from ucds.serving.limits import Limits

@@ -28,9 +28,9 @@ from ucds.baselines.loop import Clustering
 from ucds.baselines.views import sobel_backbone
 from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
-from ucds.encoders.spec import identity_backbone
 from ucds.errors import UserError
 from ucds.math.metrics import clustering_accuracy
+from ucds.networks.spec import identity_backbone
 
 pytestmark = pytest.mark.filterwarnings("ignore:acids.* (empty|collapsed):ucds.errors.UcdsWarning")
 

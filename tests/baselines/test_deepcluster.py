@@ -16,10 +16,10 @@ from ucds.baselines import deepcluster
 from ucds.baselines.deepcluster import DeepClusterSettings, cluster_by_deepcluster, make_optimiser, whiten
 from ucds.baselines.loop import Clustering, Loop
 from ucds.baselines.views import sobel_backbone
-from ucds.encoders.spec import identity_backbone
 from ucds.errors import UserError
 from ucds.math.metrics import clustering_accuracy
 from ucds.networks.model import ModelOutput
+from ucds.networks.spec import identity_backbone
 from ucds.training.prediction import encode
 from ucds.training.seeds import numpy_generator, torch_generator
 

@@ -30,9 +30,9 @@ from ucds.baselines.loop import Clustering, Loop
 from ucds.baselines.views import sobel_backbone
 from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
-from ucds.encoders.spec import identity_backbone, module_backbone
 from ucds.gradients.views import in_training
 from ucds.math.metrics import clustering_accuracy
+from ucds.networks.spec import identity_backbone, module_backbone
 from ucds.training.prediction import predict
 
 pytestmark = pytest.mark.filterwarnings("ignore:iic.* (empty|collapsed):ucds.errors.UcdsWarning")

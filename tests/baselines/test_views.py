@@ -16,7 +16,7 @@ from ucds.baselines.views import (
     sobel_backbone,
 )
 from ucds.data.dataset import ImageView
-from ucds.encoders.spec import BackboneSpec
+from ucds.encoders.spec import EncoderSpec
 from ucds.gradients.views import RandomCropView
 
 MEAN, STD = (0.4, 0.5, 0.6), (0.2, 0.3, 0.1)
@@ -24,8 +24,8 @@ NONE, UNIT = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
 USUAL = ImageView()
 
 
-def spec(size: int, *colours: tuple[float, float, float]) -> BackboneSpec:
-    return BackboneSpec("any", 512, size, *colours)
+def spec(size: int, *colours: tuple[float, float, float]) -> EncoderSpec:
+    return EncoderSpec("any", 512, size, *colours)
 
 
 def images(n: int = 4, side: int = 32) -> Tensor:
@@ -136,7 +136,7 @@ def test_the_backbone_says_how_images_are_seen() -> None:
     assert (view.input_shape, view.crop) == ((3, 64, 64), 0.5)
     black = np.zeros((1, 3, 256, 256), np.uint8)
     np.testing.assert_allclose(view.test(black)[0, :, 0, 0], [-1 / 5, -1 / 3, -3 / 7], rtol=1e-6)
-    unsaid = ResizedImageView(BackboneSpec("any", 512), ImageView(48), 0.5)
+    unsaid = ResizedImageView(EncoderSpec("any", 512), ImageView(48), 0.5)
     assert unsaid.input_shape == (3, 48, 48)
 
 

@@ -14,8 +14,8 @@ import pytest
 from rich.console import Console
 
 from ucds.cli.options import Output, say, show
-from ucds.encoders.spec import identity_backbone
 from ucds.exports.hub import write_card
+from ucds.networks.spec import identity_backbone
 from ucds.training.progress import Bar, Lines
 
 HOSTILE = {

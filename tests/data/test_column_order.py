@@ -13,9 +13,9 @@ import pytest
 
 from ucds.data.sources import find_samples
 from ucds.data.vectors import VectorSamples, in_order
-from ucds.encoders.spec import Backbone, identity_backbone
 from ucds.errors import InputError
 from ucds.labels.cluster_labels import ClusterLabels, marks_of
+from ucds.networks.spec import Backbone, identity_backbone
 from ucds.training.inputs import open_for_prediction, open_for_training
 from ucds.training.options import Compute, EncoderOptions
 

@@ -16,7 +16,6 @@ from ucds.config import ConsensusSettings, PCDSettings
 from ucds.data.dataset import Dataset, ImageView
 from ucds.data.samples import Samples
 from ucds.data.vectors import VectorSamples
-from ucds.encoders.spec import Backbone, identity_backbone, module_backbone
 from ucds.errors import InputError
 from ucds.gradients.runtime import Runtime
 from ucds.gradients.session import Session
@@ -24,6 +23,7 @@ from ucds.gradients.source_stage import learn_source
 from ucds.gradients.target_stages import cluster_target, refine_target
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.arrays import IntArray
+from ucds.networks.spec import Backbone, identity_backbone, module_backbone
 from ucds.training.features import frozen_features
 from ucds.training.fitting import FeatureClusters, build_model, features_to_cluster, read_all, remember
 from ucds.training.options import Compute

@@ -15,10 +15,10 @@ from grid_kit import make_machine, picture_task, run_inline, write_pictures
 
 from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
-from ucds.encoders.spec import identity_backbone
 from ucds.experiments import runner
 from ucds.experiments.pipeline import Task
 from ucds.experiments.preflight import Machine
+from ucds.networks.spec import identity_backbone
 
 
 @pytest.fixture(name="picture_task")

@@ -18,9 +18,9 @@ from ucds.choices import GuardChoices
 from ucds.config import ConsensusSettings, PCDSettings, side_of
 from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
-from ucds.encoders.spec import Backbone, module_backbone
 from ucds.experiments.methods import run_methods
 from ucds.experiments.pipeline import Sources, Task
+from ucds.networks.spec import Backbone, module_backbone
 from ucds.source.fit import fit_source
 from ucds.training.options import Compute
 from ucds.training.progress import Quiet

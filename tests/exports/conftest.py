@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ucds.encoders.spec import Backbone
+from ucds.networks.spec import Backbone
 from ucds.training.loaded import Model
 from ucds.training.options import Compute
 

@@ -14,9 +14,9 @@ import torch
 
 import ucds
 from ucds.choices import ExportFormat
-from ucds.encoders.spec import identity_backbone
 from ucds.exports.export import as_scikit
 from ucds.networks.build import build_backbone
+from ucds.networks.spec import identity_backbone
 from ucds.training.encoding import run_onnx
 from ucds.training.loaded import Model
 

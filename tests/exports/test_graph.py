@@ -13,9 +13,9 @@ import pytest
 from odd_networks import Drawing, Untraceable
 
 import ucds
-from ucds.encoders.spec import identity_backbone, module_backbone
 from ucds.errors import InputError, UcdsWarning
 from ucds.networks.build import build_backbone
+from ucds.networks.spec import identity_backbone, module_backbone
 from ucds.training.loaded import Model
 
 MakeModel = Callable[..., Model]

@@ -11,9 +11,9 @@ import pytest
 import yaml
 
 import ucds
-from ucds.encoders.spec import identity_backbone
 from ucds.errors import InputError
 from ucds.networks.build import build_backbone
+from ucds.networks.spec import identity_backbone
 from ucds.training.loaded import Model
 
 MakeModel = Callable[..., Model]

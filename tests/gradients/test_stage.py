@@ -16,7 +16,6 @@ import torch
 from ucds.config import PCDSettings
 from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
-from ucds.encoders.spec import identity_backbone
 from ucds.errors import InputError, Interrupted, UcdsWarning
 from ucds.gradients.checkpoint import StageResult
 from ucds.gradients.pcd_loss import PCDLoss, mutual_information_loss
@@ -24,6 +23,7 @@ from ucds.gradients.runtime import Runtime
 from ucds.gradients.session import Session
 from ucds.gradients.stage import Stage, Step, make_sampler
 from ucds.networks.model import ClusteringModel
+from ucds.networks.spec import identity_backbone
 from ucds.training.options import Compute
 from ucds.training.progress import Quiet, Reporter
 from ucds.training.run_folder import RunFolder

@@ -22,13 +22,13 @@ from ucds.data.batches import DomainBalancedSampler
 from ucds.data.dataset import Dataset
 from ucds.data.samples import Samples
 from ucds.data.vectors import VectorSamples
-from ucds.encoders.spec import identity_backbone, module_backbone
 from ucds.errors import InputError, UserError
 from ucds.gradients.runtime import Runtime
 from ucds.gradients.session import Session
 from ucds.gradients.steps import LOG_STEPS, Batch, Steps, build_optimiser, set_learning_rate
 from ucds.math.arrays import IntArray
 from ucds.networks.model import ClusteringModel
+from ucds.networks.spec import identity_backbone, module_backbone
 from ucds.training.options import Compute
 from ucds.training.run_folder import RunFolder
 from ucds.training.seeds import derive, numpy_generator, step_seeds, torch_generator

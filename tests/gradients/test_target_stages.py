@@ -14,7 +14,6 @@ import torch
 from ucds.config import MethodSettings, PCDSettings
 from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
-from ucds.encoders.spec import identity_backbone
 from ucds.errors import UcdsWarning
 from ucds.gradients.checkpoint import StageResult
 from ucds.gradients.pcd_loss import (
@@ -25,6 +24,7 @@ from ucds.gradients.pcd_loss import (
 from ucds.gradients.runtime import Runtime
 from ucds.gradients.session import Session
 from ucds.labels.cluster_labels import ClusterLabels
+from ucds.networks.spec import identity_backbone
 from ucds.target.fit import fit_target
 from ucds.training.options import Compute
 from ucds.training.prediction import predict

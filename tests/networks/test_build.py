@@ -14,9 +14,10 @@ from pydantic import TypeAdapter
 from safetensors.torch import save_file
 from torch import nn
 
-from ucds.encoders.spec import Backbone, BackboneSpec
+from ucds.encoders.spec import EncoderSpec
 from ucds.errors import NoSpaceError, UserError
 from ucds.networks.build import build_backbone, find_backbone, rebuild_backbone
+from ucds.networks.spec import Backbone
 from ucds.networks.weight_files import REMEDY
 
 SMALL = "test_resnet"
@@ -131,7 +132,7 @@ def test_random_start_depends_on_the_seed_alone() -> None:
 def test_a_spec_rebuilds_the_architecture(name: str) -> None:
     backbone = build_backbone(name, weights="none", input_size=64, seed=3)
     stored = json.dumps(asdict(backbone.spec))
-    rebuilt = rebuild_backbone(TypeAdapter(BackboneSpec).validate_json(stored))
+    rebuilt = rebuild_backbone(TypeAdapter(EncoderSpec).validate_json(stored))
     assert rebuilt.spec == backbone.spec
     rebuilt.module.load_state_dict(backbone.module.state_dict())
     inputs = images(backbone)
@@ -140,7 +141,7 @@ def test_a_spec_rebuilds_the_architecture(name: str) -> None:
 
 def test_a_spec_of_another_width_is_refused() -> None:
     with pytest.raises(UserError, match="returns 96 features here, but 99"):
-        rebuild_backbone(BackboneSpec(SMALL, 99, 96))
+        rebuild_backbone(EncoderSpec(SMALL, 99, 96))
 
 
 def test_an_encoder_is_built_once_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from ucds.encoders.spec import identity_backbone, module_backbone, tensors_digest
 from ucds.networks.build import build_backbone
 from ucds.networks.model import ClusteringModel, ProjectionHead
+from ucds.networks.spec import identity_backbone, module_backbone, tensors_digest
 
 
 def seeded(seed: int) -> torch.Generator:

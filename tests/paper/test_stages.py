@@ -15,7 +15,6 @@ from ucds.config import PCDSettings
 from ucds.data.batches import DomainBalancedSampler
 from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
-from ucds.encoders.spec import identity_backbone
 from ucds.gradients.pcd_loss import PCDLoss
 from ucds.gradients.runtime import Runtime
 from ucds.gradients.session import Session
@@ -23,6 +22,7 @@ from ucds.gradients.source_stage import learn_source
 from ucds.gradients.target_stages import cluster_target, refine_target
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.networks.model import ClusteringModel
+from ucds.networks.spec import identity_backbone
 from ucds.training.options import Compute
 
 K, WIDTH = 4, 6

@@ -21,8 +21,8 @@ import label_service
 import numpy as np
 from PIL import Image
 
-from ucds.encoders.spec import identity_backbone
 from ucds.labels.wire import PROBLEM_TYPE, Problem
+from ucds.networks.spec import identity_backbone
 from ucds.serving.ledger import Ledger
 from ucds.serving.limits import Limits
 from ucds.serving.serve import listen

@@ -21,12 +21,12 @@ from torch import nn
 
 from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
-from ucds.encoders.spec import identity_backbone, module_backbone
 from ucds.errors import InputError, RefusedError
 from ucds.labels.client import LabelClient
 from ucds.labels.query import query_labels
 from ucds.labels.questions import open_questions
 from ucds.labels.wire import digest_of_contents
+from ucds.networks.spec import identity_backbone, module_backbone
 from ucds.serving.labeller import Batcher, ModelLabeller
 from ucds.serving.ledger import Ledger
 from ucds.serving.limits import Limits

@@ -16,11 +16,11 @@ from ucds import InputError, SourceClustering
 from ucds.config import ConsensusSettings, MethodSettings, PCDSettings
 from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
-from ucds.encoders.spec import Backbone, identity_backbone, module_backbone
 from ucds.gradients.runtime import Runtime
 from ucds.gradients.session import Session
 from ucds.math.consensus import match
 from ucds.networks.model import ClusteringModel
+from ucds.networks.spec import Backbone, identity_backbone, module_backbone
 from ucds.source.fit import fit_source
 from ucds.training.options import Compute
 from ucds.training.prediction import predict

@@ -19,8 +19,8 @@ import ucds
 from ucds import InputError, SourceClustering
 from ucds.config import ConsensusSettings
 from ucds.data.vectors import VectorSamples
-from ucds.encoders.spec import identity_backbone, module_backbone
 from ucds.math.privacy import noise_scale
+from ucds.networks.spec import identity_backbone, module_backbone
 from ucds.source.private import (
     GaussianNoise,
     number_units,

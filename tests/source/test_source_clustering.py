@@ -16,7 +16,7 @@ from torch import nn
 
 import ucds
 from ucds import InputError, SourceClustering, TargetClustering
-from ucds.encoders.spec import module_backbone
+from ucds.networks.spec import module_backbone
 
 pytestmark = pytest.mark.filterwarnings("ignore:stage .* (empty|collapsed):ucds.errors.UcdsWarning")
 

@@ -12,10 +12,10 @@ import pytest
 from ucds.data.dataset import Dataset
 from ucds.data.samples import subset
 from ucds.data.vectors import VectorSamples
-from ucds.encoders.spec import identity_backbone
 from ucds.errors import InputError
 from ucds.gradients.runtime import Runtime
 from ucds.labels.questions import open_questions
+from ucds.networks.spec import identity_backbone
 from ucds.target.ask import choose_spread, select_spread
 from ucds.training.options import Compute
 

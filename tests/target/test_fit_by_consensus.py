@@ -15,7 +15,6 @@ import torch
 from ucds.config import ConsensusSettings, MethodSettings
 from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
-from ucds.encoders.spec import identity_backbone
 from ucds.errors import UcdsWarning
 from ucds.gradients.checkpoint import StageResult
 from ucds.gradients.runtime import Runtime
@@ -23,6 +22,7 @@ from ucds.gradients.session import Session
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.metrics import score
 from ucds.networks.model import ClusteringModel
+from ucds.networks.spec import identity_backbone
 from ucds.target.fit import fit_target
 from ucds.target.remembered import read_remembered
 from ucds.training.fitting import LOGIT_SCALE

@@ -13,7 +13,7 @@ import pytest
 
 import ucds
 from ucds.config import MethodSettings
-from ucds.encoders.spec import tensors_digest
+from ucds.networks.spec import tensors_digest
 
 pytestmark = pytest.mark.filterwarnings("ignore:stage .* (empty|collapsed):ucds.errors.UcdsWarning")
 

@@ -21,11 +21,12 @@ from ucds.data.columns import Pictures
 from ucds.data.content import number_rows
 from ucds.data.dataset import Dataset, ImageView
 from ucds.data.images import MemoryImages
-from ucds.encoders.spec import Backbone, BackboneSpec, identity_backbone
+from ucds.encoders.spec import EncoderSpec
 from ucds.errors import NoSpaceError
 from ucds.gradients.runtime import Runtime
 from ucds.math.arrays import FloatArray
 from ucds.networks.build import build_backbone
+from ucds.networks.spec import Backbone, identity_backbone
 from ucds.training import encoding
 from ucds.training.encoding import LARGEST_DIFFERENCE, FrozenEncoder, find_graph, suits_graph
 from ucds.training.features import frozen_features
@@ -45,7 +46,7 @@ def network(seed: int = 0) -> nn.Module:
 
 def named(module: nn.Module, width: int = 4) -> Backbone:
     return Backbone(
-        module, BackboneSpec("small", width, 32, (0.4, 0.5, 0.6), (0.2, 0.3, 0.2)), "none (random)"
+        module, EncoderSpec("small", width, 32, (0.4, 0.5, 0.6), (0.2, 0.3, 0.2)), "none (random)"
     )
 
 
@@ -176,14 +177,14 @@ def test_features_that_are_not_finite_are_refused(with_graph: bool, tmp_path: Pa
 
 
 def test_a_graph_is_for_many_images_on_a_processor() -> None:
-    usual = BackboneSpec("resnet18", 512, 224)
+    usual = EncoderSpec("resnet18", 512, 224)
     assert suits_graph(usual, 256, CPU)
     assert not suits_graph(usual, 255, CPU)
     assert not suits_graph(usual, 1000, torch.device("cuda", 0))
-    assert suits_graph(BackboneSpec("resnet18", 512, 112), 1024, CPU)  # as many pixels
-    assert not suits_graph(BackboneSpec("resnet18", 512, 112), 1023, CPU)
+    assert suits_graph(EncoderSpec("resnet18", 512, 112), 1024, CPU)  # as many pixels
+    assert not suits_graph(EncoderSpec("resnet18", 512, 112), 1023, CPU)
     assert not suits_graph(identity_backbone(6).spec, 10**9, CPU)
-    assert not suits_graph(BackboneSpec("module", 4, 224), 10**9, CPU)
+    assert not suits_graph(EncoderSpec("function", 4, 224), 10**9, CPU)
 
 
 def test_features_of_the_two_are_kept_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

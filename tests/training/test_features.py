@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from ucds.data.dataset import Dataset
 from ucds.data.samples import subset
 from ucds.data.vectors import VectorSamples
-from ucds.encoders.spec import Backbone, BackboneSpec, module_backbone
+from ucds.encoders.spec import EncoderSpec
 from ucds.gradients.runtime import Runtime
+from ucds.networks.spec import Backbone, module_backbone
 from ucds.training.features import frozen_features
 from ucds.training.options import Compute
 
@@ -40,7 +41,7 @@ class Counting(nn.Module):
 
 
 def named(module: nn.Module, name: str = "counting") -> Backbone:
-    return Backbone(module.train(), BackboneSpec(name, 3), "given")
+    return Backbone(module.train(), EncoderSpec(name, 3), "given")
 
 
 def data(n: int = 50, seed: int = 0) -> Dataset:

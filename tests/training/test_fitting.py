@@ -15,12 +15,12 @@ from torch import nn
 from ucds.config import ConsensusSettings
 from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
-from ucds.encoders.spec import Backbone, identity_backbone, module_backbone
 from ucds.gradients.runtime import Runtime
 from ucds.gradients.session import Session
 from ucds.math.prototypes import solve_prototypes
 from ucds.math.spaces import centre, principal_axes, unit_rows
 from ucds.networks.model import ClusteringModel
+from ucds.networks.spec import Backbone, identity_backbone, module_backbone
 from ucds.training.fitting import (
     LOGIT_SCALE,
     FeatureClusters,

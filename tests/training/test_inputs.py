@@ -14,13 +14,14 @@ from PIL import Image
 from ucds.choices import Role
 from ucds.data.dataset import IMAGENET_STD, Dataset, ImageView, View
 from ucds.data.sources import find_samples
-from ucds.encoders.spec import Backbone, BackboneSpec, identity_backbone, module_backbone
+from ucds.encoders.spec import EncoderSpec
 from ucds.errors import InputError
+from ucds.networks.spec import Backbone, identity_backbone, module_backbone
 from ucds.training.inputs import Inputs, open_for_prediction, open_for_training, stored_size, view_for
 from ucds.training.options import Compute, EncoderOptions
 
 ENCODER = EncoderOptions("ucds/oriented_edges", "none", 32)
-IMAGES = BackboneSpec("ucds/oriented_edges", 128, input_size=28)
+IMAGES = EncoderSpec("ucds/oriented_edges", 128, input_size=28)
 VECTORS = identity_backbone(5).spec
 
 
@@ -43,7 +44,7 @@ def training(path: Path, side: Role, encoder: EncoderOptions = ENCODER, **option
     return open_for_training(found, encoder, Compute(cache=path.parent / "cache"), **options)
 
 
-def prediction(source: Any, spec: BackboneSpec, side: Role = "target", cache: Path | None = None) -> Dataset:
+def prediction(source: Any, spec: EncoderSpec, side: Role = "target", cache: Path | None = None) -> Dataset:
     backbone = Backbone(torch.nn.Identity(), spec, "given")  # only features are compared with its weights
     return open_for_prediction(source, backbone, side, Compute(cache=cache))
 
@@ -98,7 +99,7 @@ def test_a_trained_model_takes_folders_and_files(folder: Path, archive: Path, tm
         (Image.new("L", (8, 8)), IMAGES, "several samples at a time, not one Image"),
     ],
 )
-def test_wrong_kinds_are_refused_in_one_line(source: Any, spec: BackboneSpec, words: str) -> None:
+def test_wrong_kinds_are_refused_in_one_line(source: Any, spec: EncoderSpec, words: str) -> None:
     with pytest.raises(InputError, match=words) as error:
         prediction(source, spec)
     assert "\n" not in str(error.value)
@@ -114,11 +115,11 @@ def test_views_follow_the_backbone() -> None:
     plain = view_for(IMAGES)
     assert isinstance(plain, ImageView)
     assert plain.input_shape == (3, 28, 28)
-    other = view_for(BackboneSpec("x", 8, 28, (0.0,) * 3, (1.0,) * 3))  # type: ignore[arg-type]
+    other = view_for(EncoderSpec("x", 8, 28, (0.0,) * 3, (1.0,) * 3))  # type: ignore[arg-type]
     raw = np.full((1, 3, 32, 32), 255, np.uint8)
     np.testing.assert_allclose(other.test(raw), np.ones((1, 3, 28, 28)))
     assert not np.array_equal(plain.test(raw), other.test(raw))
-    shifted = view_for(BackboneSpec("x", 8, 28, mean=(0.0,) * 3))
+    shifted = view_for(EncoderSpec("x", 8, 28, mean=(0.0,) * 3))
     assert isinstance(shifted, ImageView)
     assert (shifted.mean, shifted.std) == ((0.0,) * 3, IMAGENET_STD)
     with pytest.raises(InputError, match="'identity' does not take images"):

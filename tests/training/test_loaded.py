@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from ucds.encoders.spec import identity_backbone
 from ucds.networks.build import build_backbone
+from ucds.networks.spec import identity_backbone
 from ucds.training.loaded import FEWEST_TO_CENTRE, Model
 from ucds.training.model_file import StoredModel
 from ucds.training.options import Compute

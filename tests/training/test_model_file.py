@@ -20,10 +20,10 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from ucds.choices import Role
-from ucds.encoders.spec import identity_backbone, module_backbone, tensors_digest
 from ucds.errors import DamagedFileError, InputError, UserError
 from ucds.files import digest_of
 from ucds.networks.build import build_backbone
+from ucds.networks.spec import identity_backbone, module_backbone, tensors_digest
 from ucds.training.model_file import FORMAT, StoredModel, load_model, save_model
 from ucds.training.run_folder import MODEL_FILE
 

@@ -9,9 +9,9 @@ from torch import nn
 
 from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
-from ucds.encoders.spec import identity_backbone, module_backbone
 from ucds.gradients.runtime import Runtime
 from ucds.networks.model import ClusteringModel
+from ucds.networks.spec import identity_backbone, module_backbone
 from ucds.training.options import Compute
 from ucds.training.prediction import encode, predict, threads_for
 

@@ -16,11 +16,11 @@ import pytest
 from ucds.config import ConsensusSettings, MethodSettings, PCDSettings, for_side
 from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
-from ucds.encoders.spec import identity_backbone
 from ucds.errors import DamagedFileError, InputError, Interrupted
 from ucds.gradients.pcd_loss import PCDLoss
 from ucds.gradients.session import Session
 from ucds.gradients.stage import Stage
+from ucds.networks.spec import identity_backbone
 from ucds.training.inputs import Inputs
 from ucds.training.model_file import load_model
 from ucds.training.options import Compute, RunOptions

@@ -18,7 +18,6 @@ from PIL import Image
 from ucds.data.dataset import Dataset
 from ucds.data.samples import Samples, subset
 from ucds.data.sources import Source
-from ucds.encoders.spec import Backbone, identity_backbone
 from ucds.errors import InputError, RefusedError
 from ucds.gradients.runtime import Runtime
 from ucds.labels.client import LabelClient, OverBudgetError
@@ -26,6 +25,7 @@ from ucds.labels.questions import Body, body_of_images, body_of_rows
 from ucds.labels.wire import ServiceInfo
 from ucds.math.arrays import FloatArray
 from ucds.math.privacy import Guarantee
+from ucds.networks.spec import Backbone, identity_backbone
 from ucds.training.features import frozen_features
 from ucds.training.inputs import open_for_prediction, view_for
 from ucds.training.model_file import StoredModel, load_model

@@ -35,11 +35,11 @@ from ucds.baselines.iic import (
 from ucds.baselines.loop import Clustering
 from ucds.data.batches import DomainBalancedSampler
 from ucds.data.dataset import Dataset
-from ucds.encoders.spec import Backbone
 from ucds.errors import InputError
 from ucds.gradients.pcd_loss import at_least_single
 from ucds.gradients.runtime import Runtime
 from ucds.gradients.session import Session
+from ucds.networks.spec import Backbone
 from ucds.training.features import frozen_features
 from ucds.training.seeds import numpy_generator
 

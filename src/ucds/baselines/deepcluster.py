@@ -23,11 +23,11 @@ from ucds.baselines.views import ResizedImageView
 from ucds.config import ModelSettings
 from ucds.data.batches import DomainBalancedSampler
 from ucds.data.dataset import Dataset
-from ucds.encoders.spec import Backbone
 from ucds.errors import InputError
 from ucds.gradients.session import Session
 from ucds.math.arrays import DoubleArray, FloatArray, IntArray
 from ucds.networks.model import ClusteringModel
+from ucds.networks.spec import Backbone
 from ucds.training.prediction import encode
 from ucds.training.prepare import prepare
 from ucds.training.seeds import numpy_generator, torch_generator

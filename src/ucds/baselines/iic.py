@@ -21,11 +21,11 @@ from ucds.baselines.views import PairedImageView, PairedVectorView
 from ucds.config import ModelSettings
 from ucds.data.batches import DomainBalancedSampler
 from ucds.data.dataset import Dataset
-from ucds.encoders.spec import Backbone
 from ucds.gradients.pcd_loss import at_least_single
 from ucds.gradients.session import Session
 from ucds.gradients.views import in_training
 from ucds.networks.model import ClusteringModel, Encoder
+from ucds.networks.spec import Backbone
 from ucds.training.encoding import evaluation_mode
 from ucds.training.prediction import predict
 from ucds.training.prepare import prepare

@@ -24,11 +24,11 @@ from ucds.data.image_files import map_ahead, processors
 from ucds.data.parts import describe_rows, read_description, remove_part, rows_file, write_part
 from ucds.data.sources import Source, place_of
 from ucds.data.tables import write_table
-from ucds.encoders.spec import Backbone
 from ucds.errors import DamagedFileError, InputError, UcdsWarning
 from ucds.files import refuse_inside, write_atomically, write_text_atomically
 from ucds.math.arrays import FloatArray
 from ucds.networks.devices import choose_device
+from ucds.networks.spec import Backbone
 from ucds.training.encoding import FrozenEncoder, choose_encoder, describe_encoder
 from ucds.training.inputs import stored_size, view_for
 from ucds.training.options import BulkOptions, Compute, EncoderOptions

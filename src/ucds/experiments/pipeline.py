@@ -13,13 +13,13 @@ from typing import Literal, TypeVar
 
 from ucds.config import ConsensusSettings, MethodSettings, PCDSettings, Settings, for_source
 from ucds.data.dataset import Dataset
-from ucds.encoders.spec import Backbone
 from ucds.gradients.checkpoint import StageResult
 from ucds.gradients.runtime import Runtime
 from ucds.gradients.session import Session
 from ucds.gradients.target_stages import cluster_target
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.arrays import IntArray
+from ucds.networks.spec import Backbone
 from ucds.source.fit import fit_source
 from ucds.training.features import frozen_features
 from ucds.training.loaded import recentre

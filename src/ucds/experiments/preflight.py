@@ -15,12 +15,12 @@ from ucds.data.dataset import Dataset
 from ucds.data.folders import scan_domains
 from ucds.data.ground_truth import read_ground_truth
 from ucds.data.sources import find_samples
-from ucds.encoders.spec import Backbone
 from ucds.errors import InputError, UcdsWarning, UserError
 from ucds.experiments.datasets import Located, check_counts, locate
 from ucds.experiments.grid import Benchmark, Cell
 from ucds.experiments.methods import method_named
 from ucds.gradients.runtime import Runtime
+from ucds.networks.spec import Backbone
 from ucds.training.features import frozen_features
 from ucds.training.inputs import open_for_training
 from ucds.training.options import Compute, EncoderOptions

@@ -15,12 +15,13 @@ from sklearn.preprocessing import Normalizer, PolynomialFeatures, StandardScaler
 from torch import Tensor
 
 from ucds.choices import ExportFormat, require_choice
-from ucds.encoders.spec import BackboneSpec, Viewpoint
+from ucds.encoders.spec import EncoderSpec
 from ucds.errors import InputError, UcdsWarning
 from ucds.exports.graph import describe, write_graph
 from ucds.exports.hub import write_hub_folder
 from ucds.files import require_writable, write_atomically, write_text_atomically
 from ucds.networks.model import ClusteringModel
+from ucds.networks.spec import Viewpoint
 from ucds.training.inputs import stored_size, view_for
 from ucds.training.loaded import Model, load
 from ucds.training.options import Compute
@@ -100,7 +101,7 @@ def export(
     return Exported(path, form, differences)
 
 
-def _random_inputs(spec: BackboneSpec) -> Tensor:
+def _random_inputs(spec: EncoderSpec) -> Tensor:
     """Draw pictures of random colours, or normal vectors, and return them as inputs of the model."""
     generator = torch.Generator().manual_seed(0)
     if spec.input_size is None:

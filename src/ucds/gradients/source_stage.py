@@ -5,12 +5,12 @@ from __future__ import annotations
 from ucds.config import PCDSettings
 from ucds.data.dataset import Dataset
 from ucds.data.samples import Samples, split_validation
-from ucds.encoders.spec import Backbone
 from ucds.gradients.checkpoint import StageResult
 from ucds.gradients.pcd_loss import PCDLoss, cosine_momentum
 from ucds.gradients.session import Session
 from ucds.gradients.stage import Stage
 from ucds.networks.model import ClusteringModel
+from ucds.networks.spec import Backbone
 from ucds.training.prepare import Training, conclude, draw_dataset, prepare
 
 

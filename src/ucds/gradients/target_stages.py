@@ -8,7 +8,6 @@ import torch
 from ucds.config import PCDSettings
 from ucds.data.dataset import Dataset
 from ucds.data.samples import Samples
-from ucds.encoders.spec import Backbone
 from ucds.errors import InputError
 from ucds.gradients.checkpoint import StageResult
 from ucds.gradients.pcd_loss import PCDLoss, cosine_momentum, place_targets, smooth_labels
@@ -16,6 +15,7 @@ from ucds.gradients.session import Session
 from ucds.gradients.stage import Stage
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.networks.model import ClusteringModel
+from ucds.networks.spec import Backbone
 from ucds.training.prepare import Training, conclude, draw_dataset, prepare
 
 _USE = "get targets and choose the model; only the last stage sees all"

@@ -16,15 +16,16 @@ from safetensors.torch import load
 from torch import nn
 
 from ucds.choices import DEFAULT_WEIGHTS, NO_WEIGHTS, require_weights
-from ucds.encoders.spec import IDENTITY, MODULE, VECTORS, Backbone, BackboneSpec, StateDict
+from ucds.encoders.spec import FUNCTION, IDENTITY, VECTORS, EncoderSpec
 from ucds.errors import DamagedFileError, InputError, NoSpaceError, UserError, one_line
 from ucds.files import digest_of, make_private, read_sealed, write_sealed
 from ucds.networks import oriented_edges, timm_models, torchvision_models
+from ucds.networks.spec import VECTOR_MODULES, Backbone, StateDict
 from ucds.networks.weight_files import load_file
 
 _SEAL = "ucds-encoder/1"
 _LIBRARIES = ("ucds", "torch", "torchvision", "timm")
-_DESCRIBED = TypeAdapter(tuple[BackboneSpec, str])  # with the origin of the weights
+_DESCRIBED = TypeAdapter(tuple[EncoderSpec, str])  # with the origin of the weights
 
 
 def build_backbone(
@@ -53,7 +54,7 @@ def build_backbone(
     return backbone
 
 
-def rebuild_backbone(spec: BackboneSpec) -> Backbone:
+def rebuild_backbone(spec: EncoderSpec) -> Backbone:
     """Build the architecture that a checkpoint describes, for its own weights to be loaded into.
 
     Raises:
@@ -61,8 +62,8 @@ def rebuild_backbone(spec: BackboneSpec) -> Backbone:
             with another width than described.
     """
     if spec.name in VECTORS:
-        return Backbone(VECTORS[spec.name](spec.width), spec, "none (identity)")
-    if spec.name == MODULE:
+        return Backbone(VECTOR_MODULES[spec.name](spec.width), spec, "none (identity)")
+    if spec.name == FUNCTION:
         raise InputError(
             "the backbone was a module of your own, which no name can rebuild; "
             "make it again and pass module_backbone(...)"
@@ -91,8 +92,8 @@ class StoredBackbone(Backbone):
     _state: StateDict
     _path: Path
 
-    def __init__(self, spec: BackboneSpec, weights: str, state: StateDict, path: Path) -> None:
-        if spec.name == MODULE:
+    def __init__(self, spec: EncoderSpec, weights: str, state: StateDict, path: Path) -> None:
+        if spec.name == FUNCTION:
             rebuild_backbone(spec)
         vars(self).update(spec=spec, weights=weights, _state=state, _path=path)
 
@@ -117,7 +118,7 @@ class StoredBackbone(Backbone):
         return self._state
 
 
-def _without_memory(spec: BackboneSpec) -> nn.Module | None:
+def _without_memory(spec: EncoderSpec) -> nn.Module | None:
     """Build an architecture whose weights have shapes and no memory; ``None`` where it cannot be built so."""
     with torch.device("meta"), suppress(RuntimeError, ValueError, TypeError, NotImplementedError):
         return rebuild_backbone(spec).module
@@ -147,8 +148,9 @@ def find_backbone(name: str, weights: str, input_size: int | None, folder: Path)
 
 
 def _create(name: str, *, pretrained: bool, input_size: int | None, seed: int) -> Backbone:
-    if name in (IDENTITY, MODULE):
-        raise InputError(f"'{name}' is no name to build from: use {name}_backbone(...)")
+    if name in (IDENTITY, FUNCTION):
+        made_by = "identity_backbone" if name == IDENTITY else "module_backbone"
+        raise InputError(f"'{name}' is no name to build from: use {made_by}(...)")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         if name == oriented_edges.NAME:

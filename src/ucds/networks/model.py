@@ -9,7 +9,8 @@ from typing import NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
-from ucds.encoders.spec import Backbone, BackboneSpec, identity_backbone
+from ucds.encoders.spec import EncoderSpec
+from ucds.networks.spec import Backbone, identity_backbone
 
 
 class ModelOutput(NamedTuple):
@@ -134,7 +135,7 @@ class ClusteringModel(nn.Module):
     ) -> None:
         super().__init__()
         assert min(n_clusters, bottleneck_width) >= 1
-        self.spec: BackboneSpec = backbone.spec
+        self.spec: EncoderSpec = backbone.spec
         self.encoder = Encoder(backbone, bottleneck_width, unit_features, head, generator)
         self.prototypes = nn.Parameter(torch.zeros(bottleneck_width, n_clusters))
         if head is None:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ucds.encoders.spec import Backbone, image_backbone
+from ucds.networks.spec import Backbone, image_backbone
 
 NAME = "ucds/oriented_edges"
 ORIENTATIONS = 8

@@ -7,8 +7,8 @@ from typing import Any
 
 from torch import nn
 
-from ucds.encoders.spec import Backbone, StateDict, image_backbone
 from ucds.errors import InputError, one_line
+from ucds.networks.spec import Backbone, StateDict, image_backbone
 from ucds.networks.weight_files import REMEDY, download_weights, require_reachable
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from torch import nn
 
-from ucds.encoders.spec import Backbone, image_backbone
 from ucds.errors import InputError
+from ucds.networks.spec import Backbone, image_backbone
 from ucds.networks.weight_files import download_weights, load_file
 
 PREFIX = "torchvision/"

@@ -17,8 +17,8 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from ucds.choices import require_weights
-from ucds.encoders.spec import StateDict
 from ucds.errors import InputError, one_line
+from ucds.networks.spec import StateDict
 from ucds.received import open_received
 
 REMEDY = "copy that file here and give it with --weights FILE, or ask for a random start with --weights none"

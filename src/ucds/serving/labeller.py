@@ -14,8 +14,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ucds.encoders.spec import tensors_digest
 from ucds.errors import InputError
+from ucds.networks.spec import tensors_digest
 from ucds.serving.problems import stopping
 from ucds.training.inputs import stored_size, view_for
 from ucds.training.model_file import StoredModel

@@ -9,11 +9,11 @@ import numpy as np
 from ucds.config import ConsensusSettings
 from ucds.data.dataset import Dataset
 from ucds.data.samples import Samples
-from ucds.encoders.spec import Backbone
 from ucds.errors import InputError
 from ucds.gradients.session import Session
 from ucds.math.domain_transport import cluster_domains
 from ucds.math.spaces import WIDTH
+from ucds.networks.spec import Backbone
 from ucds.training.fitting import (
     FeatureClusters,
     build_model,

@@ -8,10 +8,11 @@ from typing import cast
 from ucds.choices import read_clusters
 from ucds.config import ConsensusSettings, MethodSettings, PCDSettings
 from ucds.data.dataset import Dataset
-from ucds.encoders.spec import LENGTHS, Backbone, identity_backbone
+from ucds.encoders.spec import LENGTHS
 from ucds.errors import InputError
 from ucds.gradients.session import Session
 from ucds.gradients.source_stage import fit_source_by_pcd
+from ucds.networks.spec import Backbone, identity_backbone
 from ucds.source.domains import fit_source_by_transport
 from ucds.source.private import fit_source_privately
 from ucds.training.cluster_choice import settle_clusters

@@ -19,13 +19,13 @@ from ucds.config import ConsensusSettings
 from ucds.data.dataset import Dataset
 from ucds.data.samples import Samples
 from ucds.data.tables import read_table
-from ucds.encoders.spec import Backbone
 from ucds.errors import InputError
 from ucds.gradients.session import Session
 from ucds.math.arrays import DoubleArray, FloatArray, IntArray
 from ucds.math.privacy import noise_scale
 from ucds.math.private_prototypes import DIRECTIONS, learn_private_prototypes
 from ucds.math.spaces import unit_rows
+from ucds.networks.spec import Backbone
 from ucds.training.fitting import (
     LOGIT_SCALE,
     FeatureClusters,

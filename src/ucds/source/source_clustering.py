@@ -18,7 +18,7 @@ class SourceClustering(ClusteringEstimator):
         n_clusters: number of clusters, K; ``"auto"`` or a range such as ``"3..40"`` to have it chosen from
             the features of the frozen encoder (docs/consensus.md).
         backbone: for folders of images the name of an encoder (``"resnet18"`` if ``None``); for
-            arrays ``None``, or a :class:`ucds.encoders.spec.Backbone` that takes them.
+            arrays ``None``, or a :class:`ucds.networks.spec.Backbone` that takes them.
         weights: weights of the named encoder: ``"default"``, ``"none"`` or a file.
         method: ``"consensus"`` (docs/consensus.md), or ``"pcd"``, the paper's method.
         tune: ``"full"`` trains everything, ``"head"`` only the new layers on frozen features; ``None`` is

@@ -16,7 +16,6 @@ from sklearn.neighbors import NearestNeighbors
 from ucds.config import ConsensusSettings
 from ucds.data.dataset import Dataset
 from ucds.data.samples import Samples
-from ucds.encoders.spec import Backbone
 from ucds.errors import InputError
 from ucds.files import write_text_atomically
 from ucds.gradients.session import Session
@@ -35,6 +34,7 @@ from ucds.math.consensus import (
 )
 from ucds.math.second_opinion import cluster_by_opinions
 from ucds.math.spaces import Spaces, centre, make_spaces, principal_axes, unit_rows
+from ucds.networks.spec import Backbone
 from ucds.target.guard import Evidence, KnownLabels, weigh_labels
 from ucds.target.remembered import MOST_SHARES, Remembered, number_alike, write_features, write_remembered
 from ucds.training.fitting import (

@@ -24,8 +24,8 @@ from ucds.training.run_folder import files_read
 
 if TYPE_CHECKING:  # they bring torch: asking about all samples needs none of it, and begins seconds earlier
     from ucds.data.dataset import Dataset
-    from ucds.encoders.spec import Backbone
     from ucds.gradients.runtime import Runtime
+    from ucds.networks.spec import Backbone
 
 _TRIALS = 8
 """Draws for each sample, of which the best is kept; always so many, so that a longer choice begins with the

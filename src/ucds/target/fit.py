@@ -8,11 +8,11 @@ from typing import cast
 from ucds.choices import read_clusters
 from ucds.config import ConsensusSettings, MethodSettings, PCDSettings
 from ucds.data.dataset import Dataset
-from ucds.encoders.spec import Backbone
 from ucds.errors import InputError, UcdsWarning
 from ucds.gradients.session import Session
 from ucds.gradients.target_stages import fit_target_by_pcd
 from ucds.labels.cluster_labels import ClusterLabels
+from ucds.networks.spec import Backbone
 from ucds.target.agreement import fit_target_by_consensus
 from ucds.training.cluster_choice import settle_clusters
 from ucds.training.prepare import Training

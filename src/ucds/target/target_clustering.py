@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from ucds.config import MethodSettings
     from ucds.data.dataset import Dataset
     from ucds.data.samples import Samples
-    from ucds.encoders.spec import Backbone
     from ucds.gradients.session import Session
+    from ucds.networks.spec import Backbone
     from ucds.training.prepare import Training
 
 

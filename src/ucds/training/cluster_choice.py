@@ -14,11 +14,11 @@ from ucds.choices import ClusterRange, read_clusters
 from ucds.config import Settings
 from ucds.data.content import first_positions, keys_of
 from ucds.data.dataset import Dataset
-from ucds.encoders.spec import Backbone
 from ucds.errors import DamagedFileError, InputError, UcdsWarning
 from ucds.files import write_text_atomically
 from ucds.gradients.session import Session
 from ucds.math.cluster_number import FEWEST_SAMPLES, ClusterNumber, choose_cluster_number, most_clusters
+from ucds.networks.spec import Backbone
 from ucds.received import read_text
 from ucds.training.features import frozen_features
 from ucds.training.run_folder import CLUSTERS_FILE

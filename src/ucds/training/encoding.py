@@ -24,11 +24,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ucds.encoders.spec import IDENTITY, MODULE, Backbone, BackboneSpec
+from ucds.encoders.spec import FUNCTION, IDENTITY, EncoderSpec
 from ucds.errors import DamagedFileError, InputError, NoSpaceError, one_line
 from ucds.files import digest_of, read_sealed, write_sealed, write_text_atomically
 from ucds.math.arrays import FloatArray
 from ucds.networks.build import StoredBackbone
+from ucds.networks.spec import Backbone
 from ucds.training.options import Compute
 
 LARGEST_DIFFERENCE = 1e-4
@@ -107,13 +108,13 @@ class FrozenEncoder:
         return features
 
 
-def suits_graph(spec: BackboneSpec, n_samples: int, device: torch.device) -> bool:
+def suits_graph(spec: EncoderSpec, n_samples: int, device: torch.device) -> bool:
     """Return whether ONNX Runtime is to compute the features of so many samples on a device, if it can.
 
     The answer does not depend on what the cache holds: so the same samples get the same features. An encoder
     of the caller's own stays in PyTorch.
     """
-    if device.type != "cpu" or spec.input_size is None or spec.name in (IDENTITY, MODULE):
+    if device.type != "cpu" or spec.input_size is None or spec.name in (IDENTITY, FUNCTION):
         return False
     return n_samples * spec.input_size**2 >= FEWEST_PIXELS
 

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from ucds.data.dataset import Dataset
     from ucds.data.samples import Samples
     from ucds.data.sources import Source
-    from ucds.encoders.spec import Backbone
     from ucds.gradients.session import Session
+    from ucds.networks.spec import Backbone
     from ucds.training.loaded import Model
     from ucds.training.model_file import StoredModel
     from ucds.training.prepare import Training
@@ -104,7 +104,7 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             InputError: there is no finished run of this side in the folder.
             DamagedFileError: the model file cannot be read.
         """
-        from ucds.encoders.spec import Backbone
+        from ucds.networks.spec import Backbone
         from ucds.training.model_file import load_model
 
         backbone = parameters.get("backbone")
@@ -167,7 +167,7 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         X: FolderOrArray,  # noqa: N803
         sample_domain: ArrayLike | None,
     ) -> tuple[Dataset, Backbone]:
-        from ucds.encoders.spec import Backbone
+        from ucds.networks.spec import Backbone
         from ucds.training.inputs import open_for_training
 
         own, name = (self.backbone, None) if isinstance(self.backbone, Backbone) else (None, self.backbone)

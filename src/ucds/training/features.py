@@ -21,10 +21,11 @@ from ucds.data.features import FeatureSamples
 from ucds.data.parts import PartStore
 from ucds.data.samples import SeenSamples
 from ucds.data.vectors import VectorSamples
-from ucds.encoders.spec import IDENTITY, LENGTHS, MODULE, Backbone
+from ucds.encoders.spec import FUNCTION, IDENTITY, LENGTHS
 from ucds.files import make_private
 from ucds.gradients.runtime import Runtime
 from ucds.math.arrays import FloatArray, IntArray
+from ucds.networks.spec import Backbone
 from ucds.training.encoding import FrozenEncoder, choose_encoder, describe_encoder
 
 
@@ -58,7 +59,7 @@ def frozen_features(
         return data.view.test(samples.read(np.arange(min(count, len(samples)))))
 
     encoder = choose_encoder(backbone, runtime.device, len(samples), example, runtime.compute, runtime.once)
-    if cache is not None and keep and backbone.spec.name != MODULE:
+    if cache is not None and keep and backbone.spec.name != FUNCTION:
         store = _open_store(encoder, cache)
         first = first_positions(samples.keys)  # each content once
         missing = first[store.rows_of(samples.keys)[first] < 0]

@@ -12,7 +12,6 @@ import torch
 
 from ucds.config import ConsensusSettings
 from ucds.data.dataset import Dataset
-from ucds.encoders.spec import Backbone, identity_backbone
 from ucds.errors import InputError, UcdsWarning
 from ucds.gradients.checkpoint import StageProgress, StageResult
 from ucds.gradients.health import assess
@@ -22,6 +21,7 @@ from ucds.math.domain_transport import SharedPrototypes
 from ucds.math.prototypes import solve_prototypes
 from ucds.math.spaces import unit_rows
 from ucds.networks.model import ClusteringModel, ProjectionHead
+from ucds.networks.spec import Backbone, identity_backbone
 from ucds.training.features import frozen_features
 from ucds.training.prediction import predict
 from ucds.training.prepare import Training, refuse_copies

@@ -22,23 +22,15 @@ from ucds.data.images import ImageSamples, MemoryImages
 from ucds.data.samples import Samples
 from ucds.data.sources import Source, find_samples
 from ucds.data.vectors import in_order
-from ucds.encoders.spec import (
-    LENGTHS,
-    MODULE,
-    VECTORS,
-    Backbone,
-    BackboneSpec,
-    Viewpoint,
-    identity_backbone,
-    tensors_digest,
-)
+from ucds.encoders.spec import FUNCTION, LENGTHS, VECTORS, EncoderSpec
 from ucds.errors import DamagedFileError, InputError, first_problem
 from ucds.files import make_private
 from ucds.networks.build import StoredBackbone
+from ucds.networks.spec import Backbone, Viewpoint, identity_backbone, tensors_digest
 from ucds.networks.weight_files import read_tensors
 from ucds.training.options import Compute, EncoderOptions, default_cache_dir
 
-_SPEC = TypeAdapter(BackboneSpec)
+_SPEC = TypeAdapter(EncoderSpec)
 _DIMENSIONS = 10  # effective ones, up to which the lengths of vectors tell much of them
 _FAR = 10  # radii from zero, beyond which the directions of all vectors are alike
 _SEEN = 10**7  # numbers in the vectors, 1,000 at most, that decide
@@ -132,28 +124,28 @@ def see_vectors(samples: Samples) -> Backbone:
         return identity_backbone(width, samples.columns)
     seen = Viewpoint(width + 1)
     seen.point = torch.from_numpy(np.append(middle, -radius))
-    return Backbone(seen, BackboneSpec(LENGTHS, width + 1, columns=samples.columns), "none (identity)")
+    return Backbone(seen, EncoderSpec(LENGTHS, width + 1, columns=samples.columns), "none (identity)")
 
 
 def _width(vectors: Samples) -> int:
     return int(vectors.read(np.zeros(1, np.int64)).shape[1])
 
 
-def view_for(spec: BackboneSpec) -> View:
+def view_for(spec: EncoderSpec) -> View:
     """Make the views that a backbone takes."""
     if spec.input_size is None:
         return View()
     return ImageView(spec.input_size, spec.mean or IMAGENET_MEAN, spec.std or IMAGENET_STD)
 
 
-def stored_size(spec: BackboneSpec) -> int:
+def stored_size(spec: EncoderSpec) -> int:
     """Return the side of decoded images in pixels: 256 for a crop of 224, and in proportion for others."""
     if spec.input_size is None:
         raise InputError(f"backbone {spec.name!r} does not take images")
     return round(spec.input_size * 256 / 224)
 
 
-def _open_images(found: Scan | Pictures, spec: BackboneSpec, compute: Compute) -> Dataset:
+def _open_images(found: Scan | Pictures, spec: EncoderSpec, compute: Compute) -> Dataset:
     size, view = stored_size(spec), view_for(spec)
     if isinstance(found, Pictures):
         return Dataset(MemoryImages(found, size), view)
@@ -179,14 +171,14 @@ def _load_encoder(folder: Path, manifest: Manifest) -> Backbone:
 def _require_encoder(features: FeatureFolder, backbone: Backbone) -> None:
     """Make sure that features are those of the encoder of a model."""
     manifest = features.manifest
-    same = backbone.spec.name != MODULE and _spec_of(manifest, features.folder) == backbone.spec
+    same = backbone.spec.name != FUNCTION and _spec_of(manifest, features.folder) == backbone.spec
     if not same or manifest.weights != backbone.digest:
         raise InputError(
             f"{features.folder} holds features of another encoder than this model's: compute them anew"
         )
 
 
-def _spec_of(manifest: Manifest, folder: Path) -> BackboneSpec:
+def _spec_of(manifest: Manifest, folder: Path) -> EncoderSpec:
     try:
         return _SPEC.validate_json(json.dumps(manifest.backbone))
     except ValidationError as error:

@@ -15,9 +15,10 @@ from ucds.choices import Role
 from ucds.data.dataset import Dataset
 from ucds.data.images import MemoryImages
 from ucds.data.sources import Source
-from ucds.encoders.spec import LENGTHS, Backbone
+from ucds.encoders.spec import LENGTHS
 from ucds.gradients.runtime import Runtime
 from ucds.networks.model import ClusteringModel, ModelOutput
+from ucds.networks.spec import Backbone
 from ucds.training.features import frozen_features
 from ucds.training.inputs import open_for_prediction
 from ucds.training.model_file import StoredModel, load_model, save_model

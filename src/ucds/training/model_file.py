@@ -15,12 +15,13 @@ from safetensors.torch import save
 from torch import Tensor
 
 from ucds.choices import MOST_CLUSTERS, Role, Tune
-from ucds.encoders.spec import Backbone, BackboneSpec, identity_backbone, tensors_digest
+from ucds.encoders.spec import EncoderSpec
 from ucds.errors import DamagedFileError, InputError, UserError, first_problem, one_line
 from ucds.files import digest_of, make_private, write_atomically
 from ucds.math.privacy import Guarantee
 from ucds.networks.build import StoredBackbone
 from ucds.networks.model import ClusteringModel
+from ucds.networks.spec import Backbone, identity_backbone, tensors_digest
 from ucds.networks.weight_files import read_tensors
 from ucds.training.run_folder import MODEL_FILE, require_model
 
@@ -55,7 +56,7 @@ class ModelCard:
     name: str
     n_clusters: int
     bottleneck_width: int
-    backbone: BackboneSpec
+    backbone: EncoderSpec
     weights: str
     domains: tuple[str, ...]
     stages: tuple[str, ...]

@@ -14,7 +14,7 @@ from ucds.errors import InputError
 from ucds.training.progress import Quiet, Reporter
 
 if TYPE_CHECKING:
-    from ucds.encoders.spec import Backbone
+    from ucds.networks.spec import Backbone
 
 
 def default_cache_dir() -> Path:

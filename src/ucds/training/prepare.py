@@ -10,13 +10,14 @@ from ucds.choices import Tune
 from ucds.config import MethodSettings, ModelSettings, Settings
 from ucds.data.dataset import Dataset
 from ucds.data.samples import Samples, draw_samples, subset
-from ucds.encoders.spec import LENGTHS, Backbone, identity_backbone
+from ucds.encoders.spec import LENGTHS
 from ucds.errors import InputError
 from ucds.gradients.checkpoint import StageResult
 from ucds.gradients.session import Session
 from ucds.math.arrays import IntArray
 from ucds.math.privacy import Guarantee
 from ucds.networks.model import ClusteringModel
+from ucds.networks.spec import Backbone, identity_backbone
 from ucds.training.features import frozen_features
 from ucds.training.seeds import numpy_generator, torch_generator
 
