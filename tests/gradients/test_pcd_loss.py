@@ -46,34 +46,34 @@ def test_each_stage_is_the_sum_of_its_terms_by_their_weights() -> None:
         ("transport", "information"): (loss_of(), {}),
     }
     for names, (loss, arguments) in stages.items():
-        terms = loss.terms(*given, **arguments)
+        terms = loss.terms(loss.transport(*given[:2]), given[2], **arguments)
         assert tuple(terms) == names
         torch.testing.assert_close(loss(*given, **arguments), torch.stack(list(terms.values())).sum())
     weights = {f"{name}_weight": 2.0 + i for i, name in enumerate([*terms, "mixing", "distillation"])}
     every = {"mixed": mixed(*given[:2]), **more}
     usual = dict.fromkeys(weights, 1.0)
-    plain, weighed = (loss_of(targets=targets, **w).terms(*given, **every) for w in (usual, weights))
+    losses = [loss_of(targets=targets, **chosen) for chosen in (usual, weights)]
+    plain, weighed = (loss.terms(loss.transport(*given[:2]), given[2], **every) for loss in losses)
     for name, term in plain.items():
         torch.testing.assert_close(weighed[name], weights[f"{name}_weight"] * term)
 
 
 def test_the_settings_reach_the_solver() -> None:
-    features, prototypes, logits = batch()
+    features, prototypes, _ = batch()
     how = {"epsilon": 0.07, "tolerance": 1e-4, "max_iterations": 2}
     named = {"transport_tolerance": 1e-4, "transport_max_iterations": 2, "epsilon": 0.07}
     cost = cosine_cost(features, prototypes)[None]
     plan = solve_transport(cost, torch.full((1, N), 1 / N), torch.full((1, K), 1 / K), **how).plan  # type: ignore[arg-type]
-    found = loss_of(**named).terms(features, prototypes, logits)["transport"]
+    found = loss_of(**named).transport(features, prototypes)
     assert found.item() == transport_loss(cost, plan).item()
-    assert loss_of().terms(features, prototypes, logits)["transport"].item() != found.item()
+    assert loss_of().transport(features, prototypes).item() != found.item()
 
 
 def test_without_weight_nothing_is_transported() -> None:
     features, prototypes, logits = batch()
     unsolvable = torch.full_like(features, torch.nan)
-    terms = loss_of(transport_weight=0).terms(unsolvable, prototypes, logits)
-    assert terms["transport"].item() == 0
-    assert terms["information"].item() == mutual_information_loss(logits).item()
+    found = loss_of(transport_weight=0)(unsolvable, prototypes, logits)
+    assert found.item() == mutual_information_loss(logits).item()
 
 
 def test_proportions_of_each_domain_follow_its_own_samples() -> None:
@@ -114,7 +114,7 @@ def test_mixing_by_hand() -> None:
     assert 0.01 < ratio < 0.99
     both = mixed(inputs, prototypes)
     torch.testing.assert_close(both[0].inputs, ratio * inputs + (1 - ratio) * inputs[partner])
-    loss = loss_of(mixing_weight=1).terms(inputs, prototypes, logits, mixed=both)["mixing"]
+    loss = loss_of(mixing_weight=1).terms(torch.zeros(()), logits, mixed=both)["mixing"]
     p = logits.softmax(-1).detach()
     targets = ratio * p + (1 - ratio) * p[partner]
     expected = -(targets * both[1].log_softmax(-1)).sum(-1).mean()

@@ -226,55 +226,17 @@ class PCDLoss(nn.Module):
         assert self.targets is not None
         self.targets = temporal_ensemble(self.targets, predictions, self._settings.ensemble_momentum)
 
-    def forward(
-        self,
-        features: Tensor,
-        prototypes: Tensor,
-        logits: Tensor,
-        *,
-        mixed: tuple[Mixture, Tensor] | None = None,
-        index: Tensor | None = None,
-    ) -> Tensor:
-        """Compute the loss of a batch, a scalar: the sum of its :meth:`terms`."""
-        terms = self.terms(features, prototypes, logits, mixed=mixed, index=index)
-        return torch.stack(list(terms.values())).sum()
+    def transport(self, features: Tensor, prototypes: Tensor) -> Tensor:
+        """Compute the transport cost of a batch, averaged over domains (Eq. 1).
 
-    def terms(
-        self,
-        features: Tensor,
-        prototypes: Tensor,
-        logits: Tensor,
-        *,
-        mixed: tuple[Mixture, Tensor] | None = None,
-        index: Tensor | None = None,
-    ) -> dict[str, Tensor]:
-        """Compute the weighted terms of the loss of a batch, by name.
+        The plan is held fixed: the gradient flows through the cost.
 
-        Args:
-            features: ``(n, d_f)`` features.
-            prototypes: ``(d_f, K)`` prototypes, the paper's mu.
-            logits: ``(n, K)`` logits of the batch, the products of both.
-            mixed: batch that :func:`ucds.gradients.mixing.mix` has mixed, and the logits of its samples;
-                no mixing term if ``None``.
-            index: ``(n,)`` positions of the batch in the targets; no distillation if ``None``.
+        Returns:
+            A scalar; zero, without solving anything, when the setting ``transport_weight`` is zero.
 
         Raises:
             InputError: features or prototypes are no longer finite.
         """
-        settings, terms = self._settings, dict[str, Tensor]()
-        if index is not None and self.targets is not None:
-            distance = distillation_loss(logits, self.targets[index])  # KL(y^ || G)
-            terms["distillation"] = settings.distillation_weight * distance
-        terms["transport"] = settings.transport_weight * self._transport(features, prototypes)  # Eq. 1
-        terms["information"] = settings.information_weight * mutual_information_loss(logits)  # Eq. 3
-        if mixed is not None:
-            mixture, mixed_logits = mixed
-            distance = soft_cross_entropy(mixed_logits, mixture.mix_targets(logits.softmax(-1)))
-            terms["mixing"] = settings.mixing_weight * distance
-        return terms
-
-    def _transport(self, features: Tensor, prototypes: Tensor) -> Tensor:
-        """Compute the transport cost, averaged over domains (Eq. 1); nothing is solved without weight."""
         settings = self._settings
         if settings.transport_weight == 0:
             return features.new_zeros(())
@@ -296,6 +258,52 @@ class PCDLoss(nn.Module):
             raise InputError("the features are no longer finite: lower the learning rate") from None
         self._worst_error = torch.maximum(self._worst_error, solution.marginal_error.max().float())
         return transport_loss(cost, solution.plan)
+
+    def forward(
+        self,
+        features: Tensor,
+        prototypes: Tensor,
+        logits: Tensor,
+        *,
+        mixed: tuple[Mixture, Tensor] | None = None,
+        index: Tensor | None = None,
+    ) -> Tensor:
+        """Compute the loss of a batch, a scalar: the sum of its :meth:`terms`.
+
+        Features are ``(n, d_f)``, prototypes ``(d_f, K)``, and logits the products of both; further arguments
+        and errors are those of :meth:`terms` and :meth:`transport`.
+        """
+        terms = self.terms(self.transport(features, prototypes), logits, mixed=mixed, index=index)
+        return torch.stack(list(terms.values())).sum()
+
+    def terms(
+        self,
+        transport: Tensor,
+        logits: Tensor,
+        *,
+        mixed: tuple[Mixture, Tensor] | None = None,
+        index: Tensor | None = None,
+    ) -> dict[str, Tensor]:
+        """Compute the weighted terms of the loss of a batch, by name.
+
+        Args:
+            transport: transport cost of the batch, of :meth:`transport`.
+            logits: ``(n, K)`` logits of the batch.
+            mixed: batch that :func:`ucds.gradients.mixing.mix` has mixed, and the logits of its samples;
+                no mixing term if ``None``.
+            index: ``(n,)`` positions of the batch in the targets; no distillation if ``None``.
+        """
+        settings, terms = self._settings, dict[str, Tensor]()
+        if index is not None and self.targets is not None:
+            distance = distillation_loss(logits, self.targets[index])  # KL(y^ || G)
+            terms["distillation"] = settings.distillation_weight * distance
+        terms["transport"] = settings.transport_weight * transport  # Eq. 1
+        terms["information"] = settings.information_weight * mutual_information_loss(logits)  # Eq. 3
+        if mixed is not None:
+            mixture, mixed_logits = mixed
+            distance = soft_cross_entropy(mixed_logits, mixture.mix_targets(logits.softmax(-1)))
+            terms["mixing"] = settings.mixing_weight * distance
+        return terms
 
     @property
     def warning(self) -> str | None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from ucds.config import PCDSettings
+from typing import cast
+
+from ucds.config import PCDSettings, Settings
 from ucds.data.dataset import Dataset
 from ucds.data.samples import Samples, split_validation
-from ucds.gradients.checkpoint import StageResult
+from ucds.encoders.encoder import Encoder
 from ucds.gradients.pcd_loss import PCDLoss, cosine_momentum
+from ucds.gradients.prepare import Learning, conclude, prepare
 from ucds.gradients.session import Session
 from ucds.gradients.stage import Stage
 from ucds.networks.model import ClusteringModel
-from ucds.networks.spec import Backbone
-from ucds.training.prepare import Training, conclude, draw_dataset, prepare
+from ucds.training.prepare import Training, draw_dataset
+from ucds.training.results import StageResult
+from ucds.training.work import Work
 
 
 def learn_source(
@@ -35,26 +39,32 @@ def learn_source(
         features, logits = stage.forward(step.inputs)
         # Line 3, Eq. 2.
         loss.update_proportions(logits, cosine_momentum(settings.source_proportion_momentum, step.progress))
-        # Line 4, Eq. 1, inside the loss: the plan is held fixed, the gradient flows through the cost.
+        # Line 4, Eq. 1: the plan is held fixed, the gradient flows through the cost.
+        transport = loss.transport(features, model.prototypes)
         # Line 5, Eq. 4: transport, mutual information and CutMix.
-        mixed = stage.forward_mixed(step)
-        stage.update(**loss.terms(features, model.prototypes, logits, mixed=mixed))
+        stage.update(**loss.terms(transport, logits, mixed=stage.forward_mixed(step)))
     return stage.result()
 
 
-def fit_source_by_pcd(
-    session: Session[PCDSettings], backbone: Backbone, data: Dataset, n_clusters: int
-) -> Training:
-    """Learn a clustering model by stage 1, which keeps part of the samples to choose the model on.
+def learn_source_model(
+    session: Session[PCDSettings], encoder: Encoder, data: Dataset, n_clusters: int
+) -> Learning:
+    """Build a model and train it by stage 1, which keeps part of the samples to choose the model on.
 
     Of a domain with many samples (``most_samples``), so many at most choose the model and make an epoch.
     Arguments are those of :func:`ucds.source.fit.fit_source`.
     """
-    training = prepare(session, backbone, data, n_clusters, side="source")
-    train = judging = training.data
+    learning = prepare(session, encoder, data, n_clusters, side="source")
+    train = judging = learning.data
     if (fraction := session.settings.validation_fraction) > 0:
-        part, kept = split_validation(train.samples, fraction, session.runtime.seed)
+        part, kept = split_validation(train.samples, fraction, session.seed)
         train, judging = Dataset(part, train.view), Dataset(kept, train.view)
     judging, _ = draw_dataset(session, judging, use="choose the model")
-    learn_source(session, training.trained, train, judging.samples)
-    return conclude(session, training)
+    learn_source(session, learning.trained, train, judging.samples)
+    return learning
+
+
+def fit_source_by_pcd(work: Work[Settings], encoder: Encoder, data: Dataset, n_clusters: int) -> Training:
+    """Learn a clustering model by stage 1; arguments are those of :func:`ucds.source.fit.fit_source`."""
+    session = cast("Session[PCDSettings]", work)
+    return conclude(session, learn_source_model(session, encoder, data, n_clusters))

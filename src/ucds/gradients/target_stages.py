@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import numpy as np
 import torch
 
-from ucds.config import PCDSettings
+from ucds.config import PCDSettings, Settings
 from ucds.data.dataset import Dataset
 from ucds.data.samples import Samples
+from ucds.encoders.encoder import Encoder
 from ucds.errors import InputError
-from ucds.gradients.checkpoint import StageResult
 from ucds.gradients.pcd_loss import PCDLoss, cosine_momentum, place_targets, smooth_labels
+from ucds.gradients.prepare import Learning, conclude, prepare
 from ucds.gradients.session import Session
 from ucds.gradients.stage import Stage
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.networks.model import ClusteringModel
-from ucds.networks.spec import Backbone
-from ucds.training.prepare import Training, conclude, draw_dataset, prepare
+from ucds.training.prepare import Training, draw_dataset
+from ucds.training.results import StageResult
+from ucds.training.work import Work
 
 _USE = "get targets and choose the model; only the last stage sees all"
 
@@ -59,11 +63,11 @@ def cluster_target(
         if step.predictions is not None:
             loss.update_targets(step.predictions)
         features, logits = stage.forward(step.inputs)
-        # Eq. 2, as in stage 1, on the one target domain.
+        # Eq. 2 and 1, as in stage 1, on the one target domain.
         loss.update_proportions(logits, cosine_momentum(settings.target_proportion_momentum, step.progress))
+        transport, mixed = loss.transport(features, model.prototypes), stage.forward_mixed(step)
         # Line 4: distillation and the clustering loss of stage 1, Eq. 4.
-        mixed = stage.forward_mixed(step)
-        stage.update(**loss.terms(features, model.prototypes, logits, mixed=mixed, index=step.index))
+        stage.update(**loss.terms(transport, logits, mixed=mixed, index=step.index))
     return stage.result()
 
 
@@ -89,29 +93,39 @@ def refine_target(
         features, logits = stage.forward(step.inputs)
         # Line 3, Eq. 2.
         loss.update_proportions(logits, cosine_momentum(settings.target_proportion_momentum, step.progress))
-        # Lines 4 and 5: transport, Eq. 1, and mutual information, Eq. 3.
-        stage.update(**loss.terms(features, model.prototypes, logits))
+        # Line 4, Eq. 1.
+        transport = loss.transport(features, model.prototypes)
+        # Line 5: transport and mutual information.
+        stage.update(**loss.terms(transport, logits))
     return stage.result()
 
 
-def fit_target_by_pcd(
+def learn_target_model(
     session: Session[PCDSettings],
-    backbone: Backbone,
+    encoder: Encoder,
     data: Dataset,
     n_clusters: int,
     labels: ClusterLabels | None,
-) -> Training:
-    """Learn a clustering model by stages 2 and 3; without labels by stage 3 only (the paper's TO).
+) -> Learning:
+    """Build a model and train it by stages 2 and 3; without labels by stage 3 only (the paper's TO).
 
     Stage 2 keeps a target for each sample, and predicts all of them ten times. Of many samples
     (``most_samples``) it sees so many, those with a label first; stage 3 draws its batches from all.
     Arguments and errors are those of :func:`ucds.target.fit.fit_target`.
     """
-    training = prepare(session, backbone, data, n_clusters, side="target")
+    learning = prepare(session, encoder, data, n_clusters, side="target")
     labelled = np.empty(0, np.int64) if labels is None else labels.rows_in(data.samples.ids)
-    drawn, positions = draw_dataset(session, training.data, first=(labelled,), use=_USE)
+    drawn, positions = draw_dataset(session, learning.data, first=(labelled,), use=_USE)
     if labels is not None:
         known = labels.take(np.isin(labelled, positions))
-        cluster_target(session, training.trained, drawn, known)
-    refine_target(session, training.trained, training.data, drawn.samples)
-    return conclude(session, training)
+        cluster_target(session, learning.trained, drawn, known)
+    refine_target(session, learning.trained, learning.data, drawn.samples)
+    return learning
+
+
+def fit_target_by_pcd(
+    work: Work[Settings], encoder: Encoder, data: Dataset, n_clusters: int, labels: ClusterLabels | None
+) -> Training:
+    """Learn a clustering model by stages 2 and 3, see :func:`ucds.target.fit.fit_target`."""
+    session = cast("Session[PCDSettings]", work)
+    return conclude(session, learn_target_model(session, encoder, data, n_clusters, labels))

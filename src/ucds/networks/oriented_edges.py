@@ -1,4 +1,4 @@
-"""A fixed bank of edge filters: a backbone that needs no training, for demonstrations and tests.
+"""A fixed bank of edge filters: a network that needs no training, for demonstrations and tests.
 
 It takes the place of a pre-trained network: it gives everybody the same features.
 """
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ucds.networks.spec import Backbone, image_backbone
+from ucds.networks.encoder import NetworkEncoder, image_network
 
 NAME = "ucds/oriented_edges"
 ORIENTATIONS = 8
@@ -49,9 +49,9 @@ class OrientedEdges(nn.Module):
         return (cells / (length + 0.5 * typical + 1e-6)).flatten(1)
 
 
-def create(*, input_size: int | None = None) -> Backbone:
-    """Build the filter bank as a backbone for pictures of 32 pixels, or of ``input_size``."""
+def create(*, input_size: int | None = None) -> NetworkEncoder:
+    """Build the filter bank as a network for pictures of 32 pixels, or of ``input_size``."""
     centre, spread = (0.5, 0.5, 0.5), (0.25, 0.25, 0.25)
-    return image_backbone(
+    return image_network(
         NAME, OrientedEdges().eval(), input_size or 32, centre, spread, "none (fixed filters)"
     )

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
+from ucds.networks.spec import Viewpoint, identity_backbone, module_backbone
 
 from ucds.encoders.spec import LENGTHS, EncoderSpec
 from ucds.errors import InputError, UserError
 from ucds.networks.build import rebuild_backbone
 from ucds.networks.oriented_edges import OrientedEdges
-from ucds.networks.spec import Viewpoint, identity_backbone, module_backbone
 
 
 def test_identity_returns_its_input() -> None:
