@@ -38,7 +38,7 @@ class Head:
     @property
     def n_clusters(self) -> int:
         """Number of clusters, K."""
-        return self.prototypes.shape[1]
+        return int(self.prototypes.shape[1])
 
     @property
     def bottleneck_width(self) -> int:
@@ -48,7 +48,7 @@ class Head:
     @property
     def width(self) -> int:
         """Width of the encoder's features."""
-        return self.weight.shape[1]
+        return int(self.weight.shape[1])
 
     @property
     def fingerprint(self) -> str:
