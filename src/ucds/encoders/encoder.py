@@ -60,6 +60,10 @@ class Encoder(ABC):
             raise InputError("the encoder's features are not finite: are its weights right?")
         return features
 
+    def saved(self) -> dict[str, NDArray[Any]]:
+        """Return what a file needs to hold, besides the description, for the encoder to be made again."""
+        return {}
+
     def describe(self) -> dict[str, Any]:
         """Describe the encoder for JSON; encoders of equal descriptions give equal features."""
         return {"encoder": asdict(self.spec), "weights": self.digest}
@@ -101,6 +105,10 @@ class ViewpointEncoder(Encoder):
     def digest(self) -> str:
         """Hexadecimal digest of the point."""
         return digest_of(self.point.tobytes())
+
+    def saved(self) -> dict[str, NDArray[Any]]:
+        """Return the point."""
+        return {"point": self.point}
 
     def compute(self, inputs: FloatArray) -> NDArray[Any]:
         """Return the directions of vectors from the point."""
