@@ -59,7 +59,7 @@ class Session:
         except UserError as error:
             compute.reporter.say(f"no pictures are shown: {error}")
         compute.reporter.say("drawing the map")
-        points, _ = place_all(review.features, model.stored.head.prototypes.detach().cpu().numpy(), 0)
+        points, _ = place_all(review.features, model.stored.head.prototypes, 0)
         low, high = points.min(0), points.max(0)
         self._points = (1000 * (points - low) / np.maximum(high - low, 1e-9)).round().astype(int)
 

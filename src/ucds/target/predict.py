@@ -77,7 +77,7 @@ def predict(
             new = sum(path.stat().st_size for path in map(listed.file, range(len(listed))) if path.exists())
             new -= sum(path.lstat().st_size for path in folder.glob("[!.]*/*"))
             require_space(folder, new, "or choose another --sort-into")
-    from ucds.data.images import ImageSamples  # they bring torch, which takes seconds
+    from ucds.data.images import ImageSamples
     from ucds.target.remembered import read_remembered
     from ucds.training.loaded import load
 

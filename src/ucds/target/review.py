@@ -16,15 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from ucds.config import ConsensusSettings
 from ucds.data.sources import Source
 from ucds.encoders.spec import LENGTHS
 from ucds.errors import InputError
 from ucds.files import append_line, making, read_object, write_text_atomically, writing
-from ucds.gradients.runtime import Runtime
-from ucds.gradients.session import Session
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.arrays import IntArray
 from ucds.math.doubts import Doubt
@@ -46,6 +43,7 @@ from ucds.training.run_folder import (
     require_same_samples,
 )
 from ucds.training.seeds import numpy_generator
+from ucds.training.work import Work
 
 NAMES_FILE = "names.json"
 """Name of the file of names in the folder of a reviewed run."""
@@ -275,11 +273,11 @@ class Review:
         stored = load_model(run, role="target")
         described = read_object(run / RUN_FILE) or {}
         reviewed = [*described.get("reviewed", []), stored.fingerprint]  # models whose numbers are kept
-        stored.head.prototypes = torch.nn.Parameter(torch.from_numpy(prototypes))
+        head = replace(stored.head, prototypes=prototypes)
         stages = (*stored.card.stages, "review")
         card = replace(stored.card, name=out.name, n_clusters=n_clusters, stages=stages)
         described |= {"clusters": n_clusters, "reviewed": reviewed}
-        proportions = torch.from_numpy(shares).mean(0, keepdim=True)
+        stored = replace(stored, card=card, head=head, proportions=shares.mean(0, keepdims=True))
         with making(out) as partial, writing(out):
             partial.chmod(0o700)
             for name in EARLY_FILES:  # of which the description and the votes are written anew below
@@ -288,7 +286,7 @@ class Review:
             write_text_atomically(partial / RUN_FILE, json.dumps(described, indent=2) + "\n")
             kept = replace(self.start, own=clusters, n_clusters=n_clusters, by_person=corrected)
             write_remembered(partial, kept)
-            save_model(partial, replace(stored, card=card, proportions=proportions))
+            save_model(partial, stored)
             if self.names:
                 named = ClusterNames(format="ucds-names/1", model=stored.fingerprint, names=self.names)
                 write_text_atomically(partial / NAMES_FILE, named.model_dump_json(indent=1) + "\n")
@@ -401,10 +399,10 @@ def _vote_afterwards(run: Path, images: Source | None, compute: Compute | None) 
         labels = ClusterLabels.load(run / LABELS_FILE).align_with(data.samples)
     bound = {"most_samples": described["settings"]["most_samples"]} if "settings" in described else {}
     settings = ConsensusSettings(transfer="own", **bound)
-    session = Session(Runtime(model.compute), settings)
-    data, known = draw_with_labels(session, data, labels)
-    found, rng, watch = model.outputs(data), numpy_generator(0, "review"), session.runtime.watch
-    lengths = model.stored.card.backbone.name == LENGTHS
-    agreed = agree(found.features, model.n_clusters, settings, rng, known, watch, lengths)
+    work = Work(settings, model.compute)
+    data, known = draw_with_labels(work, data, labels)
+    found, rng = model.outputs(data), numpy_generator(0, "review")
+    lengths = model.stored.card.encoder.name == LENGTHS
+    agreed = agree(found.features, model.n_clusters, settings, rng, known, work.watch, lengths)
     write_features(run, found.features)
     remember_vote(run, data.samples, agreed, found.probabilities.argmax(1))

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ucds.choices import read_clusters
 from ucds.config import ConsensusSettings, MethodSettings
 from ucds.data.sources import Source, find_samples, place_of
+from ucds.encoders.encoder import Encoder
 from ucds.errors import InputError
 from ucds.gradients.processes import is_first_process
 from ucds.labels.cluster_labels import ClusterLabels
+from ucds.target.fit import fit_target
+from ucds.target.review import Review
+from ucds.training.inputs import open_for_training
 from ucds.training.options import Compute, EncoderOptions, RunOptions
+from ucds.training.prepare import Training
+from ucds.training.run import TrainedRun, require_able, train_run
 from ucds.training.run_folder import LABELS_FILE, VOTES_FILE, RunFolder
-
-if TYPE_CHECKING:
-    from ucds.gradients.session import Session
-    from ucds.training.prepare import Training
-    from ucds.training.run import TrainedRun
+from ucds.training.work import Work
 
 
 def train_target(
@@ -26,7 +27,7 @@ def train_target(
     *,
     labels: str | Path | ClusterLabels | None = None,
     n_clusters: int | str | None = None,
-    encoder: EncoderOptions | None = None,
+    encoder: EncoderOptions | Encoder | None = None,
     settings: MethodSettings | None = None,
     options: RunOptions | None = None,
     compute: Compute | None = None,
@@ -40,7 +41,8 @@ def train_target(
             alone.
         n_clusters: number of clusters, K; ``"auto"`` or a range such as ``"3..40"`` to have it chosen from
             the features of the frozen encoder, whatever the provider's number; the provider's if ``None``.
-        encoder: encoder for images, of any architecture; ResNet-18 with published weights if ``None``.
+        encoder: encoder for images, of any architecture, or one of your own; the one in the package if
+            ``None``.
         settings: :class:`ucds.PCDSettings` for the paper's method, or :class:`ucds.ConsensusSettings` for the
             consensus method, whose defaults are used if ``None``.
         options: seed, processes and how to run otherwise; the defaults if ``None``.
@@ -59,32 +61,26 @@ def train_target(
         read_clusters(n_clusters, least=2)
     out, options, compute = Path(out), options or RunOptions(), compute or Compute()
     settings, encoder = settings or ConsensusSettings(), encoder or EncoderOptions()
+    require_able(settings, options)
     place = place_of(images)
     RunFolder(out).require_usable(place, resume=options.resume)
     answers = ClusterLabels.load(labels) if isinstance(labels, str | Path) else labels
     found = find_samples(images, by_domain=False)
-    # What follows brings torch, which takes seconds: wrong inputs are refused before.
-    from ucds.target.fit import fit_target
-    from ucds.training.inputs import open_for_training
-    from ucds.training.run import train_run
-
     inputs = open_for_training(found, encoder, compute, settings.tune)
     samples = inputs.data.samples
     aligned = None if answers is None else answers.align_with(samples)
     clusters = n_clusters or (0 if aligned is None else aligned.n_clusters)
 
-    def train(session: Session[MethodSettings]) -> Training:
-        if aligned is not None and session.runtime.rank == 0:
+    def train(work: Work[MethodSettings]) -> Training:
+        if aligned is not None and work.first:
             (out / LABELS_FILE).unlink(missing_ok=True)  # which may be a link
             aligned.save(out / LABELS_FILE)
-        return fit_target(session, inputs.backbone, inputs.data, clusters, aligned)  # noqa: F821  (see below)
+        return fit_target(work, inputs.encoder, inputs.data, clusters, aligned)  # noqa: F821  (see below)
 
     where = None if place is None else str(place.resolve())
     identity = {"labels": aligned and aligned.fingerprint, "images": where}
     run = train_run(out, "target", clusters, inputs, settings, options, compute, train, identity=identity)
     del found, inputs, samples  # after the training, and before the review reads what the run remembers
     if is_first_process() and (out / VOTES_FILE).exists():
-        from ucds.target.review import Review
-
         compute.reporter.say(f"{Review(out).outlook} (ucds review {out})")
     return run

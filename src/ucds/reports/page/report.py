@@ -100,7 +100,7 @@ def report(
     skipped = data.samples.skipped if isinstance(data.samples, ImageSamples) else 0
     summary = summarise(findings, record, what)
     warnings = warn(findings, record, skipped, what, trained_on)
-    described, encoder = record.described, model.stored.card.backbone.name
+    described, encoder = record.described, model.stored.card.encoder.name
     method, seed = described.get("method", "unknown"), described.get("seed", "unknown")
     version = described.get("versions", {}).get("ucds", "unknown")
     subtitle = f"method {method}, encoder {encoder}, seed {seed}, ucds {version}"
