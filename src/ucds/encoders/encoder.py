@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,9 @@ from ucds.encoders.spec import FUNCTION, IDENTITY, LENGTHS, ChannelTriple, Encod
 from ucds.errors import InputError
 from ucds.files import digest_of
 from ucds.math.arrays import DoubleArray, FloatArray
+
+if TYPE_CHECKING:
+    from ucds.encoders.graphs import GraphEncoder
 
 NO_WEIGHTS = "none (identity)"
 _SMALLEST = 1e-150  # length of a vector that has a direction
@@ -63,6 +66,14 @@ class Encoder(ABC):
     def saved(self) -> dict[str, NDArray[Any]]:
         """Return what a file needs to hold, besides the description, for the encoder to be made again."""
         return {}
+
+    def as_graph(self) -> GraphEncoder:
+        """Return the encoder as a graph, to which an export adds the head.
+
+        Raises:
+            InputError: it cannot be written as one.
+        """
+        raise InputError(f"the encoder {self.spec.name!r} cannot be written in ONNX")
 
     def describe(self) -> dict[str, Any]:
         """Describe the encoder for JSON; encoders of equal descriptions give equal features."""

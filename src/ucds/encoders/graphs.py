@@ -51,6 +51,10 @@ class GraphEncoder(Encoder):
         """Return the graph as an array."""
         return {"graph": np.frombuffer(self.content, np.uint8)}
 
+    def as_graph(self) -> GraphEncoder:
+        """Return the encoder itself."""
+        return self
+
     def last_weights(self) -> FloatArray | None:
         """Return the last weights that have one row a feature, ``(width, inputs)``; ``None`` without such."""
         return read_last_weights(self.content, self.spec.width)

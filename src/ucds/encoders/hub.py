@@ -66,17 +66,15 @@ def fetch_repository(name: str) -> Repository:
         InputError: the name is malformed, the repository holds no ONNX graph with its
             ``preprocessor_config.json``, or it is not in the cache and cannot be downloaded.
     """
-    from huggingface_hub.errors import HFValidationError
-    from huggingface_hub.utils import validate_repo_id
-
     repository, _, revision = name.removeprefix(PREFIX).partition("@")
-    try:
-        validate_repo_id(repository)
-    except HFValidationError:
-        repository = ""
+    malformed = InputError(f"{name!r} is no repository: write hf:OWNER/NAME or hf:OWNER/NAME@REVISION")
     if repository.count("/") != 1 or not _REVISION.fullmatch(revision):
-        raise InputError(f"{name!r} is no repository: write hf:OWNER/NAME or hf:OWNER/NAME@REVISION")
-    return _cached(repository, revision or None) or _download(name, repository, revision or None)
+        raise malformed
+    try:
+        cached = _cached(repository, revision or None)
+    except ValueError:  # the hub's library knows which names there can be
+        raise malformed from None
+    return cached or _download(name, repository, revision or None)
 
 
 def _cached(repository: str, revision: str | None) -> Repository | None:
