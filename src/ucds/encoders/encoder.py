@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ucds.choices import Accelerator, Precision
 from ucds.encoders.spec import FUNCTION, IDENTITY, LENGTHS, ChannelTriple, EncoderSpec
 from ucds.errors import InputError
 from ucds.files import digest_of
@@ -62,6 +63,10 @@ class Encoder(ABC):
         if not np.isfinite(features).all():
             raise InputError("the encoder's features are not finite: are its weights right?")
         return features
+
+    def on(self, accelerator: Accelerator, precision: Precision) -> Encoder:
+        """Return the encoder for a device: itself, unless PyTorch computes it."""
+        return self
 
     def saved(self) -> dict[str, NDArray[Any]]:
         """Return what a file needs to hold, besides the description, for the encoder to be made again."""

@@ -113,9 +113,9 @@ def digest(value: object) -> str:
 def _open(cell: Cell, located: Located, machine: Machine) -> tuple[Task, GroundTruth]:
     """Open the task of a cell, and the classes that score it, whose number is K, as in the paper."""
     condition = cell.condition
-    data = seen = open_inputs(located, condition.target, machine.compute.silent())
+    data = seen = open_inputs(located, condition.target, machine, machine.compute.silent())
     if condition.source != condition.target:
-        seen = open_inputs(located, condition.source, machine.compute.silent())
+        seen = open_inputs(located, condition.source, machine, machine.compute.silent())
     truth = read_ground_truth(data.samples)
     assert truth is not None  # or the survey would have said so
     domain = data.samples.domain_names.index(located.folders[cell.target])

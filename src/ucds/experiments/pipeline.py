@@ -20,13 +20,13 @@ from ucds.gradients.prepare import Learning, features_of, prepare
 from ucds.gradients.session import Session
 from ucds.gradients.source_stage import learn_source_model
 from ucds.gradients.target_stages import cluster_target
-from ucds.heads import Head, mean_direction
+from ucds.heads import Head
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.arrays import IntArray
 from ucds.networks.stored import count_parameters
 from ucds.source.fit import fit_source
-from ucds.training.features import read_all
 from ucds.training.fitting import encode
+from ucds.training.loaded import recentre
 from ucds.training.options import Compute
 from ucds.training.prepare import Training
 from ucds.training.results import StageResult
@@ -229,5 +229,6 @@ def _part_of(settings: Settings) -> Tune:
 def _decide(head: Head, features: Dataset, *, recentred: bool = False) -> IntArray:
     """Find the most probable clusters of features, which may be seen from their own mean."""
     if recentred:
-        head = head.recentred(mean_direction([read_all(features)]))
-    return head.logits(encode(head, features)).argmax(1)
+        head = recentre(head, features)
+    found: IntArray = head.logits(encode(head, features)).argmax(1)
+    return found

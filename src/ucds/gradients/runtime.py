@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -120,7 +120,7 @@ class Runtime:
 
     def broadcast(self, given: T) -> T:
         """Return what the first process was given, in all of them."""
-        return given if self._alone else cast("T", self._fabric.broadcast(given))
+        return given if self._alone else self._fabric.broadcast(given)
 
     def has_lost_others(self, error: Exception) -> bool:
         """Return whether an error says that another process of the run has ended."""

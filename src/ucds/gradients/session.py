@@ -70,15 +70,16 @@ class Session(Work[SettingsT]):
         Raises:
             DamagedFileError: the checkpoint in the folder cannot be read.
         """
-        self.once(lambda: super(Session, self).open(identity, resume=resume))
-        if self.folder is None:
+        folder = self.folder
+        if folder is None:
             return
-        self.checkpoint = read_checkpoint(self.folder.path)
+        self.once(lambda: folder.open(identity, resume=resume))
+        self.checkpoint = read_checkpoint(folder.path)
         if self.checkpoint is not None:
             self.results = self.checkpoint.results
         if not self.first:
             return
-        path, kept = self.folder.path / LOG_FILE, 0 if self.checkpoint is None else self.checkpoint.log
+        path, kept = folder.path / LOG_FILE, 0 if self.checkpoint is None else self.checkpoint.log
         with writing(path):
             self._log = open_received(path, "a+b")
             self._log.truncate(max(0, min(kept, self._log.tell())))  # at most what it holds
@@ -156,9 +157,13 @@ class Session(Work[SettingsT]):
 
 
 def open_session(
-    settings: MethodSettings, options: RunOptions, compute: Compute, folder: RunFolder
+    folder: RunFolder,
+    identity: dict[str, Any],
+    settings: MethodSettings,
+    options: RunOptions,
+    compute: Compute,
 ) -> Session[MethodSettings]:
-    """Start the processes of a run in a folder, which :meth:`Session.open` takes possession of.
+    """Start the processes of a run, and take possession of its folder, see :meth:`Session.open`.
 
     Raises:
         InputError: the machine has no such accelerator, or fewer devices.
@@ -172,4 +177,5 @@ def open_session(
         checkpoint_seconds=options.checkpoint_seconds,
     )
     session.runtime.launch()
+    session.open(identity, resume=options.resume)
     return session

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from ucds.choices import Accelerator, Precision
 from ucds.encoders.encoder import Encoder
+from ucds.encoders.graphs import GraphEncoder
 from ucds.encoders.spec import FUNCTION, IDENTITY, ChannelTriple, EncoderSpec
 from ucds.errors import InputError, one_line
 from ucds.math.arrays import FloatArray
@@ -64,6 +65,13 @@ class NetworkEncoder(Encoder):
         """Return the weights, as the bytes of a safetensors file."""
         weights = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in self.state().items()}
         return {"network": np.frombuffer(save(weights), np.uint8)}
+
+    def as_graph(self) -> GraphEncoder:
+        """Write the network as a graph, whose features are compared with the network's."""
+        from ucds.networks.onnx_files import make_graph  # which knows this class
+
+        content = None if self.spec.input_size is None else make_graph(self)
+        return super().as_graph() if content is None else GraphEncoder(content, self.spec, self.weights)
 
     def on(self, accelerator: Accelerator, precision: Precision) -> NetworkEncoder:
         """Return the encoder for a device of this machine.

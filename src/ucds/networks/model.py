@@ -116,5 +116,6 @@ def fold(model: ClusteringModel) -> Head:
     scale = norm.weight.double() / (norm.running_var.double() + norm.eps).sqrt()
     weight = scale[:, None] * linear.weight.double()
     bias = norm.bias.double() + scale * (linear.bias.double() - norm.running_mean.double())
-    arrays = (each.float().cpu().numpy().copy() for each in (weight, bias, model.prototypes))
-    return Head(*arrays)
+    parts = (weight, bias, model.prototypes)
+    weights, shift, prototypes = (each.float().cpu().numpy().copy() for each in parts)
+    return Head(weights, shift, prototypes)

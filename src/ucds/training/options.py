@@ -26,7 +26,6 @@ from ucds.training.progress import Quiet, Reporter
 if TYPE_CHECKING:
     from ucds.encoders.encoder import Encoder
     from ucds.encoders.graphs import GraphEncoder
-    from ucds.networks.spec import Backbone
 
 
 def default_cache_dir() -> Path:
@@ -131,24 +130,11 @@ class EncoderOptions:
         if graph is not None:
             return graph
         require_extra("torch", f"--backbone {self.backbone}")
-        from ucds.networks.encoder import network_of
-        from ucds.networks.graph import graph_of
+        from ucds.networks.graph import graph_of, network_of
 
-        of_name = network_of if compute.accelerator == "cuda" else graph_of
-        return of_name(str(self.backbone), self.weights, self.image_size, compute.cache)
-
-    def build(self, cache: Path | None = None) -> Backbone:
-        """Build the encoder, or take it from a cache if there is one; anew at every call.
-
-        Raises:
-            InputError: the name is unknown, or the weights cannot be loaded or do not fit.
-        """
-        from ucds.networks.build import build_backbone, find_backbone  # they bring torch, which takes seconds
-
-        name = self.backbone or "resnet18"
-        if cache is None:
-            return build_backbone(name, weights=self.weights, input_size=self.image_size)
-        return find_backbone(name, self.weights, self.image_size, cache)
+        if compute.accelerator == "cuda":
+            return network_of(str(self.backbone), self.weights, self.image_size)
+        return graph_of(str(self.backbone), self.weights, self.image_size, compute.cache)
 
     def network(self, compute: Compute) -> Encoder:
         """Build the network that is to be trained; that of the paper, ResNet-18, if none is named.
@@ -161,9 +147,9 @@ class EncoderOptions:
             raise InputError(
                 f"--tune full trains a network by its name, and {self.backbone} is an ONNX graph"
             )
-        from ucds.networks.encoder import network_of
+        from ucds.networks.graph import network_of
 
-        return network_of(self.backbone or "resnet18", self.weights, self.image_size, compute.cache)
+        return network_of(self.backbone or "resnet18", self.weights, self.image_size)
 
     def _graph(self, compute: Compute) -> GraphEncoder | None:
         """Find an encoder that is a graph, and refuse what only a network by its name can use."""
