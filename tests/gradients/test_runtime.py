@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from unittest.mock import Mock, call
+from unittest.mock import Mock
 
 import pytest
 import torch
 from torch import nn
 
-from ucds.errors import InputError, Interrupted
+from ucds.errors import InputError
 from ucds.gradients.runtime import Runtime
 from ucds.networks.devices import choose_device
 from ucds.training.options import Compute
@@ -16,31 +16,17 @@ from ucds.training.options import Compute
 
 @pytest.fixture
 def runtime() -> Runtime:
-    return Runtime(Compute("cpu", cache=None), seed=5)
+    return Runtime(Compute("cpu", cache=None))
 
 
 def test_one_process_is_the_first_and_works_on_everything(runtime: Runtime) -> None:
     runtime.launch()
-    runtime.wait_for_all()
     assert (runtime.processes, runtime.rank, runtime.device.type) == (1, 0, "cpu")
     assert runtime.share(7) == slice(0, 7)
     rows = torch.randn(3, 2)
     assert runtime.pool(rows) is rows
-    assert runtime.once(lambda: {"a": 1}) == {"a": 1}
-
-
-def test_watched_work_is_shown_and_ends_on_request() -> None:
-    listener = Mock()
-    runtime = Runtime(Compute("cpu", cache=None, reporter=listener))
-    for _ in range(2):
-        for done in range(3):
-            runtime.watch("k-means", done, 2)
-    told = 2 * [call.show("k-means", done, 2) for done in range(3)]
-    assert listener.mock_calls == told
-    runtime.stop_requested = True
-    with pytest.raises(Interrupted):
-        runtime.watch("k-means", 0, 2)
-    assert listener.mock_calls == told
+    assert runtime.broadcast({"a": 1}) == {"a": 1}
+    assert [runtime.any_of(asked) for asked in (True, False)] == [True, False]
 
 
 def test_layers_draw_the_same_after_the_same_seed(runtime: Runtime) -> None:
@@ -72,7 +58,7 @@ def test_impossible_devices_are_refused(monkeypatch: pytest.MonkeyPatch) -> None
         choose_device("cuda")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     with pytest.raises(InputError, match="asked for 3 CUDA devices, but this machine has 2"):
-        Runtime(devices=3)
+        Runtime(Compute(), devices=3)
 
 
 def test_other_devices_than_those_of_torchrun_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

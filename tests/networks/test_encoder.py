@@ -5,25 +5,25 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
-from ucds.networks.spec import Viewpoint, identity_backbone, module_backbone
 
 from ucds.encoders.spec import LENGTHS, EncoderSpec
 from ucds.errors import InputError, UserError
-from ucds.networks.build import rebuild_backbone
+from ucds.networks.build import rebuild_network
+from ucds.networks.encoder import Viewpoint, identity_network, module_encoder
 from ucds.networks.oriented_edges import OrientedEdges
 
 
 def test_identity_returns_its_input() -> None:
-    backbone = identity_backbone(5)
+    backbone = identity_network(5)
     inputs = torch.randn(3, 5)
     assert backbone.module(inputs) is inputs
-    assert rebuild_backbone(backbone.spec).spec == EncoderSpec("identity", 5)
+    assert rebuild_network(backbone.spec).spec == EncoderSpec("identity", 5)
 
 
 def test_module_width_is_found_and_nothing_changed() -> None:
     module = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Dropout())
     module[2].eval()
-    backbone = module_backbone(module, example=torch.randn(1, 4))
+    backbone = module_encoder(module, example=torch.randn(1, 4))
     assert backbone.spec == EncoderSpec("function", 6)
     assert backbone.module is module
     assert [child.training for child in module] == [True, True, False]
@@ -31,13 +31,13 @@ def test_module_width_is_found_and_nothing_changed() -> None:
 
 
 def test_module_width_may_be_announced_and_must_fit() -> None:
-    assert module_backbone(nn.Linear(4, 6), 6).spec.width == 6
+    assert module_encoder(nn.Linear(4, 6), 6).spec.width == 6
     with pytest.raises(UserError, match="returns 6 features, not the 5"):
-        module_backbone(nn.Linear(4, 6), 5, example=torch.randn(2, 4))
+        module_encoder(nn.Linear(4, 6), 5, example=torch.randn(2, 4))
     with pytest.raises(UserError, match="give the width"):
-        module_backbone(nn.Linear(4, 6))
+        module_encoder(nn.Linear(4, 6))
     with pytest.raises(UserError, match="'Linear' cannot take inputs of shape 2x5"):
-        module_backbone(nn.Linear(4, 6), example=torch.randn(2, 5))
+        module_encoder(nn.Linear(4, 6), example=torch.randn(2, 5))
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_module_must_return_rows_of_floats(output: object, message: str) -> None
     odd = nn.Identity()
     odd.register_forward_hook(lambda *given: output)
     with pytest.raises(UserError, match=message):
-        module_backbone(odd, example=torch.randn(2, 4))
+        module_encoder(odd, example=torch.randn(2, 4))
 
 
 def images() -> torch.Tensor:
@@ -97,7 +97,7 @@ def test_vectors_are_seen_as_unit_vectors_from_a_point_beside_their_plane() -> N
 
 def test_such_a_backbone_is_built_again_from_its_description() -> None:
     spec = EncoderSpec(LENGTHS, 4)
-    assert (spec.takes, identity_backbone(4).spec.takes) == (3, 4)
-    assert isinstance(rebuild_backbone(spec).module, Viewpoint)
+    assert (spec.takes, identity_network(4).spec.takes) == (3, 4)
+    assert isinstance(rebuild_network(spec).module, Viewpoint)
     with pytest.raises(InputError, match="at least 1"):
         EncoderSpec(LENGTHS, 1)

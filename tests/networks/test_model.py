@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from ucds.networks.build import build_backbone
+from ucds.networks.build import build_network
+from ucds.networks.encoder import identity_network, module_encoder, tensors_digest
 from ucds.networks.model import ClusteringModel, ProjectionHead
-from ucds.networks.spec import identity_backbone, module_backbone, tensors_digest
 
 
 def seeded(seed: int) -> torch.Generator:
@@ -19,13 +19,13 @@ def seeded(seed: int) -> torch.Generator:
 
 def small_model(n_clusters: int = 5) -> ClusteringModel:
     torch.manual_seed(0)
-    backbone = module_backbone(nn.Sequential(nn.Linear(12, 8), nn.ReLU()), 8)
+    backbone = module_encoder(nn.Sequential(nn.Linear(12, 8), nn.ReLU()), 8)
     return ClusteringModel(backbone, n_clusters, bottleneck_width=6, generator=seeded(1))
 
 
 def test_resnet18_has_the_papers_size() -> None:
     """11.32 M in the paper: 11,176,512 of ResNet-18, 131,840 of the bottleneck, 7,936 of the prototypes."""
-    model = ClusteringModel(build_backbone("resnet18", weights="none", input_size=64), 31)
+    model = ClusteringModel(build_network("resnet18", weights="none", input_size=64), 31)
     assert model.count_parameters() == 11_316_288
     assert sum(weight.numel() for weight in model.encoder.backbone.parameters()) == 11_176_512
 
@@ -43,10 +43,10 @@ def test_output_is_features_and_their_products_with_the_prototypes() -> None:
 def test_the_start_depends_on_the_generator_alone() -> None:
     torch.manual_seed(3)
     before = torch.get_rng_state()
-    first = ClusteringModel(identity_backbone(9), 4, generator=seeded(1))
+    first = ClusteringModel(identity_network(9), 4, generator=seeded(1))
     assert torch.equal(torch.get_rng_state(), before)
-    again = ClusteringModel(identity_backbone(9), 4, generator=seeded(1))
-    other = ClusteringModel(identity_backbone(9), 4, generator=seeded(2))
+    again = ClusteringModel(identity_network(9), 4, generator=seeded(1))
+    other = ClusteringModel(identity_network(9), 4, generator=seeded(2))
     assert all(torch.equal(a, b) for a, b in zip(first.parameters(), again.parameters(), strict=True))
     assert not torch.equal(first.prototypes, other.prototypes)
 
@@ -55,12 +55,12 @@ def test_without_a_generator_the_global_one_is_used() -> None:
     models = []
     for _ in range(2):
         torch.manual_seed(3)
-        models.append(ClusteringModel(identity_backbone(9), 4))
+        models.append(ClusteringModel(identity_network(9), 4))
     assert torch.equal(models[0].prototypes, models[1].prototypes)
 
 
 def test_new_layers_start_after_xavier_with_zero_bias() -> None:
-    model = ClusteringModel(identity_backbone(512), 31, generator=seeded(0))
+    model = ClusteringModel(identity_network(512), 31, generator=seeded(0))
     linear = model.encoder.bottleneck.linear
     assert not linear.bias.any()
     assert linear.weight.std().item() == pytest.approx(math.sqrt(2 / (512 + 256)), rel=0.02)
@@ -74,7 +74,7 @@ def test_head_sees_features_as_the_model_sees_inputs_and_draws_no_random_numbers
     head = model.head()
     assert torch.equal(torch.get_rng_state(), before)
     assert not head.training
-    assert head.spec == identity_backbone(8).spec
+    assert head.spec == identity_network(8).spec
     assert torch.equal(head(model.encoder.backbone(inputs)).logits, model(inputs).logits)
 
 
@@ -92,12 +92,12 @@ def test_training_the_head_trains_the_model() -> None:
 
 
 def test_one_cluster_takes_everything() -> None:
-    model = ClusteringModel(identity_backbone(4), 1).eval()
+    model = ClusteringModel(identity_network(4), 1).eval()
     assert torch.equal(model(torch.randn(5, 4)).logits.softmax(-1), torch.ones(5, 1))
 
 
 def unit_model(head: ProjectionHead) -> ClusteringModel:
-    return ClusteringModel(identity_backbone(7), 5, bottleneck_width=6, unit_features=True, head=head)
+    return ClusteringModel(identity_network(7), 5, bottleneck_width=6, unit_features=True, head=head)
 
 
 def known_head(inputs: torch.Tensor, kept: int) -> tuple[ProjectionHead, torch.Tensor]:
@@ -117,7 +117,7 @@ def some_inputs(n: int = 400) -> torch.Tensor:
 def test_the_length_of_features_does_not_matter_where_they_are_brought_to_one() -> None:
     inputs, lengths = some_inputs(9), torch.linspace(0.1, 50, 9)[:, None]
     for unit_features in (True, False):
-        model = ClusteringModel(identity_backbone(7), 5, unit_features=unit_features).eval()
+        model = ClusteringModel(identity_network(7), 5, unit_features=unit_features).eval()
         same = torch.allclose(model(inputs).logits, model(lengths * inputs).logits, atol=1e-5)
         assert same is unit_features
         assert model.head().encoder.unit_features is unit_features

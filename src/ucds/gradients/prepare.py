@@ -76,7 +76,7 @@ def features_of(session: Session[Settings], encoder: Encoder, data: Dataset, bat
     compute = session.compute
     placed = encoder.on(compute.accelerator, compute.precision)
     work = partial(frozen_features, placed, data, compute, session.watch, batch_size=batch_size)
-    if session.runtime.processes > 1 and compute.cache is not None:
+    if session.runtime.processes > 1 and compute.cache is not None and encoder.digest:
         session.once(lambda: work() and None)
     return work()
 

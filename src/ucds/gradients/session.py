@@ -150,10 +150,12 @@ class Session(Work[SettingsT]):
             self._log.write(line.encode() + b"\n")
 
     def close(self) -> None:
-        """Write the log to disk and close it."""
+        """Write the log to disk, and let other processes use the folder."""
         if self._log is not None:
             with writing(Path(self._log.name)):
                 self._log.close()
+        if self.folder is not None:
+            self.folder.close()
 
 
 def open_session(
