@@ -317,7 +317,7 @@ def test_labels_of_many_clusters_take_the_room_of_those_that_occur(
 
 def test_features_are_compared_with_the_width_of_their_encoder(tmp_path: Path) -> None:
     keys, rows = [bytes(16)] * 3, np.zeros((3, 8), np.float32)
-    manifest = {"format": "ucds-features/1", "backbone": {"name": "resnet18", "width": 8}, "origin": "x"}
+    manifest = {"format": "ucds-features/2", "encoder": {"name": "resnet18", "width": 8}, "origin": "x"}
     manifest |= {"weights": "w", "computed_by": "c", "size": 100_000, "decoder": 1, "root": str(tmp_path)}
     manifest |= {"domain": "d", "parts": ["m"]}
     (tmp_path / "features.json").write_text(json.dumps(manifest))
