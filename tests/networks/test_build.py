@@ -1,31 +1,26 @@
-"""Tests of backbones by name, on architectures small enough for a test."""
+"""Tests of networks by name, on architectures small enough for a test."""
 
 from __future__ import annotations
 
-import json
 import time
-from dataclasses import asdict
 from pathlib import Path
-from unittest.mock import Mock
 
 import pytest
 import torch
-from pydantic import TypeAdapter
 from safetensors.torch import save_file
 from torch import nn
 
-from ucds.encoders.spec import EncoderSpec
-from ucds.errors import NoSpaceError, UserError
-from ucds.networks.build import build_network, find_backbone, rebuild_network
+from ucds.errors import UserError
+from ucds.networks.build import build_network
 from ucds.networks.encoder import NetworkEncoder
 from ucds.networks.weight_files import REMEDY
 
 SMALL = "test_resnet"
 
 
-def state_of(backbone: NetworkEncoder) -> dict[str, torch.Tensor]:
+def state_of(network: NetworkEncoder) -> dict[str, torch.Tensor]:
     """The weights in the layout of the file format."""
-    return {name: weight.contiguous() for name, weight in backbone.module.state_dict().items()}
+    return {name: weight.contiguous() for name, weight in network.module.state_dict().items()}
 
 
 @pytest.fixture
@@ -40,8 +35,8 @@ def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("urllib.request._opener", None)  # it remembers the proxies of its first use
 
 
-def images(backbone: NetworkEncoder, n: int = 2) -> torch.Tensor:
-    size = backbone.spec.input_size
+def images(network: NetworkEncoder, n: int = 2) -> torch.Tensor:
+    size = network.spec.input_size
     return torch.rand(n, 3, size, size, generator=torch.Generator().manual_seed(0))
 
 
@@ -80,11 +75,11 @@ FAMILIES = {
     ],
 )
 def test_features_have_the_announced_width(name: str, width: int, input_size: int | None) -> None:
-    backbone = build_network(name, weights="none", input_size=input_size)
-    assert backbone.spec.width == width
-    assert backbone.weights == "none (random)"
+    network = build_network(name, weights="none", input_size=input_size)
+    assert network.spec.width == width
+    assert network.weights == "none (random)"
     for mode in (True, False):
-        assert backbone.module.train(mode)(images(backbone)).shape == (2, width)
+        assert network.module.train(mode)(images(network)).shape == (2, width)
 
 
 def test_no_classifier_is_left() -> None:
@@ -93,11 +88,11 @@ def test_no_classifier_is_left() -> None:
 
 
 def test_squeezenet_features_are_averaged_over_space() -> None:
-    backbone = build_network("torchvision/squeezenet1_1", weights="none", input_size=64)
-    backbone.module.eval()
-    inputs = images(backbone)
-    expected = backbone.module.features(inputs).mean(dim=(2, 3))
-    torch.testing.assert_close(backbone.module(inputs), expected)
+    network = build_network("torchvision/squeezenet1_1", weights="none", input_size=64)
+    network.module.eval()
+    inputs = images(network)
+    expected = network.module.features(inputs).mean(dim=(2, 3))
+    torch.testing.assert_close(network.module(inputs), expected)
 
 
 def test_spec_tells_the_inputs_the_model_expects() -> None:
@@ -111,9 +106,8 @@ def test_convolutions_are_laid_out_for_their_fast_kernels() -> None:
     built = build_network(SMALL, weights="none")
     convolutions = [module for module in built.module.modules() if isinstance(module, nn.Conv2d)]
     assert convolutions
-    for module in (built.module, rebuild_network(built.spec).module):
-        for weight in module.parameters():
-            assert weight.dim() != 4 or weight.is_contiguous(memory_format=torch.channels_last)
+    for weight in built.module.parameters():
+        assert weight.dim() != 4 or weight.is_contiguous(memory_format=torch.channels_last)
     features = convolutions[0](torch.rand(2, 3, 32, 32))
     assert features.is_contiguous(memory_format=torch.channels_last)
 
@@ -126,51 +120,6 @@ def test_random_start_depends_on_the_seed_alone() -> None:
     torch.manual_seed(6)
     assert same_weights(first.module, build_network(SMALL, weights="none", input_size=64, seed=1).module)
     assert not same_weights(first.module, build_network(SMALL, weights="none", input_size=64, seed=2).module)
-
-
-@pytest.mark.parametrize("name", [SMALL, "test_vit", "torchvision/squeezenet1_1", "ucds/oriented_edges"])
-def test_a_spec_rebuilds_the_architecture(name: str) -> None:
-    backbone = build_network(name, weights="none", input_size=64, seed=3)
-    stored = json.dumps(asdict(backbone.spec))
-    rebuilt = rebuild_network(TypeAdapter(EncoderSpec).validate_json(stored))
-    assert rebuilt.spec == backbone.spec
-    rebuilt.module.load_state_dict(backbone.module.state_dict())
-    inputs = images(backbone)
-    assert torch.equal(rebuilt.module.eval()(inputs), backbone.module.eval()(inputs))
-
-
-def test_a_spec_of_another_width_is_refused() -> None:
-    with pytest.raises(UserError, match="returns 96 features here, but 99"):
-        rebuild_network(EncoderSpec(SMALL, 99, 96))
-
-
-def test_an_encoder_is_built_once_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cache, weights = tmp_path / "cache", tmp_path / "weights.safetensors"
-    save_file(state_of(build_network(SMALL, weights="none", input_size=64, seed=1)), weights)
-    built = find_backbone(SMALL, str(weights), 64, cache)
-    assert cache.stat().st_mode & 0o077 == 0
-    with monkeypatch.context() as patch:
-        patch.setattr("ucds.networks.build.build_network", None)
-        kept = find_backbone(SMALL, str(weights), 64, cache)
-    assert (kept.spec, kept.weights, kept.digest) == (built.spec, built.weights, built.digest)
-    assert same_weights(kept.module, built.module)
-    save_file(state_of(build_network(SMALL, weights="none", input_size=64, seed=2)), weights)
-    for other in (find_backbone(SMALL, str(weights), 64, cache), find_backbone(SMALL, "none", 64, cache)):
-        assert other.digest != built.digest
-    assert find_backbone(SMALL, "none", 96, cache).spec.input_size == 96
-
-
-def test_an_encoder_that_was_damaged_or_cannot_be_kept_is_built(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    built = find_backbone(SMALL, "none", 64, tmp_path)
-    (file,) = tmp_path.glob("encoder-*")
-    file.write_bytes(file.read_bytes()[:-1])
-    assert same_weights(find_backbone(SMALL, "none", 64, tmp_path).module, built.module)
-
-    full = Mock(side_effect=NoSpaceError("the disk is full"))
-    monkeypatch.setattr("ucds.networks.build.write_sealed", full)
-    assert same_weights(find_backbone(SMALL, "none", 64, tmp_path / "other").module, built.module)
 
 
 def test_a_local_file_wins(tmp_path: Path) -> None:
@@ -192,10 +141,10 @@ def test_a_local_file_with_its_classifier_is_taken(name: str, tmp_path: Path) ->
     assert all(torch.equal(value, state[key]) for key, value in loaded.module.state_dict().items())
 
 
-def test_a_file_of_another_backbone_is_refused(tmp_path: Path) -> None:
+def test_a_file_of_another_network_is_refused(tmp_path: Path) -> None:
     save_file(state_of(build_network(SMALL, weights="none")), tmp_path / "own.safetensors")
     with pytest.raises(
-        UserError, match=r"does not fit backbone 'torchvision/squeezenet1_1': \d+ weights missing"
+        UserError, match=r"does not fit network 'torchvision/squeezenet1_1': \d+ weights missing"
     ):
         build_network("torchvision/squeezenet1_1", weights=tmp_path / "own.safetensors")
 
@@ -209,7 +158,6 @@ def test_a_file_of_another_backbone_is_refused(tmp_path: Path) -> None:
         ("torchvision/resnet181", "torchvision/resnet18"),
         ("resnet18.a9_in1k", "resnet18.a"),
         ("!", "names are timm's"),
-        ("identity", "identity_network"),
     ],
 )
 def test_unknown_names_are_refused_with_a_suggestion(name: str, suggestion: str) -> None:

@@ -1,23 +1,18 @@
-"""Tests of networks that need no name, and of the network of edges."""
+"""Tests of networks as encoders, by their modules."""
 
 from __future__ import annotations
 
+import pickle
+
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from ucds.encoders.spec import LENGTHS, EncoderSpec
+from ucds.encoders.spec import EncoderSpec
 from ucds.errors import InputError, UserError
-from ucds.networks.build import rebuild_network
-from ucds.networks.encoder import Viewpoint, identity_network, module_encoder
-from ucds.networks.oriented_edges import OrientedEdges
-
-
-def test_identity_returns_its_input() -> None:
-    backbone = identity_network(5)
-    inputs = torch.randn(3, 5)
-    assert backbone.module(inputs) is inputs
-    assert rebuild_network(backbone.spec).spec == EncoderSpec("identity", 5)
+from ucds.math.arrays import FloatArray
+from ucds.networks.encoder import NetworkEncoder, identity_network, module_encoder
 
 
 def test_module_width_is_found_and_nothing_changed() -> None:
@@ -56,48 +51,49 @@ def test_module_must_return_rows_of_floats(output: object, message: str) -> None
         module_encoder(odd, example=torch.randn(2, 4))
 
 
-def images() -> torch.Tensor:
-    return torch.rand(6, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+def network() -> NetworkEncoder:
+    module = nn.Sequential(nn.Conv2d(3, 4, 3, stride=2), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(900, 5))
+    return NetworkEncoder(module, EncoderSpec("small", 5, 32), "none (random)")
 
 
-def test_a_picture_has_the_same_features_in_any_company() -> None:
-    network = OrientedEdges()
-    together = network(images())
-    for i in range(6):
-        torch.testing.assert_close(network(images()[i : i + 1])[0], together[i])
+def images() -> FloatArray:
+    return np.random.default_rng(0).normal(size=(6, 3, 32, 32)).astype(np.float32)
 
 
-def test_light_on_dark_looks_like_dark_on_light() -> None:
-    torch.testing.assert_close(OrientedEdges()(1 - images()), OrientedEdges()(images()), rtol=1e-4, atol=1e-5)
+def test_a_network_computes_in_evaluation_mode_and_stays_as_it_was() -> None:
+    encoder = network()
+    encoder.module.train()
+    found = encoder(images())
+    assert (found.dtype, found.shape, encoder.computed_by) == (np.float32, (6, 5), "torch on cpu")
+    assert encoder.module.training
+    expected = encoder.module.eval()(torch.from_numpy(images())).detach().numpy()
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(encoder))(images()), found)
 
 
-def test_an_edge_answers_in_its_own_direction() -> None:
-    upright = torch.zeros(1, 3, 32, 32)
-    upright[..., 16:] = 1.0  # brightness changes from left to right
-    strength = OrientedEdges()(upright).view(8, 4, 4).sum((1, 2))
-    assert strength.argmax() == 0
-    assert OrientedEdges()(upright.transpose(2, 3)).view(8, 4, 4).sum((1, 2)).argmax() == 4
+def test_features_that_are_not_finite_are_refused() -> None:
+    with pytest.raises(InputError, match="features are not finite"):
+        network()(np.full((2, 3, 32, 32), np.nan, np.float32))
 
 
-def test_a_blank_picture_has_finite_features() -> None:
-    assert torch.isfinite(OrientedEdges()(torch.zeros(2, 3, 32, 32))).all()
+def test_nothing_tells_what_a_module_of_the_callers_own_computes() -> None:
+    encoder, own = network(), module_encoder(nn.Linear(3, 2), 2)
+    assert own.digest == ""
+    assert len(encoder.digest) == 64
 
 
-def test_vectors_are_seen_as_unit_vectors_from_a_point_beside_their_plane() -> None:
-    module = Viewpoint(3)
-    module.point = torch.tensor([1.0, 2.0, -5.0], dtype=torch.float64)
-    seen = module(torch.tensor([[1.0, 2.0], [13.0, 2.0], [1.0, 2.0 + 5.0]]))
-    half = 0.5**0.5
-    expected = torch.tensor([[0, 0, 1], [12 / 13, 0, 5 / 13], [0, half, half]])
-    torch.testing.assert_close(seen, expected)
-    far = torch.tensor([[1.0, 2.5]], dtype=torch.float64)
-    module.point[:2] += 4.5e9
-    torch.testing.assert_close(module(far + 4.5e9), torch.tensor([[0, 0.5, 5.0]]) / 25.25**0.5)
+def test_a_network_goes_to_the_device_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder = network()
+    assert encoder.on("cpu", "bf16-mixed").computed_by == "torch on cpu"
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    with pytest.raises(InputError, match="no CUDA device found"):
+        encoder.on("cuda", "32-true")
 
 
-def test_such_a_backbone_is_built_again_from_its_description() -> None:
-    spec = EncoderSpec(LENGTHS, 4)
-    assert (spec.takes, identity_network(4).spec.takes) == (3, 4)
-    assert isinstance(rebuild_network(spec).module, Viewpoint)
-    with pytest.raises(InputError, match="at least 1"):
-        EncoderSpec(LENGTHS, 1)
+def test_a_network_of_images_is_a_graph_with_its_features() -> None:
+    encoder = network()
+    graph = encoder.as_graph()
+    np.testing.assert_allclose(graph(images()), encoder(images()), atol=1e-5)
+    assert (graph.spec, graph.weights) == (encoder.spec, encoder.weights)
+    with pytest.raises(InputError, match="cannot be written in ONNX"):
+        identity_network(4).as_graph()

@@ -9,7 +9,7 @@ import torch
 
 from ucds.choices import DEFAULT_WEIGHTS, NO_WEIGHTS, require_weights
 from ucds.errors import InputError
-from ucds.networks import oriented_edges, timm_models, torchvision_models
+from ucds.networks import timm_models, torchvision_models
 from ucds.networks.encoder import NetworkEncoder
 from ucds.networks.weight_files import load_file
 
@@ -43,8 +43,6 @@ def create(name: str, *, pretrained: bool, input_size: int | None, seed: int = 0
     """Build the architecture of a name, with published weights or random ones, see :func:`build_network`."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        if name == oriented_edges.NAME:
-            return oriented_edges.create(input_size=input_size)
         if name in torchvision_models.names():
             return torchvision_models.create(name, pretrained=pretrained, input_size=input_size)
         if name in timm_models.names():
