@@ -94,7 +94,7 @@ def test_the_targets_statistics_are_its_own(source: Any, target: Any) -> None:
     assert isinstance(bottleneck.norm, nn.BatchNorm1d)
     features = bottleneck.linear(read_all(target))
     torch.testing.assert_close(bottleneck.norm.running_mean, features.mean(0), atol=1e-4, rtol=1e-4)
-    split: Any = model.networks.whole.encoder.bottleneck[1]
+    split: Any = model.networks.trained.encoder.bottleneck[1]
     means = [norm.running_mean for norm in split.norms]
     assert len(means) == 2
     assert not torch.allclose(means[0], means[1], atol=0.05)
@@ -188,15 +188,17 @@ def test_images_from_random_weights(precision: str) -> None:
 
 
 def test_images_through_a_frozen_backbone() -> None:
-    backbone = sobel_network(size=32)
-    start = copy.deepcopy(backbone.module.state_dict())
+    network = sobel_network(size=32)
+    start = copy.deepcopy(network.module.state_dict())
     settings = ACIDSSettings(source_epochs=1, target_epochs=1, batch_size=8)
-    model = learn_acids(session(settings), backbone, pictures(12, 2), 3)
+    model = learn_acids(session(settings), network, pictures(12, 2), 3)
     found = adapt_acids(session(settings), model, pictures(6))
     state = found.model.state_dict()
-    assert all(torch.equal(state[f"encoder.backbone.{name}"], start[name]) for name in start)
+    assert all(torch.equal(weight, start[name]) for name, weight in network.state().items())
     assert state["encoder.bottleneck.norm.running_mean"].shape == (16,)
-    assert found.model(torch.rand(2, 3, 32, 32)).logits.shape == (2, 3)
+    assert found.model(torch.rand(2, network.spec.width)).logits.shape == (2, 3)
+    frozen = sum(weight.numel() for weight in network.module.parameters())
+    assert found.parameters > frozen
 
 
 def test_what_has_no_batch_normalisation_is_refused(source: Any) -> None:

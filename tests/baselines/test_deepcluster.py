@@ -18,10 +18,11 @@ from ucds.baselines.loop import Clustering, Loop
 from ucds.baselines.views import sobel_network
 from ucds.errors import UserError
 from ucds.gradients.prediction import encode
+from ucds.gradients.seeds import torch_generator
 from ucds.math.metrics import clustering_accuracy
 from ucds.networks.encoder import identity_network
 from ucds.networks.model import ModelOutput
-from ucds.training.seeds import numpy_generator, torch_generator
+from ucds.training.seeds import numpy_generator
 
 SETTINGS = DeepClusterSettings(epochs=3, batch_size=32)
 

@@ -138,10 +138,10 @@ def test_heads_are_linear_layers_on_the_encoder(target: Any) -> None:
 )
 def test_the_bottleneck_is_there_where_it_must(target: Any, tune: str, bottleneck: bool, width: int) -> None:
     made, _ = networks(target, tune=tune, bottleneck=bottleneck)
-    assert made.heads.clusters.shape[1] == made.whole.prototypes.shape[0] == width
+    assert made.heads.clusters.shape[1] == made.trained.prototypes.shape[0] == width
     assert made.trained.encoder is made.heads.encoder
-    assert len(made.whole.encoder.bottleneck) == (0 if width == 24 else 2)
-    assert made.whole(torch.randn(3, 24)).logits.shape == (3, 4)
+    assert len(made.trained.encoder.bottleneck) == (0 if width == 24 else 2)
+    assert made.trained(torch.randn(3, 24)).logits.shape == (3, 4)
 
 
 def test_a_frozen_backbone_is_not_trained(target: Any) -> None:
@@ -150,7 +150,7 @@ def test_a_frozen_backbone_is_not_trained(target: Any) -> None:
     assert read_all(data).shape == (80, 9)
     trained = {id(weight) for weight in made.heads.parameters()}
     assert not trained & {id(weight) for weight in backbone.module.parameters()}
-    assert {id(weight) for weight in made.whole.encoder.bottleneck.parameters()} <= trained
+    assert {id(weight) for weight in made.trained.encoder.bottleneck.parameters()} <= trained
 
 
 @pytest.mark.filterwarnings("ignore:test. .* empty:ucds.errors.UcdsWarning")
@@ -162,7 +162,7 @@ def test_the_sub_head_of_lowest_loss_is_taken(target: Any) -> None:
         made.heads.clusters[1] *= 100  # the surer of equals
     loop = make_loop(opened, "test", made.heads, pairs, 1)
     found = conclude(opened, loop, made, pairs, name="test")
-    assert torch.equal(made.whole.prototypes, made.heads.clusters[1])
+    assert torch.equal(made.trained.prototypes, made.heads.clusters[1])
     probabilities = predict(found.model, target, opened.runtime, 64)  # type: ignore[arg-type]
     assert found.labels.tolist() == probabilities.argmax(1).tolist()
     views = in_training(pairs.view).train(read_all(target), torch.ones(80, 24))  # nothing is dropped
