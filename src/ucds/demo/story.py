@@ -33,7 +33,7 @@ from ucds.files import write_text_atomically
 from ucds.labels.client import LabelClient
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.metrics import score
-from ucds.networks.oriented_edges import NAME as BACKBONE
+from ucds.encoders.find import EDGES
 from ucds.reports.page.report import report
 from ucds.serving.ledger import Ledger
 from ucds.serving.verify import verify
@@ -50,7 +50,7 @@ N_CLUSTERS = 10
 SMALL, LARGE, TURNED, PROVIDER = "small-clinic", "large-clinic", "turned-clinic", "provider"
 STYLE_OF = {SMALL: "chalk", LARGE: "neon", TURNED: "neon"}
 SOURCES = tuple(style for style in STYLES if style not in STYLE_OF.values())
-ENCODER = EncoderOptions(BACKBONE, "none")
+ENCODER = EncoderOptions(EDGES)
 
 QUESTIONS = 8
 """Questions that the person of the demo answers."""
