@@ -51,7 +51,7 @@ from ucds.gradients.transport import cosine_cost, solve_transport
 from ucds.math.arrays import IntArray
 from ucds.math.plane import place_all
 from ucds.math.spaces import unit_rows
-from ucds.networks.build import build_backbone
+from ucds.networks.build import build_network
 from ucds.networks.model import ClusteringModel
 from ucds.training.inputs import open_for_training
 
@@ -183,7 +183,7 @@ class RandomImages(Samples):
 def time_stage() -> float:
     """Return the seconds of the median step of the real stage 1, over one epoch."""
     images, session = RandomImages(STEPS * BATCH), Session(Runtime(), SHORT)
-    model = ClusteringModel(build_backbone("resnet18", weights="none"), 31).to(session.runtime.device)
+    model = ClusteringModel(build_network("resnet18", weights="none"), 31).to(session.runtime.device)
     learn_source(session, model, Dataset(images, ImageView()), subset(images, [0, 1]))
     # Batches are read one step ahead: the first two at the first step, then one as each step begins.
     return float(np.median(np.diff(images.asked[2:])))
@@ -192,7 +192,7 @@ def time_stage() -> float:
 def time_bare_loop() -> float:
     """Return the seconds of the median step of a loop with nothing but the network and the optimiser."""
     runtime, ends = Runtime(), []
-    model = ClusteringModel(build_backbone("resnet18", weights="none"), 31).to(runtime.device)
+    model = ClusteringModel(build_network("resnet18", weights="none"), 31).to(runtime.device)
     module, optimiser = runtime.place(model, build_optimiser(model, SHORT))
     module.train()
     inputs = torch.randn(BATCH, 3, 224, 224, device=runtime.device)

@@ -193,14 +193,3 @@ def browser() -> Iterator[Any]:
         running = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield running
         running.close()
-
-
-@pytest.fixture
-def several_threads() -> Iterator[int]:
-    """The number of threads that PyTorch has during the test, which may change it."""
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(3)
-    yield 3
-    torch.set_num_threads(before)

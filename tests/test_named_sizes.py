@@ -19,6 +19,7 @@ import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
+from ucds.networks.spec import identity_backbone, tensors_digest
 
 import ucds
 from ucds.choices import MOST_CLUSTERS
@@ -32,7 +33,6 @@ from ucds.errors import UserError
 from ucds.files import digest_of, write_sealed
 from ucds.gradients.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from ucds.labels.cluster_labels import ClusterLabels
-from ucds.networks.spec import identity_backbone, tensors_digest
 from ucds.networks.weight_files import read_state_dict
 from ucds.received import MOST_ENTRIES, MOST_TEXT
 from ucds.reports.page.findings import read_record
@@ -317,7 +317,7 @@ def test_labels_of_many_clusters_take_the_room_of_those_that_occur(
 
 def test_features_are_compared_with_the_width_of_their_encoder(tmp_path: Path) -> None:
     keys, rows = [bytes(16)] * 3, np.zeros((3, 8), np.float32)
-    manifest = {"format": "ucds-features/1", "backbone": {"name": "resnet18", "width": 8}, "origin": "x"}
+    manifest = {"format": "ucds-features/2", "encoder": {"name": "resnet18", "width": 8}, "origin": "x"}
     manifest |= {"weights": "w", "computed_by": "c", "size": 100_000, "decoder": 1, "root": str(tmp_path)}
     manifest |= {"domain": "d", "parts": ["m"]}
     (tmp_path / "features.json").write_text(json.dumps(manifest))

@@ -14,12 +14,13 @@ from ucds.errors import UcdsWarning as UcdsWarning
 from ucds.errors import UserError as UserError
 from ucds.evaluation import evaluate as evaluate
 from ucds.exports.export import export as export
+from ucds.gradients.pcd_loss import PCDLoss as PCDLoss
 from ucds.labels.client import LabelClient as LabelClient
 from ucds.labels.cluster_labels import ClusterLabels as ClusterLabels
 from ucds.math.metrics import clustering_accuracy as clustering_accuracy
-from ucds.networks.build import build_backbone as build_backbone
-from ucds.networks.spec import Backbone as Backbone
-from ucds.networks.spec import module_backbone as module_backbone
+from ucds.networks.build import build_network as build_network
+from ucds.networks.encoder import NetworkEncoder as NetworkEncoder
+from ucds.networks.encoder import module_encoder as module_encoder
 from ucds.reports.page.report import report as report
 from ucds.reviewing.command import review as review
 from ucds.serving.limits import Limits as Limits

@@ -25,12 +25,12 @@ from ucds.baselines.acids import (
 )
 from ucds.baselines.iic import mutual_information, view_joint
 from ucds.baselines.loop import Clustering
-from ucds.baselines.views import sobel_backbone
+from ucds.baselines.views import sobel_network
 from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
 from ucds.errors import UserError
 from ucds.math.metrics import clustering_accuracy
-from ucds.networks.spec import identity_backbone
+from ucds.networks.encoder import identity_network
 
 pytestmark = pytest.mark.filterwarnings("ignore:acids.* (empty|collapsed):ucds.errors.UcdsWarning")
 
@@ -56,7 +56,7 @@ EASY = {
 
 
 def learn(data: Any, seed: int = 0, **settings: Any) -> AcidsModel:
-    return learn_acids(session(SETTINGS, seed, **settings), identity_backbone(24), data, 4)
+    return learn_acids(session(SETTINGS, seed, **settings), identity_network(24), data, 4)
 
 
 def adapt(model: AcidsModel, data: Any, seed: int = 0, **settings: Any) -> Clustering:
@@ -160,7 +160,7 @@ def test_the_domain_term_makes_clusters_independent_of_the_domain() -> None:
     for weight in (0.0, 10.0):
         values = EASY | {"batch_size": 128, "domain_weight": weight}
         settings = SETTINGS.model_copy(update=values)
-        model = learn_acids(session(settings), identity_backbone(6), data, 2)
+        model = learn_acids(session(settings), identity_network(6), data, 2)
         with torch.no_grad():
             p = model.networks.heads(read_all(data), False).softmax(-1)
         about_domain[weight] = mutual_information(domain_joint(p, (64, 64))).mean().item()
@@ -172,7 +172,7 @@ def test_the_domain_term_makes_clusters_independent_of_the_domain() -> None:
 
 @pytest.mark.parametrize("precision", ["32-true", pytest.param("bf16-mixed", marks=pytest.mark.slow)])
 def test_images_from_random_weights(precision: str) -> None:
-    backbone = sobel_backbone(size=32)
+    backbone = sobel_network(size=32)
     start = weights_of(backbone.module)
     settings = ACIDSSettings(source_epochs=1, target_epochs=1, batch_size=8)
     opened = session(settings, tune="full", precision=precision)
@@ -188,7 +188,7 @@ def test_images_from_random_weights(precision: str) -> None:
 
 
 def test_images_through_a_frozen_backbone() -> None:
-    backbone = sobel_backbone(size=32)
+    backbone = sobel_network(size=32)
     start = copy.deepcopy(backbone.module.state_dict())
     settings = ACIDSSettings(source_epochs=1, target_epochs=1, batch_size=8)
     model = learn_acids(session(settings), backbone, pictures(12, 2), 3)

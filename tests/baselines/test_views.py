@@ -13,7 +13,7 @@ from ucds.baselines.views import (
     ResizedImageView,
     Sobel,
     change_colours,
-    sobel_backbone,
+    sobel_network,
 )
 from ucds.data.dataset import ImageView
 from ucds.encoders.spec import EncoderSpec
@@ -157,7 +157,7 @@ def test_colours_of_one_grey_value_look_alike() -> None:
 
 
 def test_the_stem_fits_small_pictures() -> None:
-    backbone = sobel_backbone()
+    backbone = sobel_network()
     stem = next(layer for layer in backbone.module.modules() if isinstance(layer, nn.Conv2d))
     assert (stem.in_channels, stem.kernel_size[0], stem.stride[0]) == (2, 3, 1)
     assert (backbone.spec.width, backbone.spec.input_size, backbone.weights) == (512, 64, "none (random)")
@@ -169,7 +169,7 @@ def test_the_stem_fits_small_pictures() -> None:
 
 def test_the_seed_decides_the_weights_and_nothing_else() -> None:
     before = torch.get_rng_state()
-    one, again, other = (sobel_backbone(size=32, seed=seed).module.state_dict() for seed in (0, 0, 1))
+    one, again, other = (sobel_network(size=32, seed=seed).module.state_dict() for seed in (0, 0, 1))
     assert torch.equal(torch.get_rng_state(), before)
     assert all(torch.equal(one[name], again[name]) for name in one)
     assert not torch.equal(one["1.conv1.weight"], other["1.conv1.weight"])

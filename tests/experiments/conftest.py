@@ -18,7 +18,7 @@ from ucds.data.vectors import VectorSamples
 from ucds.experiments import runner
 from ucds.experiments.pipeline import Task
 from ucds.experiments.preflight import Machine
-from ucds.networks.spec import identity_backbone
+from ucds.networks.encoder import identity_network
 
 
 @pytest.fixture(name="picture_task")
@@ -34,7 +34,7 @@ def task(blobs: Callable[..., dict[str, Any]]) -> Task:
     made = blobs({"a": 60, "b": 44, "t": 50})
     target = Dataset(VectorSamples(made.pop("t")))
     source = Dataset(VectorSamples.from_arrays(made))
-    identity = partial(identity_backbone, 6)
+    identity = partial(identity_network, 6)
     return Task(source, target, target, identity, identity, 4, 4)
 
 

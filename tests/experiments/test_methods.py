@@ -22,19 +22,19 @@ from ucds.baselines.loop import Clustering
 from ucds.config import ConsensusSettings, PCDSettings
 from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
-from ucds.encoders.spec import identity_backbone
+from ucds.encoders.spec import identity_network
 from ucds.errors import UserError
 from ucds.experiments.methods import PAPER_METHODS, method_named, run_methods, trained
 from ucds.experiments.pipeline import Outcome, Pipeline, Task, TaskOptions
 from ucds.experiments.preflight import Machine
 from ucds.experiments.records import FILE, read_records
 from ucds.experiments.runner import run_benchmark
+from ucds.gradients.prediction import predict
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.metrics import clustering_accuracy
 from ucds.source.fit import fit_source
 from ucds.target.fit import fit_target
 from ucds.training.options import Compute
-from ucds.training.prediction import predict
 
 pytestmark = pytest.mark.filterwarnings("ignore:stage .* (empty|collapsed):ucds.errors.UcdsWarning")
 Blobs = Callable[..., dict[str, Any]]
@@ -232,7 +232,7 @@ def test_on_the_target_alone_from_the_encoder_or_from_scratch(from_scratch: bool
 def test_kmeans_has_as_many_starts_as_its_name_says() -> None:
     samples = VectorSamples(np.random.default_rng(0).normal(size=(200, 5)).astype(np.float32))
     data = Dataset(samples)
-    identity = partial(identity_backbone, 5)
+    identity = partial(identity_network, 5)
     task = Task(data, data, data, identity, identity, 12, 12)
     vectors = normalize(samples.read(np.arange(200)))
     for outcome in run_methods(task, TaskOptions((), 0), ["kmeans", "kmeans-100"]):

@@ -20,7 +20,7 @@ from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
 from ucds.experiments.methods import run_methods
 from ucds.experiments.pipeline import Sources, Task
-from ucds.networks.spec import Backbone, module_backbone
+from ucds.networks.encoder import NetworkEncoder, module_encoder
 from ucds.source.fit import fit_source
 from ucds.training.options import Compute
 from ucds.training.progress import Quiet
@@ -89,9 +89,9 @@ def test_without_model_privacy_the_target_starts_from_the_source_model(task: Tas
     assert not torch.allclose(prototypes_of(private), prototypes_of(so), atol=1e-3)
 
 
-def three_features() -> Backbone:
+def three_features() -> NetworkEncoder:
     torch.manual_seed(0)
-    return module_backbone(nn.Linear(6, 3), width=3)
+    return module_encoder(nn.Linear(6, 3), width=3)
 
 
 def test_source_and_target_may_have_encoders_of_their_own(task: Task) -> None:

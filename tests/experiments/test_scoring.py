@@ -9,11 +9,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from ucds.gradients.health import Evaluation
 
 from ucds.experiments.pipeline import Outcome
 from ucds.experiments.scoring import column_of, measure
 from ucds.gradients.checkpoint import StageResult
-from ucds.gradients.health import Evaluation
 from ucds.math.metrics import score
 
 

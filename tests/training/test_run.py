@@ -17,7 +17,7 @@ from ucds.config import ConsensusSettings, MethodSettings, PCDSettings, for_side
 from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
 from ucds.errors import DamagedFileError, InputError, Interrupted
-from ucds.gradients.objective import PrototypeTransport
+from ucds.gradients.pcd_loss import PCDLoss
 from ucds.gradients.session import Session
 from ucds.gradients.stage import Stage
 from ucds.networks.spec import identity_backbone
@@ -37,7 +37,7 @@ SETTINGS = PCDSettings(bottleneck_width=5, batch_size=10)
 def learn(session: Session[MethodSettings]) -> Training:
     training = prepare(session, INPUTS.backbone, INPUTS.data, 3, side="source")
     stage = Stage(session, "learn", training.trained, training.data, epochs=2)
-    for step in stage.steps(PrototypeTransport(stage.counts, 3, SETTINGS, session.runtime.device)):
+    for step in stage.steps(PCDLoss(stage.counts, 3, SETTINGS)):
         stage.update(fit=stage.forward(step.inputs).logits.square().mean())
     return conclude(session, training)
 

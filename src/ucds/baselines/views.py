@@ -18,7 +18,7 @@ from ucds.data.dataset import View
 from ucds.encoders.spec import FUNCTION, EncoderSpec
 from ucds.gradients.views import RandomCropView, TrainingView
 from ucds.math.arrays import FloatArray
-from ucds.networks.spec import Backbone, channels_last
+from ucds.networks.encoder import NetworkEncoder, channels_last
 
 _JITTER, _HUE = 0.4, 0.125
 """Strength of the originals' colour changes: of brightness, contrast and saturation; of hue, in turns."""
@@ -150,10 +150,10 @@ class Sobel(nn.Module):
         return functional.conv2d(grey, self.filters, padding=1)
 
 
-def sobel_backbone(size: int = 64, *, seed: int = 0) -> Backbone:
+def sobel_network(size: int = 64, *, seed: int = 0) -> NetworkEncoder:
     """Build the encoder that IIC, ACIDS and DeepCluster train from scratch: a ResNet-18 on edges.
 
-    It takes RGB pixels between 0 and 1, as other backbones do. Its stem is IIC's for small pictures: a 3 x 3
+    It takes RGB pixels between 0 and 1, as other networks do. Its stem is IIC's for small pictures: a 3 x 3
     convolution of stride 1 and a 2 x 2 pooling. The inputs have ``size`` pixels a side. PyTorch's global
     generator is left as it was.
     """
@@ -168,4 +168,4 @@ def sobel_backbone(size: int = 64, *, seed: int = 0) -> Backbone:
     width = network.fc.in_features
     network.fc = nn.Identity()
     spec = EncoderSpec(FUNCTION, width, size, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
-    return Backbone(nn.Sequential(Sobel(), channels_last(network)), spec, "none (random)")
+    return NetworkEncoder(nn.Sequential(Sobel(), channels_last(network)), spec, "none (random)")

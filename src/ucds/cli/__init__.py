@@ -17,7 +17,7 @@ import typer
 from ucds.cli import ledger, research, serving, source, target  # noqa: F401  (they add commands)
 from ucds.cli.options import app, say
 from ucds.errors import Interrupted, UcdsWarning, UserError, one_line, without_secrets
-from ucds.gradients.processes import is_first_process, started_by_torchrun
+from ucds.training.processes import is_first_process, started_by_torchrun
 from ucds.training.progress import end_bar
 
 _show_library_warning = warnings.showwarning

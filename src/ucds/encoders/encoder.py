@@ -5,15 +5,19 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ucds.choices import Accelerator, Precision
 from ucds.encoders.spec import FUNCTION, IDENTITY, LENGTHS, ChannelTriple, EncoderSpec
 from ucds.errors import InputError
 from ucds.files import digest_of
 from ucds.math.arrays import DoubleArray, FloatArray
+
+if TYPE_CHECKING:
+    from ucds.encoders.graphs import GraphEncoder
 
 NO_WEIGHTS = "none (identity)"
 _SMALLEST = 1e-150  # length of a vector that has a direction
@@ -60,6 +64,22 @@ class Encoder(ABC):
             raise InputError("the encoder's features are not finite: are its weights right?")
         return features
 
+    def on(self, accelerator: Accelerator, precision: Precision) -> Encoder:
+        """Return the encoder for a device: itself, unless PyTorch computes it."""
+        return self
+
+    def saved(self) -> dict[str, NDArray[Any]]:
+        """Return what a file needs to hold, besides the description, for the encoder to be made again."""
+        return {}
+
+    def as_graph(self) -> GraphEncoder:
+        """Return the encoder as a graph, to which an export adds the head.
+
+        Raises:
+            InputError: it cannot be written as one.
+        """
+        raise InputError(f"the encoder {self.spec.name!r} cannot be written in ONNX")
+
     def describe(self) -> dict[str, Any]:
         """Describe the encoder for JSON; encoders of equal descriptions give equal features."""
         return {"encoder": asdict(self.spec), "weights": self.digest}
@@ -101,6 +121,10 @@ class ViewpointEncoder(Encoder):
     def digest(self) -> str:
         """Hexadecimal digest of the point."""
         return digest_of(self.point.tobytes())
+
+    def saved(self) -> dict[str, NDArray[Any]]:
+        """Return the point."""
+        return {"point": self.point}
 
     def compute(self, inputs: FloatArray) -> NDArray[Any]:
         """Return the directions of vectors from the point."""

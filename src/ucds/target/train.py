@@ -9,13 +9,13 @@ from ucds.config import ConsensusSettings, MethodSettings
 from ucds.data.sources import Source, find_samples, place_of
 from ucds.encoders.encoder import Encoder
 from ucds.errors import InputError
-from ucds.gradients.processes import is_first_process
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.target.fit import fit_target
 from ucds.target.review import Review
 from ucds.training.inputs import open_for_training
 from ucds.training.options import Compute, EncoderOptions, RunOptions
 from ucds.training.prepare import Training
+from ucds.training.processes import is_first_process
 from ucds.training.run import TrainedRun, require_able, train_run
 from ucds.training.run_folder import LABELS_FILE, VOTES_FILE, RunFolder
 from ucds.training.work import Work

@@ -184,6 +184,6 @@ def _require_encoder(features: FeatureFolder, encoder: Encoder) -> None:
 
 def _spec_of(manifest: Manifest, folder: Path) -> EncoderSpec:
     try:
-        return _SPEC.validate_json(json.dumps(manifest.backbone))
+        return _SPEC.validate_json(json.dumps(manifest.encoder))
     except ValidationError as error:
         raise DamagedFileError(f"{folder} does not describe its encoder: {first_problem(error)}") from None

@@ -136,7 +136,8 @@ class Model:
 
     def _blocks(self, data: Dataset, recentred: bool) -> Iterator[tuple[slice, FloatArray, FloatArray]]:
         """Compute the features and probabilities of block after block of the samples."""
-        encoder, head = self.stored.encoder, self.stored.head
+        encoder = self.stored.encoder.on(self.compute.accelerator, self.compute.precision)
+        head = self.stored.head
         recentred = recentred and self.stored.card.recentres and len(data.samples) >= FEWEST_TO_CENTRE
         # The features of a frozen encoder are kept: those of its training data, and of all samples that any
         # model with the same encoder has seen, are there already. The same images in memory may never come
