@@ -50,7 +50,7 @@ N_CLUSTERS = 10
 SMALL, LARGE, TURNED, PROVIDER = "small-clinic", "large-clinic", "turned-clinic", "provider"
 STYLE_OF = {SMALL: "chalk", LARGE: "neon", TURNED: "neon"}
 SOURCES = tuple(style for style in STYLES if style not in STYLE_OF.values())
-ENCODER = EncoderOptions(BACKBONE, "none")
+ENCODER = EncoderOptions(EDGES)
 
 QUESTIONS = 8
 """Questions that the person of the demo answers."""
