@@ -26,10 +26,10 @@ from PIL import Image
 from ucds.data.folders import scan_folder
 from ucds.data.ground_truth import read_ground_truth
 from ucds.demo.digits import STYLES, write_digits
+from ucds.encoders.find import EDGES
 from ucds.errors import InputError, ServiceUnavailableError
 from ucds.evaluation import evaluate
 from ucds.experiments.datasets import small_subset
-from ucds.encoders.find import EDGES
 from ucds.files import write_text_atomically
 from ucds.labels.client import LabelClient
 from ucds.labels.cluster_labels import ClusterLabels

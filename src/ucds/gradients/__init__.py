@@ -1,4 +1,4 @@
-"""Trains networks by gradients, with the extra `torch`: the loops of PCD, their loss, stages and processes."""
+"""Trains networks by gradients, with the extra `torch`: the loops of PCD, its loss, stages and processes."""
 
 from ucds.extras import require_extra
 
