@@ -35,7 +35,8 @@ def source_model(encoder: Encoder, n_clusters: int, head: Head | None = None, **
     if head is None:
         rng = np.random.default_rng(0)
         weight, prototypes = (
-            rng.normal(size=(256, size)).astype(np.float32) / 16 for size in (encoder.spec.width, n_clusters)
+            (rng.normal(size=(256, size)) / 16).astype(np.float32)
+            for size in (encoder.spec.width, n_clusters)
         )
         head = Head(weight, np.zeros(256, np.float32), prototypes, bool(card.get("unit_features")))
     named: dict[str, Any] = {"role": "source", "name": "bench", "unit_features": head.unit_features, **card}
