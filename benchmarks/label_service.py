@@ -19,10 +19,10 @@ import httpx
 import numpy as np
 import torch
 from PIL import Image
+from ucds.networks.spec import Backbone
 
 from ucds.networks.build import build_backbone
 from ucds.networks.model import ClusteringModel, ProjectionHead
-from ucds.networks.spec import Backbone
 from ucds.serving.ledger import Ledger
 from ucds.training.model_file import ModelCard, StoredModel, save_model
 

@@ -7,6 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+import ucds
+
 HIDDEN = ("torch", "torchvision", "timm", "lightning_fabric", "onnx", "onnxscript", "pandas", "numba")
 """Packages that the plain installation does without."""
 
@@ -19,14 +23,15 @@ PathFinder.find_spec = find_spec
 """
 
 
-def test_both_sides_the_estimators_and_the_demo_run_without_tensors(tmp_path: Path) -> None:
+@pytest.mark.parametrize("what", ["both sides", pytest.param("demo", marks=pytest.mark.slow)])
+def test_it_runs_without_tensors(what: str, tmp_path: Path) -> None:
     hiding, work = tmp_path / "hiding", tmp_path / "work"
     hiding.mkdir()
     work.mkdir()
     (hiding / "sitecustomize.py").write_text(_HIDING)
-    path = os.pathsep.join(filter(None, (str(hiding), os.environ.get("PYTHONPATH"))))
+    path = os.pathsep.join((str(hiding), str(Path(ucds.__file__).parents[1])))
     cache = str(tmp_path / "cache")
     environment = os.environ | {"PYTHONPATH": path, "UCDS_CACHE": cache, "OMP_NUM_THREADS": "1"}
-    program = [sys.executable, str(Path(__file__).parent / "run_without.py"), str(work)]
+    program = [sys.executable, str(Path(__file__).parent / "run_without.py"), str(work), what]
     done = subprocess.run(program, capture_output=True, text=True, env=environment)
     assert done.stdout.endswith("all of it\n"), done.stderr[-3000:]

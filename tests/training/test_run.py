@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from ucds.networks.spec import identity_backbone
 
 from ucds.config import ConsensusSettings, MethodSettings, PCDSettings, for_side
 from ucds.data.dataset import Dataset
@@ -20,7 +21,6 @@ from ucds.errors import DamagedFileError, InputError, Interrupted
 from ucds.gradients.pcd_loss import PCDLoss
 from ucds.gradients.session import Session
 from ucds.gradients.stage import Stage
-from ucds.networks.spec import identity_backbone
 from ucds.training.inputs import Inputs
 from ucds.training.model_file import load_model
 from ucds.training.options import Compute, RunOptions
