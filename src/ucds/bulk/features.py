@@ -163,6 +163,7 @@ def features(
         refuse_inside(folder, place)
     found = find_shards(images, options.shard_size)
     chosen = (encoder or EncoderOptions()).find(compute)
+    chosen = chosen.on(compute.accelerator, compute.precision, elsewhere=options.engine == "ray")
     manifest = _describe(found, chosen)
     _claim(folder, manifest, chosen)
     count = len(found.shards)

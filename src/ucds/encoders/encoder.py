@@ -64,8 +64,8 @@ class Encoder(ABC):
             raise InputError("the encoder's features are not finite: are its weights right?")
         return features
 
-    def on(self, accelerator: Accelerator, precision: Precision) -> Encoder:
-        """Return the encoder for a device: itself, unless PyTorch computes it."""
+    def on(self, accelerator: Accelerator, precision: Precision, *, elsewhere: bool = False) -> Encoder:
+        """Return the encoder for a device, of another machine if ``elsewhere``; itself, if it is no network."""
         return self
 
     def saved(self) -> dict[str, NDArray[Any]]:

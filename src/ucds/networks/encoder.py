@@ -73,14 +73,17 @@ class NetworkEncoder(Encoder):
         content = None if self.spec.input_size is None else make_graph(self)
         return super().as_graph() if content is None else GraphEncoder(content, self.spec, self.weights)
 
-    def on(self, accelerator: Accelerator, precision: Precision) -> NetworkEncoder:
-        """Return the encoder for a device of this machine.
+    def on(
+        self, accelerator: Accelerator, precision: Precision, *, elsewhere: bool = False
+    ) -> NetworkEncoder:
+        """Return the encoder for a device of this machine, or of another one if ``elsewhere``.
 
         Raises:
-            InputError: there is no such device.
+            InputError: this machine has no such device.
         """
         placed = copy.copy(self)
-        placed.device = choose_device(accelerator)
+        remote = elsewhere and accelerator == "cuda"  # this machine may have none
+        placed.device = torch.device("cuda") if remote else choose_device(accelerator)
         placed.autocast = placed.device.type == "cuda" and precision == "bf16-mixed"
         return placed
 
