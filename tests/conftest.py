@@ -127,27 +127,20 @@ def write_images(noise_image: Callable[..., Image.Image]) -> Callable[..., list[
 
 @pytest.fixture(scope="session")
 def stored_model() -> Callable[..., Any]:
-    """Make a model with random weights and its card, as if trained; ``spread`` spreads its statistics."""
-    import torch
-
-    from ucds.networks.model import ClusteringModel
+    """Make a model with a random head and its card, as if trained."""
+    from ucds.heads import Head
     from ucds.training.model_file import ModelCard, StoredModel
 
     usual = {"role": "target", "name": "clinic", "domains": ("a", "b"), "stages": ("learn",), "tune": "head"}
 
-    def make(backbone: Any, n_clusters: int, width: int, spread: bool = False, **card: Any) -> StoredModel:
+    def make(encoder: Any, n_clusters: int, width: int, **card: Any) -> StoredModel:
         size = {"n_clusters": n_clusters, "bottleneck_width": width}
-        described = ModelCard(**size, backbone=backbone.spec, weights=backbone.weights, **usual | card)
-        how = {"unit_features": described.unit_features, "generator": torch.Generator().manual_seed(0)}
-        model = ClusteringModel(backbone, n_clusters, bottleneck_width=width, **how).eval()
-        if spread:
-            norm, generator = model.encoder.bottleneck.norm, how["generator"]
-            norm.running_mean.copy_(torch.randn(width, generator=generator) / 10)
-            norm.running_var.copy_(torch.rand(width, generator=generator) / 100 + 0.001)
-            norm.weight.data.copy_(torch.rand(width, generator=generator) + 0.5)
-            norm.bias.data.copy_(torch.randn(width, generator=generator) / 10)
-        shares = torch.full((len(described.domains), n_clusters), 1 / n_clusters)
-        return StoredModel.of(described, model, shares)
+        described = ModelCard(**size, encoder=encoder.spec, weights=encoder.weights, **usual | card)
+        rng, shapes = np.random.default_rng(0), ((width, encoder.spec.width), (width,), (width, n_clusters))
+        weight, bias, prototypes = (rng.normal(size=shape).astype(np.float32) for shape in shapes)
+        head = Head(weight / np.float32(encoder.spec.width**0.5), bias, prototypes, described.unit_features)
+        shares = np.full((len(described.domains), n_clusters), 1 / n_clusters, np.float32)
+        return StoredModel(described, head, encoder, shares)
 
     return make
 

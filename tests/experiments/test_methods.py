@@ -198,7 +198,8 @@ def test_every_baseline_runs_in_a_grid_and_keeps_its_settings(machine: Machine, 
     # Both heads of two sub-heads each, 8 x 3 and 8 x 21, where IIC keeps one sub-head.
     assert found["acids"]["parameters"] - found["iic"]["parameters"] == 2 * 8 * (3 + 21) - 8 * 3
     assert run_benchmark(asked, tmp_path / "out", machine) == 0
-    others = asked.model_copy(update={"settings": asked.settings | {"iic": asked.settings["iic"] | {"epochs": 2}}})
+    longer = asked.settings["iic"] | {"epochs": 2}
+    others = asked.model_copy(update={"settings": asked.settings | {"iic": longer}})
     assert run_benchmark(others, tmp_path / "out", machine) == 1
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from ucds.errors import DamagedFileError, InputError
 from ucds.networks.build import build_network
 from ucds.networks.encoder import NetworkEncoder, module_encoder
 from ucds.networks.stored import count_parameters, stored_network
+from ucds.training.model_file import load_model, save_model
 
 SMALL, FILE = "test_resnet", Path("run/model.safetensors")
 
@@ -64,3 +67,20 @@ def test_parameters_are_counted_in_the_network_that_a_graph_was_made_of() -> Non
     number = sum(weight.numel() for weight in network.module.parameters())
     assert count_parameters(network) == count_parameters(network.as_graph()) == number > 0
     assert count_parameters(IdentityEncoder(5)) == 0
+
+
+def test_a_model_file_keeps_a_network_and_its_libraries_are_loaded_only_to_compute(
+    stored_model: Any, tmp_path: Path
+) -> None:
+    made = stored_model(build_network("resnet18", weights="none", input_size=32, seed=3), 4, 8, tune="full")
+    save_model(tmp_path, made)
+    code = (
+        "import sys; from pathlib import Path; from ucds.training.model_file import load_model, save_model\n"
+        "stored = load_model(Path(sys.argv[1])); stored.encoder.digest\n"
+        "save_model(Path(sys.argv[2]), stored)\n"
+        "assert not {'timm', 'torchvision'} & sys.modules.keys()\n"
+    )
+    subprocess.run([sys.executable, "-c", code, tmp_path, tmp_path / "again"], check=True)
+    again = load_model(tmp_path / "again")  # a network is rebuilt from its name
+    images = np.random.default_rng(0).normal(size=(2, 3, 32, 32)).astype(np.float32)
+    np.testing.assert_array_equal(again.encoder(images), made.encoder(images))

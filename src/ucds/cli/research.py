@@ -11,6 +11,7 @@ from typer import Argument, Option
 
 from ucds.choices import Method
 from ucds.cli import options
+from ucds.extras import require_extra
 from ucds.training.run_folder import require_model
 
 ConfigArgument = Annotated[Path, Argument(help="TOML file of a published table, see configs/.")]
@@ -96,6 +97,7 @@ def benchmark_command(
     precision: options.PrecisionOption = "32-true",
 ) -> None:
     """Run the cells of a benchmark that have no record yet, and write its table and figures."""
+    require_extra("torch", "ucds benchmark")
     reporter = output.start()
     from ucds.experiments.grid import read_benchmark
     from ucds.experiments.preflight import Machine, read_weights
@@ -116,6 +118,7 @@ def table_command(
     config: ConfigArgument, output: options.Output, results: ResultsOption = Path("my-results")
 ) -> None:
     """Write a benchmark's table and figures again from its records."""
+    require_extra("torch", "ucds table")
     output.start()
     from ucds.experiments.grid import read_benchmark
     from ucds.reports.tables import write_table

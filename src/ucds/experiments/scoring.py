@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from ucds.config import Settings
@@ -25,6 +24,7 @@ from ucds.gradients.runtime import Runtime
 from ucds.math.arrays import IntArray
 from ucds.math.metrics import clustering_accuracy, match_clusters, proportions_by_class, proportions_l1, score
 from ucds.math.spaces import unit_rows
+from ucds.networks.devices import describe_device, peak_device_memory_mib
 from ucds.training.fitting import encode
 from ucds.training.options import Compute
 from ucds.training.prepare import Training
@@ -95,8 +95,8 @@ def measure(outcome: Outcome, classes: IntArray, names: Sequence[str]) -> dict[s
     }
     if outcome.images and outcome.seconds:
         record["images_per_second"] = round(outcome.images / outcome.seconds, 1)
-    if torch.cuda.is_available() and torch.cuda.max_memory_allocated():
-        record["peak_device_memory_mib"] = torch.cuda.max_memory_allocated() // 1024**2
+    if memory := peak_device_memory_mib():
+        record["peak_device_memory_mib"] = memory
     on_target = [stage for stage in outcome.stages if stage.name not in SOURCE_STAGES]
     if on_target:
         evaluated = [evaluation.labels for stage in on_target for evaluation in stage.evaluations]
@@ -137,15 +137,13 @@ def place_features(model: Learning | Training, options: TaskOptions, classes: In
 
 def provenance(settings: Settings | None, compute: Compute) -> dict[str, Any]:
     """Return the time, settings, versions and device of a run that is made now."""
-    on_cuda = torch.cuda.is_available() and compute.accelerator != "cpu"
     return {
         "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "settings_hash": settings.hash if settings is not None else "none",
         "revision": code_revision(),
         "versions": {"python": platform.python_version()}
         | {name: version(name) for name in ("ucds", "torch", "timm", "scikit-learn")},
-        "device": torch.cuda.get_device_name() if on_cuda else "cpu",
-        "threads": torch.get_num_threads(),
+        **describe_device(compute.accelerator),
         "precision": compute.precision,
     }
 

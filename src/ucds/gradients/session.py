@@ -9,14 +9,14 @@ from typing import IO, Any, TypeVar, cast
 
 from torch import Tensor
 
-from ucds.config import MethodSettings, Settings
+from ucds.config import Settings
 from ucds.errors import Interrupted, UserError
 from ucds.files import writing
 from ucds.gradients.checkpoint import Checkpoint, StageProgress, read_checkpoint, write_checkpoint
 from ucds.gradients.runtime import Runtime
 from ucds.networks.model import ClusteringModel
 from ucds.received import open_received
-from ucds.training.options import Compute, RunOptions
+from ucds.training.options import Compute
 from ucds.training.results import StageResult
 from ucds.training.run_folder import LOG_FILE, RunFolder
 from ucds.training.work import Work
@@ -63,13 +63,14 @@ class Session(Work[SettingsT]):
         self._log: IO[bytes] | None = None
 
     def open(self, identity: dict[str, Any], *, resume: bool) -> None:
-        """Take possession of the folder, and take up what an earlier start of the run has left there.
+        """Start the processes, take possession of the folder, and take up what an earlier start left there.
 
         Arguments and further errors are those of :meth:`ucds.training.run_folder.RunFolder.open`.
 
         Raises:
             DamagedFileError: the checkpoint in the folder cannot be read.
         """
+        self.runtime.launch()
         folder = self.folder
         if folder is None:
             return
@@ -156,28 +157,3 @@ class Session(Work[SettingsT]):
                 self._log.close()
         if self.folder is not None:
             self.folder.close()
-
-
-def open_session(
-    folder: RunFolder,
-    identity: dict[str, Any],
-    settings: MethodSettings,
-    options: RunOptions,
-    compute: Compute,
-) -> Session[MethodSettings]:
-    """Start the processes of a run, and take possession of its folder, see :meth:`Session.open`.
-
-    Raises:
-        InputError: the machine has no such accelerator, or fewer devices.
-    """
-    session = Session(
-        settings,
-        compute,
-        seed=options.seed,
-        folder=folder,
-        devices=options.devices,
-        checkpoint_seconds=options.checkpoint_seconds,
-    )
-    session.runtime.launch()
-    session.open(identity, resume=options.resume)
-    return session

@@ -8,6 +8,25 @@ from ucds.choices import Accelerator, require_choice
 from ucds.errors import InputError
 
 
+def count_devices() -> int:
+    """Return the number of CUDA devices that this process sees."""
+    return torch.cuda.device_count()
+
+
+def describe_device(accelerator: Accelerator) -> dict[str, str | int]:
+    """Describe, for a record, what computes: the name of the device, and the number of threads beside it."""
+    on_cuda = torch.cuda.is_available() and accelerator != "cpu"
+    return {
+        "device": torch.cuda.get_device_name() if on_cuda else "cpu",
+        "threads": torch.get_num_threads(),
+    }
+
+
+def peak_device_memory_mib() -> int:
+    """Return the most memory of a GPU that this process has held so far, in MiB; 0 without one."""
+    return torch.cuda.max_memory_allocated() // 1024**2 if torch.cuda.is_available() else 0
+
+
 def check_devices(accelerator: Accelerator, devices: int) -> None:
     """Make sure that the machine has so many devices of a kind."""
     require_choice("accelerator", accelerator, Accelerator)

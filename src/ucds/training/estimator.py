@@ -150,19 +150,14 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         return Model(self.stored_, self._compute())
 
     def _work(self) -> Work[MethodSettings]:
-        from ucds.config import ConsensusSettings, make_settings
-        from ucds.training.run import require_able
-        from ucds.training.work import Work
+        from ucds.config import make_settings
+        from ucds.training.run import make_work, require_able
 
         settings = make_settings(self.method, self._role, self.settings or {}, tune=self.tune)
         read_clusters(self.n_clusters)
         options = RunOptions(seed=_seed_of(self.random_state))
         require_able(settings, options)
-        if isinstance(settings, ConsensusSettings):
-            return Work(settings, self._compute(), seed=options.seed)
-        from ucds.gradients.session import Session
-
-        return Session(settings, self._compute(), seed=options.seed)
+        return make_work(settings, options, self._compute())
 
     def _open(
         self,

@@ -73,7 +73,7 @@ class Compute:
             variable UCDS_CACHE_LIMIT; 8 GiB if ``None``.
 
     Raises:
-        InputError: UCDS_CACHE_LIMIT is no number.
+        InputError: UCDS_CACHE_LIMIT is no number, or a GPU needs the extra ``torch``.
     """
 
     accelerator: Accelerator = "auto"
@@ -83,6 +83,8 @@ class Compute:
     images_bytes: int | None = field(default_factory=default_images_bytes)
 
     def __post_init__(self) -> None:
+        if self.accelerator == "cuda":
+            require_extra("torch", "--accelerator cuda")
         if self.cache is not None:  # a text names a folder, as it does for every other argument
             object.__setattr__(self, "cache", Path(self.cache))
 

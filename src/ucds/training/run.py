@@ -125,7 +125,8 @@ def open_run(
     Arguments and errors are those of :func:`train_run`.
     """
     folder = RunFolder(out)
-    with closing(folder), closing(_begin(folder, dict(described), settings, options, compute)) as work:
+    with closing(folder), closing(make_work(settings, options, compute, folder)) as work:
+        work.open(dict(described), resume=options.resume)
         try:
             with _stopping_on_signals(work):
                 yield work
@@ -142,20 +143,22 @@ def open_run(
             raise
 
 
-def _begin(
-    folder: RunFolder,
-    described: dict[str, Any],
-    settings: MethodSettings,
-    options: RunOptions,
-    compute: Compute,
+def make_work(
+    settings: MethodSettings, options: RunOptions, compute: Compute, folder: RunFolder | None = None
 ) -> Work[MethodSettings]:
-    """Take possession of a run folder; a method that learns by gradients does so with all its processes."""
+    """Make a run of a method; with a folder, :meth:`ucds.training.work.Work.open` begins it."""
     if isinstance(settings, ConsensusSettings):
-        folder.open(described, resume=options.resume)
         return Work(settings, compute, seed=options.seed, folder=folder)
-    from ucds.gradients.session import open_session  # it brings torch, which takes seconds
+    from ucds.gradients.session import Session  # it brings torch, which takes seconds
 
-    return open_session(folder, described, settings, options, compute)
+    return Session(
+        settings,
+        compute,
+        seed=options.seed,
+        folder=folder,
+        devices=options.devices,
+        checkpoint_seconds=options.checkpoint_seconds,
+    )
 
 
 @contextmanager

@@ -50,6 +50,11 @@ class Work(Generic[SettingsT]):
         self.results: list[StageResult] = []
         self.stop_requested = False
 
+    def open(self, identity: dict[str, Any], *, resume: bool) -> None:
+        """Take possession of the run's folder, see :meth:`ucds.training.run_folder.RunFolder.open`."""
+        if self.folder is not None:
+            self.folder.open(identity, resume=resume)
+
     @property
     def first(self) -> bool:
         """Whether this process is the only one, or the first: the one that writes files."""
