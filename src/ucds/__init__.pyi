@@ -5,6 +5,7 @@ from ucds.bulk.features import WrittenFeatures as WrittenFeatures
 from ucds.bulk.features import features as features
 from ucds.config import ConsensusSettings as ConsensusSettings
 from ucds.config import PCDSettings as PCDSettings
+from ucds.encoders.encoder import Encoder as Encoder
 from ucds.encoders.encoder import FunctionEncoder as FunctionEncoder
 from ucds.errors import DamagedFileError as DamagedFileError
 from ucds.errors import InputError as InputError

@@ -186,7 +186,7 @@ def test_damage_is_found(features: Path, tmp_path: Path) -> None:
         ("features.json", "is not a usable description of features"),
         ("part-000000.part", "is damaged"),
         ("part-000000.npy", "cannot be read"),
-        ("encoder.safetensors", "cannot be read as the weights of the encoder"),
+        ("encoder.safetensors", "cannot be read as the encoder of the features"),
     ):
         shutil.rmtree(copy, ignore_errors=True)
         shutil.copytree(features, copy)

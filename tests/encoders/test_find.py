@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from graph_kit import graph_file, means, repository, transformer
 from onnx import helper
@@ -110,6 +111,13 @@ def one_output(operator: str, *more: str, **attributes: Any) -> bytes:
     return graph_file([node], {"y": None}, weights)  # type: ignore[dict-item]
 
 
+def a_sequence() -> bytes:
+    model = onnx.load_model_from_string(one_output("SplitToSequence"))
+    del model.graph.output[:]
+    model.graph.output.append(helper.make_tensor_sequence_value_info("y", onnx.TensorProto.FLOAT, None))
+    return bytes(model.SerializeToString())
+
+
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
@@ -117,7 +125,8 @@ def one_output(operator: str, *more: str, **attributes: Any) -> bytes:
         (one_output("Unsqueeze", "axis"), "must return features per image"),
         (one_output("ReduceMean", keepdims=0), "must return features per image"),
         (one_output("Cast", to=7), "int64"),
-        (one_output("Reshape", "axis"), "cannot take images of 224 x 224 pixels"),
+        (one_output("Reshape", "axis"), "ONNX Runtime cannot compute it"),
+        (a_sequence(), "must return features per image"),
     ],
 )
 def test_what_is_no_row_per_image_is_refused_in_one_line(content: bytes, reason: str, tmp_path: Path) -> None:

@@ -65,7 +65,10 @@ class Encoder(ABC):
         return features
 
     def on(self, accelerator: Accelerator, precision: Precision, *, elsewhere: bool = False) -> Encoder:
-        """Return the encoder for a device, of another machine if ``elsewhere``; itself, if it is no network."""
+        """Return the encoder for a device, which is another machine's if ``elsewhere``.
+
+        An encoder that PyTorch does not compute returns itself.
+        """
         return self
 
     def saved(self) -> dict[str, NDArray[Any]]:

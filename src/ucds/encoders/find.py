@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ucds.choices import Pooling
-from ucds.encoders.graphs import GraphEncoder, check_graph, open_session, pool
+from ucds.encoders.graphs import GraphEncoder, check_graph, fixed_batch, open_session, pool, run_output
 from ucds.encoders.hub import PREFIX, Repository, fetch_repository, open_folder
 from ucds.encoders.onnx_files import GraphFacts
 from ucds.encoders.preprocessor import (
@@ -194,18 +194,8 @@ def _names(facts: GraphFacts) -> str:
 def _try(content: bytes, name: str, size: int, output: str) -> NDArray[Any]:
     """Return an output for two empty images, or for one where the graph takes one at a time."""
     session = open_session(content, name)
-    taken = session.get_inputs()[0]
-    count = taken.shape[0] if isinstance(taken.shape[0], int) else 2
-    try:
-        found = session.run([output], {taken.name: np.zeros((count, 3, size, size), np.float32)})[0]
-    except Exception as error:  # the library's errors have no class in common but this
-        reason = f"{name} cannot take images of {size} x {size} pixels: {one_line(error)}"
-        raise InputError(f"{reason}; --image-size sets another size") from None
-    returned = np.asarray(found)
-    if not np.issubdtype(returned.dtype, np.floating) or returned.ndim < 2 or len(returned) != count:
-        what = f"{returned.dtype} of shape {returned.shape} for {count} images"
-        raise InputError(f"{name} must return features per image, but its output {output!r} is {what}")
-    return returned
+    batch = np.zeros((fixed_batch(session) or 2, 3, size, size), np.float32)
+    return run_output(session, output, batch, name)
 
 
 def _width(name: str, returned: NDArray[Any], output: str, pooling: Pooling | None) -> int:
@@ -225,7 +215,7 @@ def _width(name: str, returned: NDArray[Any], output: str, pooling: Pooling | No
 
 def _type_of(repository: Repository) -> str:
     """Return the type of network that a repository names, empty where it names none."""
-    with suppress(OSError, ValueError, DamagedFileError):
+    with suppress(OSError, ValueError, RecursionError, DamagedFileError):
         found = json.loads(read_text(repository.config.resolve()))
         return str(found.get("model_type", "")) if isinstance(found, dict) else ""
     return ""

@@ -66,21 +66,42 @@ class GraphEncoder(Encoder):
             InputError: the graph cannot be used, or needs too much memory.
         """
         session = open_session(self.content, self.spec.name)
-        taken = session.get_inputs()[0]
-        output = self.spec.output or session.get_outputs()[0].name
         pixels = max(1, math.prod(inputs.shape[2:]))
-        fixed = taken.shape[0] if isinstance(taken.shape[0], int) else None
-        at_once = fixed or max(1, min(_AT_ONCE, _PIXELS_AT_ONCE // pixels))
+        at_once = fixed_batch(session) or max(1, min(_AT_ONCE, _PIXELS_AT_ONCE // pixels))
         found = [np.empty((0, self.spec.width), np.float32)]
         for start in range(0, len(inputs), at_once):
             batch = np.zeros((at_once, *inputs.shape[1:]), np.float32)
             batch[: len(inputs) - start] = inputs[start : start + at_once]
-            try:
-                result = session.run([output], {taken.name: batch})[0]
-            except Exception as error:  # the library's errors have no class in common but this
-                raise InputError(f"encoder '{self.spec.name}': {_reason(error)}") from None
-            found.append(pool(result, self.spec.pooling)[: len(inputs) - start])
+            rows = pool(run_output(session, self.spec.output, batch, self.spec.name), self.spec.pooling)
+            if rows.shape[1:] != (self.spec.width,):
+                wrong = f"returns features of shape {rows.shape[1:]}, not {self.spec.width} as described"
+                raise InputError(f"encoder '{self.spec.name}' {wrong}")
+            found.append(rows[: len(inputs) - start])
         return np.concatenate(found)
+
+
+def fixed_batch(session: Any) -> int | None:
+    """Return the number of images that a graph takes at a time, ``None`` for any number."""
+    count = session.get_inputs()[0].shape[0]
+    return count if isinstance(count, int) else None
+
+
+def run_output(session: Any, output: str | None, batch: FloatArray, name: str) -> NDArray[Any]:
+    """Compute one output of a graph, the first if ``None``: floating-point numbers for each input.
+
+    Raises:
+        InputError: the graph does not take the inputs, needs too much memory, or returns something else.
+    """
+    chosen = output or session.get_outputs()[0].name
+    try:
+        found = session.run([chosen], {session.get_inputs()[0].name: batch})[0]
+    except Exception as error:  # the library's errors have no class in common but this
+        raise InputError(f"encoder '{name}': {_reason(error)}") from None
+    array = found if isinstance(found, np.ndarray) else np.array(None)  # a sequence, or nothing
+    if not np.issubdtype(array.dtype, np.floating) or array.ndim < 2 or len(array) != len(batch):
+        what = f"{array.dtype} of shape {array.shape} for {len(batch)} images"
+        raise InputError(f"{name} must return features per image, but its output {chosen!r} is {what}")
+    return array
 
 
 def pool(features: NDArray[Any], pooling: str | None) -> NDArray[Any]:
