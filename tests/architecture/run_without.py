@@ -1,7 +1,7 @@
-"""Runs everything but learning by gradients; the packages that it does without are hidden by who starts it.
+"""Runs everything but learning by gradients; who starts it hides the packages that it does without.
 
-The arguments are an empty folder and, for the demo alone, its name. What a step prints and writes is checked where it is made, by the tests
-of its own room; here it must run to its end.
+The arguments are an empty folder and, for the demo alone, its name. The tests of each room check what a step
+prints and writes; here it must run to its end.
 """
 
 from __future__ import annotations

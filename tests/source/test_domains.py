@@ -129,5 +129,7 @@ def test_with_pcd_some_of_many_samples_choose_the_model(blobs: Any, fraction: fl
     counted = 100 + (40 if fraction == 0 else 20)  # 100 of 400 or 200, and all of the small domain
     assert stage.evaluations[-1].step == 30 * counted // 20
     assert {len(one.labels) for one in stage.evaluations} == {counted}
-    clusters = found.head.logits(found.head.features(data.samples.rows)).argmax(1)
+    clusters = found.head.logits(found.head.features(data.samples.read(np.arange(len(data.samples))))).argmax(
+        1
+    )
     assert len(np.unique(clusters)) > 1

@@ -68,7 +68,7 @@ def test_clear_groups_are_found_and_described(x: Any) -> None:
     assert adjusted_rand_score(TRUTH, source.labels_) == 1
     assert source.labels_.dtype == np.int64
     assert source.prototypes_.shape == (4, 16)
-    np.testing.assert_array_equal(source.prototypes_, source.model_.prototypes.detach().numpy().T)
+    np.testing.assert_array_equal(source.prototypes_, source.stored_.head.prototypes.T)
     assert source.proportions_.shape == (2, 4)
     np.testing.assert_allclose(source.proportions_.sum(1), 1, rtol=1e-5)
     assert source.domain_names_ == ("a", "b")
@@ -157,7 +157,7 @@ def test_a_backbone_of_ones_own_is_used_and_left_as_it_was(x: Any) -> None:
     prototypes = first.prototypes_
     network = first.stored_.encoder
     assert isinstance(network, NetworkEncoder)
-    trained = network.backbone.module.state_dict()
+    trained = network.state()
     assert not torch.equal(trained["0.weight"], before["0.weight"])
     assert all(torch.equal(tensor, before[name]) for name, tensor in module.state_dict().items())
     np.testing.assert_array_equal(source.fit(x).prototypes_, prototypes)
@@ -235,5 +235,5 @@ def test_folders_and_arrays_are_not_mixed_up(pictures: Path, x: Any) -> None:
         on_vectors.predict(pictures / "domains")
     with pytest.raises(InputError, match="sample_domain is for arrays"):
         brief(**EDGES).fit(pictures / "domains", sample_domain=DOMAIN)
-    with pytest.raises(InputError, match="make it with input_size"):
+    with pytest.raises(InputError, match="has no input_size; the samples are images"):
         brief(backbone=module_encoder(nn.Linear(6, 5), 5)).fit(pictures / "domains")

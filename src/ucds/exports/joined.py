@@ -40,16 +40,14 @@ def join(stored: StoredModel, taken: str, outputs: list[str]) -> Any:
     part = _Part()
     if card.encoder.input_size is None:
         given = helper.make_tensor_value_info(taken, TensorProto.FLOAT, ["n", card.encoder.takes])
-        _see(part, stored.encoder, taken)
-        _add_head(part, stored.head)
+        _add_head(part, stored.head, _see(part, stored.encoder, taken))
         graph = helper.make_graph(part.nodes, "ucds", [given], named, part.constants)
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=8)
     model = _graph_of(stored.encoder, taken)
     wanted = card.encoder.output
     (found,) = (one for one in model.graph.output if wanted is None or one.name == f"{_PREFIX}{wanted}")
     tokens = len(found.type.tensor_type.shape.dim) == 3
-    _pool(part, found.name, card.encoder.pooling, tokens=tokens)
-    _add_head(part, stored.head)
+    _add_head(part, stored.head, _pool(part, found.name, card.encoder.pooling, tokens=tokens))
     graph = model.graph
     graph.node.extend(part.nodes)
     graph.initializer.extend(part.constants)
@@ -79,9 +77,8 @@ class _Part:
         return out
 
 
-def _add_head(part: _Part, head: Head) -> None:
-    """Add the layers above the value "embeddings"."""
-    below = "embeddings"
+def _add_head(part: _Part, head: Head, below: str) -> None:
+    """Add the layers above the encoder's features, which have a name."""
     if head.unit_features:
         below = part.add("LpNormalization", below, out="directions", axis=1, p=2)
     features = part.add("Gemm", below, head.weight, head.bias, out="features", transB=1)
@@ -89,15 +86,14 @@ def _add_head(part: _Part, head: Head) -> None:
     part.add("Softmax", logits, out="probabilities", axis=1)
 
 
-def _see(part: _Part, encoder: Encoder, taken: str) -> None:
-    """Add an encoder of vectors, from the input to the value "embeddings"."""
+def _see(part: _Part, encoder: Encoder, taken: str) -> str:
+    """Add an encoder of vectors, and return the name of its features."""
     from onnx import TensorProto
 
     if isinstance(encoder, FunctionEncoder):
         raise InputError("the encoder is a function of your own, which cannot be written in ONNX")
     if not isinstance(encoder, ViewpointEncoder):
-        part.add("Identity", taken, out="embeddings")
-        return
+        return taken
     wide = part.add("Cast", taken, out="wide", to=TensorProto.DOUBLE)
     apart = part.add("Sub", wide, encoder.point[:-1], out="apart")
     squares = part.add("Mul", apart, apart, out="squares")
@@ -106,7 +102,7 @@ def _see(part: _Part, encoder: Encoder, taken: str) -> None:
     seen = part.add("Div", apart, lengths, out="seen")
     last = part.add("Div", -encoder.point[-1:], lengths, out="last")
     whole = part.add("Concat", seen, last, out="whole", axis=1)
-    part.add("Cast", whole, out="embeddings", to=TensorProto.FLOAT)
+    return part.add("Cast", whole, out="directions_seen", to=TensorProto.FLOAT)
 
 
 def _graph_of(encoder: Encoder, taken: str) -> Any:
@@ -124,13 +120,12 @@ def _graph_of(encoder: Encoder, taken: str) -> Any:
     return model
 
 
-def _pool(part: _Part, features: str, pooling: Pooling | None, *, tokens: bool) -> None:
-    """Add the way from an encoder's output, of tokens or maps, to the value "embeddings"."""
+def _pool(part: _Part, features: str, pooling: Pooling | None, *, tokens: bool) -> str:
+    """Add the way from an encoder's output, of tokens or maps, to "embeddings", and return this name."""
     if pooling == "class":
-        part.add("Gather", features, np.array(0), out="embeddings", axis=1)
-        return
+        return part.add("Gather", features, np.array(0), out="embeddings", axis=1)
     if pooling == "mean":
         if tokens:
             features = part.add("Transpose", features, out="by_feature", perm=[0, 2, 1])
         features = part.add("GlobalAveragePool", features, out="mean")
-    part.add("Flatten", features, out="embeddings", axis=1)
+    return part.add("Flatten", features, out="embeddings", axis=1)

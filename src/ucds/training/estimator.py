@@ -5,6 +5,7 @@ Modules are imported by the methods that use them, so that importing an estimato
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral
 from pathlib import Path
@@ -168,7 +169,8 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         from ucds.encoders.encoder import Encoder
         from ucds.training.inputs import open_for_training
 
-        own = self.backbone if isinstance(self.backbone, Encoder) else None
+        # A copy of an encoder of the caller's own: fit changes no parameter of the estimator.
+        own = copy.deepcopy(self.backbone) if isinstance(self.backbone, Encoder) else None
         name = None if isinstance(self.backbone, Encoder) else self.backbone
         options = EncoderOptions()
         if isinstance(X, str | Path):
