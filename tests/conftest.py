@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -54,6 +55,26 @@ class _Announcement:
 def pytest_configure(config: pytest.Config) -> None:
     if str(config.getoption("markexpr")).startswith("slow"):
         config.pluginmanager.register(_Announcement())
+
+
+_OF_TORCH = re.compile(r"^pytestmark = (?:\[\s*)?pytest\.mark\.torch\b", re.MULTILINE)
+
+
+def _is_of_torch(path: Path) -> bool:
+    """Whether a file is marked `torch` first of all, or a folder holds nothing but such files."""
+    if path.is_dir():
+        files = list(path.rglob("test_*.py"))
+        return bool(files) and all(map(_is_of_torch, files))
+    return (
+        re.search(r"^pytestmark = .*pytest\.mark\.torch\b", path.read_text("utf-8"), re.MULTILINE) is not None
+    )
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not even import what is marked `torch` where such tests are not wanted."""
+    unwanted = "not torch" in str(config.getoption("markexpr"))
+    is_test = collection_path.is_dir() or collection_path.name.startswith("test_")
+    return True if unwanted and is_test and _is_of_torch(collection_path) else None
 
 
 class NetworkUsedError(AssertionError):

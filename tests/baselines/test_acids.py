@@ -32,7 +32,10 @@ from ucds.errors import UserError
 from ucds.math.metrics import clustering_accuracy
 from ucds.networks.encoder import identity_network
 
-pytestmark = pytest.mark.filterwarnings("ignore:acids.* (empty|collapsed):ucds.errors.UcdsWarning")
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.filterwarnings("ignore:acids.* (empty|collapsed):ucds.errors.UcdsWarning"),
+]
 
 SETTINGS = ACIDSSettings(
     source_epochs=2,

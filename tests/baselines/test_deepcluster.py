@@ -24,6 +24,8 @@ from ucds.networks.encoder import identity_network
 from ucds.networks.model import ModelOutput
 from ucds.training.seeds import numpy_generator
 
+pytestmark = pytest.mark.torch
+
 SETTINGS = DeepClusterSettings(epochs=3, batch_size=32)
 
 

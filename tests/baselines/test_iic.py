@@ -35,7 +35,10 @@ from ucds.gradients.views import in_training
 from ucds.math.metrics import clustering_accuracy
 from ucds.networks.encoder import identity_network, module_encoder
 
-pytestmark = pytest.mark.filterwarnings("ignore:iic.* (empty|collapsed):ucds.errors.UcdsWarning")
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.filterwarnings("ignore:iic.* (empty|collapsed):ucds.errors.UcdsWarning"),
+]
 
 SETTINGS = IICSettings(
     epochs=2, batch_size=32, repeats=2, sub_heads=3, over_clustering=2, feature_dropout=0.1

@@ -20,6 +20,8 @@ from ucds.data.vectors import VectorSamples
 from ucds.errors import Interrupted, UcdsWarning, UserError
 from ucds.training.progress import Reporter
 
+pytestmark = pytest.mark.torch
+
 
 def data(n: int = 30) -> Dataset:
     samples = VectorSamples(np.random.default_rng(0).normal(size=(n, 5)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -18,6 +19,8 @@ from ucds.baselines.views import (
 from ucds.data.dataset import ImageView
 from ucds.encoders.spec import EncoderSpec
 from ucds.gradients.views import RandomCropView
+
+pytestmark = pytest.mark.torch
 
 MEAN, STD = (0.4, 0.5, 0.6), (0.2, 0.3, 0.1)
 NONE, UNIT = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import torch
 
-pytestmark = [pytest.mark.distributed, pytest.mark.slow, pytest.mark.timeout(2000)]
+pytestmark = [pytest.mark.torch, pytest.mark.distributed, pytest.mark.slow, pytest.mark.timeout(2000)]
 
 SCRIPT = Path(__file__).with_name("work.py")
 LONGEST = 600  # seconds: at a load of ten on two cores, two processes take over two minutes to start

@@ -37,7 +37,10 @@ from ucds.target.fit import fit_target
 from ucds.training.fitting import encode
 from ucds.training.options import Compute
 
-pytestmark = pytest.mark.filterwarnings("ignore:stage .* (empty|collapsed):ucds.errors.UcdsWarning")
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.filterwarnings("ignore:stage .* (empty|collapsed):ucds.errors.UcdsWarning"),
+]
 Blobs = Callable[..., dict[str, Any]]
 
 

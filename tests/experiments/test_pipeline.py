@@ -26,7 +26,10 @@ from ucds.source.fit import fit_source
 from ucds.training.options import Compute
 from ucds.training.progress import Quiet
 
-pytestmark = pytest.mark.filterwarnings("ignore:stage .* (empty|collapsed):ucds.errors.UcdsWarning")
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.filterwarnings("ignore:stage .* (empty|collapsed):ucds.errors.UcdsWarning"),
+]
 
 OTHERS: Mapping[str, Any] = {
     "distillation_weight": 0.3,

@@ -28,6 +28,8 @@ from ucds.networks import graph
 from ucds.training.options import EncoderOptions
 from ucds.training.progress import Reporter
 
+pytestmark = pytest.mark.torch
+
 
 def test_weights_for_all_and_for_one_encoder(tmp_path: Path) -> None:
     odd = tmp_path / "a=b.pt"

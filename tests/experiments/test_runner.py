@@ -17,6 +17,8 @@ from ucds.experiments.preflight import Machine
 from ucds.experiments.records import FILE, append_record, read_records
 from ucds.experiments.runner import run_benchmark, visible_devices
 
+pytestmark = pytest.mark.torch
+
 FAILING = """
 from ucds.errors import UserError
 from ucds.experiments.methods import METHODS

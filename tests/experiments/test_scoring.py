@@ -14,6 +14,8 @@ from ucds.experiments.scoring import column_of, measure
 from ucds.math.metrics import score
 from ucds.training.results import Evaluation, StageResult
 
+pytestmark = pytest.mark.torch
+
 
 def evaluation(labels: Sequence[int], step: int = 5) -> Evaluation:
     return Evaluation(step, np.array(labels), 1.0, 0.5, 2, 2)

@@ -21,6 +21,8 @@ from ucds.training.options import Compute
 from ucds.training.results import StageResult, assess
 from ucds.training.run_folder import CHECKPOINT_FILE, RunFolder
 
+pytestmark = pytest.mark.torch
+
 
 def checkpoint(step: int) -> Checkpoint:
     evaluation = assess(np.full((4, 3), 1 / 3, np.float32), step)

@@ -23,6 +23,8 @@ from ucds.source.fit import fit_source
 from ucds.target.fit import fit_target
 from ucds.training.options import Compute
 
+pytestmark = pytest.mark.torch
+
 EPOCHS = dict.fromkeys(("source_epochs", "clustering_epochs", "refinement_epochs"), 1)
 SETTINGS = PCDSettings(batch_size=4, evaluations_per_stage=1, validation_fraction=0, **EPOCHS)
 

@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from torch import Tensor
 
@@ -13,6 +14,8 @@ from ucds.config import PCDSettings
 from ucds.gradients.mixing import Mixture, mix
 from ucds.gradients.pcd_loss import PCDLoss, mutual_information_loss, smooth_labels, transport_loss
 from ucds.gradients.transport import cosine_cost, solve_transport
+
+pytestmark = pytest.mark.torch
 
 N, K, WIDTH = 6, 4, 6
 

@@ -15,6 +15,8 @@ from ucds.networks.encoder import identity_network, module_encoder
 from ucds.networks.model import ClusteringModel
 from ucds.training.options import Compute
 
+pytestmark = pytest.mark.torch
+
 
 def model(n_clusters: int = 3) -> ClusteringModel:
     net = ClusteringModel(

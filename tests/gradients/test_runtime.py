@@ -13,6 +13,8 @@ from ucds.gradients.runtime import Runtime
 from ucds.networks.devices import choose_device
 from ucds.training.options import Compute
 
+pytestmark = pytest.mark.torch
+
 
 @pytest.fixture
 def runtime() -> Runtime:

@@ -31,7 +31,10 @@ SETTINGS = PCDSettings(batch_size=8, bottleneck_width=5, evaluations_per_stage=3
 N, K = 24, 3
 DATA = Dataset(VectorSamples(np.random.default_rng(0).normal(size=(N, 4)).astype(np.float32)))
 
-pytestmark = pytest.mark.filterwarnings("ignore:stage .* (empty|collapsed):ucds.errors.UcdsWarning")
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.filterwarnings("ignore:stage .* (empty|collapsed):ucds.errors.UcdsWarning"),
+]
 
 
 def network() -> ClusteringModel:

@@ -34,6 +34,8 @@ from ucds.training.options import Compute
 from ucds.training.run_folder import RunFolder
 from ucds.training.seeds import derive, numpy_generator
 
+pytestmark = pytest.mark.torch
+
 DATA = Dataset(VectorSamples(np.random.default_rng(0).normal(size=(30, 3)).astype(np.float32)))
 SAMPLER = DomainBalancedSampler(DATA.samples.domain, 8, 0)
 

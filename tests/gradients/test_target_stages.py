@@ -29,6 +29,8 @@ from ucds.training.options import Compute
 from ucds.training.results import StageResult
 from ucds.training.run_folder import RunFolder
 
+pytestmark = pytest.mark.torch
+
 N, K = 96, 4
 
 

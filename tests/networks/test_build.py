@@ -15,6 +15,8 @@ from ucds.networks.build import build_network
 from ucds.networks.encoder import NetworkEncoder
 from ucds.networks.weight_files import REMEDY
 
+pytestmark = pytest.mark.torch
+
 SMALL = "test_resnet"
 
 

@@ -14,6 +14,8 @@ from ucds.errors import InputError, UserError
 from ucds.math.arrays import FloatArray
 from ucds.networks.encoder import NetworkEncoder, identity_network, module_encoder
 
+pytestmark = pytest.mark.torch
+
 
 def test_module_width_is_found_and_nothing_changed() -> None:
     module = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Dropout())

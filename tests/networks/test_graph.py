@@ -25,6 +25,8 @@ from ucds.networks.onnx_files import LARGEST_DIFFERENCE, make_graph
 sys.path.append(str(Path(__file__).parent))  # for `odd_networks`
 from odd_networks import Drawing, Untraceable
 
+pytestmark = pytest.mark.torch
+
 SMALL = "test_resnet"
 
 

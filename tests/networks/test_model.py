@@ -13,6 +13,8 @@ from ucds.networks.build import build_network
 from ucds.networks.encoder import identity_network, module_encoder, tensors_digest
 from ucds.networks.model import ClusteringModel, fold
 
+pytestmark = pytest.mark.torch
+
 
 def seeded(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)

@@ -20,6 +20,8 @@ from ucds.networks.encoder import NetworkEncoder, module_encoder
 from ucds.networks.stored import count_parameters, stored_network
 from ucds.training.model_file import load_model, save_model
 
+pytestmark = pytest.mark.torch
+
 SMALL, FILE = "test_resnet", Path("run/model.safetensors")
 
 

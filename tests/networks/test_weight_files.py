@@ -21,6 +21,8 @@ from ucds.errors import UserError
 from ucds.networks import weight_files
 from ucds.networks.weight_files import load_file, read_state_dict
 
+pytestmark = pytest.mark.torch
+
 
 def network(width: int = 3) -> nn.Module:
     """A small backbone whose classifier was removed."""

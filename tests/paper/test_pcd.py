@@ -23,6 +23,8 @@ from ucds.gradients.pcd_loss import (
     update_proportions,
 )
 
+pytestmark = pytest.mark.torch
+
 LOG2 = math.log(2.0)
 
 

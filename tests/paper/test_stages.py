@@ -24,6 +24,8 @@ from ucds.networks.encoder import identity_network
 from ucds.networks.model import ClusteringModel
 from ucds.training.options import Compute
 
+pytestmark = pytest.mark.torch
+
 K, WIDTH = 4, 6
 SETTINGS = PCDSettings(
     bottleneck_width=5,

@@ -8,21 +8,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
 from ucds.choices import Role
 from ucds.data.dataset import IMAGENET_STD, Dataset, ImageView, View
 from ucds.data.sources import find_samples
+from ucds.encoders.encoder import FunctionEncoder, IdentityEncoder
 from ucds.encoders.spec import EncoderSpec
 from ucds.errors import InputError
-from ucds.networks.spec import Backbone, identity_backbone, module_backbone
-from ucds.training.inputs import Inputs, open_for_prediction, open_for_training, stored_size, view_for
+from ucds.training.inputs import Inputs, open_for_prediction, open_for_training, view_for
 from ucds.training.options import Compute, EncoderOptions
 
 ENCODER = EncoderOptions("ucds/oriented_edges", "none", 32)
 IMAGES = EncoderSpec("ucds/oriented_edges", 128, input_size=28)
-VECTORS = identity_backbone(5).spec
+VECTORS = IdentityEncoder(5).spec
 
 
 @pytest.fixture
@@ -45,8 +44,9 @@ def training(path: Path, side: Role, encoder: EncoderOptions = ENCODER, **option
 
 
 def prediction(source: Any, spec: EncoderSpec, side: Role = "target", cache: Path | None = None) -> Dataset:
-    backbone = Backbone(torch.nn.Identity(), spec, "given")  # only features are compared with its weights
-    return open_for_prediction(source, backbone, side, Compute(cache=cache))
+    encoder = IdentityEncoder(1)  # what it computes plays no part
+    encoder.spec = spec
+    return open_for_prediction(source, encoder, side, Compute(cache=cache))
 
 
 def test_a_source_has_a_domain_a_folder_and_a_target_is_one(folder: Path) -> None:
@@ -55,7 +55,7 @@ def test_a_source_has_a_domain_a_folder_and_a_target_is_one(folder: Path) -> Non
     assert source.data.samples.domain.tolist() == [0, 0, 0, 1, 1]
     assert target.data.samples.domain_names == ("data",)
     assert training(folder, "source", domains=["two"]).data.samples.ids == ("two/0.png", "two/1.png")
-    assert source.backbone.spec.input_size == 32
+    assert source.encoder.spec.input_size == 32
     raw = source.data.samples.read(np.arange(2))
     assert raw.shape == (2, 3, round(32 * 256 / 224), round(32 * 256 / 224))
     assert source.data.view.test(raw).shape == (2, 3, 32, 32)
@@ -77,7 +77,7 @@ def test_a_trained_model_takes_folders_and_files(folder: Path, archive: Path, tm
     assert prediction(folder, IMAGES, "source", cache).samples.domain_names == ("one", "two")
     opened = prediction(str(folder), IMAGES, cache=cache)
     assert len(opened.samples) == 5
-    assert opened.samples.read(np.arange(1)).shape[-1] == stored_size(IMAGES) == 32
+    assert opened.samples.read(np.arange(1)).shape[-1] == IMAGES.stored_size == 32
     files = [folder / "two" / "1.png", folder / "one" / "0.png"]
     listed = prediction(files, IMAGES, cache=cache).samples
     assert listed.ids == tuple(map(str, files))
@@ -105,12 +105,12 @@ def test_wrong_kinds_are_refused_in_one_line(source: Any, spec: EncoderSpec, wor
     assert "\n" not in str(error.value)
 
 
-def test_a_module_of_ones_own_may_take_vectors_of_another_width() -> None:
-    spec = module_backbone(torch.nn.Linear(9, 4), 4).spec
+def test_a_function_of_ones_own_may_take_vectors_of_another_width() -> None:
+    spec = FunctionEncoder(lambda rows: rows[:, :4], 4).spec
     assert len(prediction(np.ones((2, 9)), spec).samples) == 2
 
 
-def test_views_follow_the_backbone() -> None:
+def test_views_follow_the_encoder() -> None:
     assert type(view_for(VECTORS)) is View
     plain = view_for(IMAGES)
     assert isinstance(plain, ImageView)
@@ -123,7 +123,7 @@ def test_views_follow_the_backbone() -> None:
     assert isinstance(shifted, ImageView)
     assert (shifted.mean, shifted.std) == ((0.0,) * 3, IMAGENET_STD)
     with pytest.raises(InputError, match="'identity' does not take images"):
-        stored_size(VECTORS)
+        _ = VECTORS.stored_size
 
 
 def test_the_cache_is_the_users_own_unless_a_path_or_a_text_names_another(tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from torch.distributed import DistError
 from torch.optim import Optimizer
 
-from ucds.choices import Precision, require_choice
 from ucds.errors import InputError
 from ucds.networks.devices import check_devices, choose_device
 from ucds.training.options import Compute
@@ -39,7 +38,7 @@ class Runtime:
 
     Raises:
         InputError: the machine has no such accelerator, or fewer devices; torchrun has started another number
-            of processes; or there is no such precision.
+            of processes.
     """
 
     def __init__(self, compute: Compute, devices: int = 1) -> None:
@@ -49,7 +48,6 @@ class Runtime:
                 f"--devices {devices}, but torchrun has started {started.on_machine} on this machine: "
                 "leave the option out"
             )
-        require_choice("precision", compute.precision, Precision)
         check_devices(compute.accelerator, started.on_machine)
         self._started = started
         self.compute = compute

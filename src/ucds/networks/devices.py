@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ucds.choices import Accelerator, require_choice
+from ucds.choices import Accelerator
 from ucds.errors import InputError
 
 
@@ -29,7 +29,6 @@ def peak_device_memory_mib() -> int:
 
 def check_devices(accelerator: Accelerator, devices: int) -> None:
     """Make sure that the machine has so many devices of a kind."""
-    require_choice("accelerator", accelerator, Accelerator)
     if devices < 1:
         raise InputError(f"the number of devices must be at least 1, not {devices}")
     available = torch.cuda.device_count()

@@ -83,6 +83,8 @@ class Compute:
     images_bytes: int | None = field(default_factory=default_images_bytes)
 
     def __post_init__(self) -> None:
+        require_choice("accelerator", self.accelerator, Accelerator)
+        require_choice("precision", self.precision, Precision)
         if self.accelerator == "cuda":
             require_extra("torch", "--accelerator cuda")
         if self.cache is not None:  # a text names a folder, as it does for every other argument
