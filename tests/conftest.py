@@ -65,9 +65,7 @@ def _is_of_torch(path: Path) -> bool:
     if path.is_dir():
         files = list(path.rglob("test_*.py"))
         return bool(files) and all(map(_is_of_torch, files))
-    return (
-        re.search(r"^pytestmark = .*pytest\.mark\.torch\b", path.read_text("utf-8"), re.MULTILINE) is not None
-    )
+    return _OF_TORCH.search(path.read_text("utf-8")) is not None
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

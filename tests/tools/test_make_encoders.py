@@ -16,6 +16,8 @@ from safetensors.torch import save_file
 import ucds.encoders
 from ucds.encoders.graphs import run_graph
 
+pytestmark = pytest.mark.torch
+
 ROOT = Path(__file__).parents[2]
 
 

@@ -29,6 +29,8 @@ from ucds.training.prepare import Training
 from ucds.training.run import TrainedRun, open_run, train_run
 from ucds.training.work import Work
 
+pytestmark = pytest.mark.torch
+
 SAMPLES = VectorSamples(np.random.default_rng(0).normal(size=(20, 4)).astype(np.float32))
 INPUTS = Inputs(Dataset(SAMPLES), IdentityEncoder(4))
 OPTIONS = RunOptions(seed=7)
