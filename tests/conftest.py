@@ -156,8 +156,8 @@ def stored_model() -> Callable[..., Any]:
         size = {"n_clusters": n_clusters, "bottleneck_width": width}
         described = ModelCard(**size, encoder=encoder.spec, weights=encoder.weights, **usual | card)
         rng, shapes = np.random.default_rng(0), ((width, encoder.spec.width), (width,), (width, n_clusters))
-        weight, bias, prototypes = (rng.normal(size=shape).astype(np.float32) for shape in shapes)
-        head = Head(weight / np.float32(encoder.spec.width**0.5), bias, prototypes, described.unit_features)
+        weight, bias, prototypes = (rng.normal(0, 0.5, shape).astype(np.float32) for shape in shapes)
+        head = Head(weight, bias / 5, prototypes, described.unit_features)
         shares = np.full((len(described.domains), n_clusters), 1 / n_clusters, np.float32)
         return StoredModel(described, head, encoder, shares)
 

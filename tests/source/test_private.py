@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 from scipy.optimize import brentq
 from scipy.stats import norm
 from sklearn.metrics import adjusted_rand_score
@@ -192,13 +191,15 @@ def test_delta_is_at_most_one_over_what_is_protected() -> None:
 
 def graph_of(*layers: tuple[str, np.ndarray], width: int) -> GraphEncoder:
     """A graph of linear layers, by the operator and the weights of each."""
+    onnx = pytest.importorskip("onnx")
+    helper, numpy_helper, single = onnx.helper, onnx.numpy_helper, onnx.TensorProto.FLOAT
     nodes, below = [], "images"
     for number, (operator, _) in enumerate(layers):
         nodes.append(helper.make_node(operator, [below, f"w{number}"], [f"y{number}"]))
         below = f"y{number}"
     weights = [numpy_helper.from_array(one.astype(np.float32), f"w{i}") for i, (_, one) in enumerate(layers)]
-    taken = helper.make_tensor_value_info("images", TensorProto.FLOAT, ["n", 3, 8, 8])
-    given = helper.make_tensor_value_info(below, TensorProto.FLOAT, None)
+    taken = helper.make_tensor_value_info("images", single, ["n", 3, 8, 8])
+    given = helper.make_tensor_value_info(below, single, None)
     graph = helper.make_graph(nodes, "layers", [taken], [given], weights)
     content = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]).SerializeToString()
     return GraphEncoder(content, EncoderSpec("layers", width, 8), "file")
