@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 from scipy import sparse
-from sklearn.neighbors import NearestNeighbors
 
 from ucds.config import ConsensusSettings
 from ucds.data.dataset import Dataset
@@ -131,6 +130,8 @@ def average_labels(spaces: Spaces, labels: KnownLabels) -> Memberships:
 
     A sample without a label first gets that of the nearest labelled one.
     """
+    from sklearn.neighbors import NearestNeighbors
+
     everywhere = np.full(len(spaces.principal), -1)
     everywhere[labels.rows] = labels.values
     missing = np.flatnonzero(everywhere < 0)

@@ -7,6 +7,7 @@ from pathlib import Path
 from ucds.choices import Sorting, require_choice
 from ucds.data.folders import Scan
 from ucds.data.sources import Source, find_samples, place_of, require_there
+from ucds.data.vectors import read_arrays
 from ucds.errors import InputError
 from ucds.files import read_object, refuse_inside, require_space, require_writable
 from ucds.target.predictions import (
@@ -78,7 +79,6 @@ def predict(
             new -= sum(path.lstat().st_size for path in folder.glob("[!.]*/*"))
             require_space(folder, new, "or choose another --sort-into")
     from ucds.data.images import ImageSamples
-    from ucds.target.remembered import read_remembered
     from ucds.training.loaded import load
 
     model = load(run, role="target", compute=compute)
@@ -90,7 +90,9 @@ def predict(
     data = model.open(images)
     clusters, confidence = model.decide(data)
     source = None
-    if (run / VOTES_FILE).exists():
+    if (run / VOTES_FILE).exists() and "by_person" in read_arrays(run / VOTES_FILE, ("by_person",)):
+        from ucds.target.remembered import read_remembered  # it brings what clusters, which takes a while
+
         source = read_remembered(run)[0].correct(data.samples.keys, clusters, confidence)
     clusters[confidence < min_confidence] = UNSORTED
     files = data.samples.files if isinstance(data.samples, ImageSamples) else None
