@@ -14,6 +14,7 @@ from ucds.config import (
     ConsensusSettings,
     MethodSettings,
     PCDSettings,
+    choose_settings,
     for_side,
     for_source,
     method_of,
@@ -73,23 +74,23 @@ def test_defaults_are_the_papers_and_cannot_be_changed() -> None:
 def test_impossible_values_are_refused_by_name(name: str, value: Any) -> None:
     kind = PCDSettings if name in PCDSettings.model_fields else ConsensusSettings
     with pytest.raises(InputError, match=rf"^bad settings: {name}(\.0)?: ") as error:
-        kind.from_mapping({name: value})
+        kind(**{name: value})
     assert "\n" not in str(error.value)
 
 
 def test_the_ends_of_ranges_are_accepted() -> None:
     ends = {"weight_decay": 0, "momentum": 0, "ensemble_momentum": 0, "batch_size": 2}
     ends |= {"transport_weight": 0, "label_smoothing": 1, "validation_fraction": 0}
-    settings = PCDSettings.from_mapping(ends).model_dump()
+    settings = PCDSettings(**ends).model_dump()
     assert settings | ends == settings
 
 
 def test_every_problem_is_told_at_once_and_the_nearest_name_is_suggested() -> None:
     message = r"epsilon: .*\(got -1\); unknown setting 'epslion', did you mean 'epsilon'\?$"
     with pytest.raises(InputError, match=message):
-        PCDSettings.from_mapping({"epsilon": -1, "epslion": 0.1})
+        PCDSettings(**{"epsilon": -1, "epslion": 0.1})
     with pytest.raises(InputError, match="^bad settings: unknown setting 'xyz'$"):  # which resembles none
-        PCDSettings.from_mapping({"xyz": 1})
+        PCDSettings(**{"xyz": 1})
 
 
 @pytest.mark.parametrize("side", ["source", "target"])
@@ -103,7 +104,7 @@ def test_a_setting_of_another_method_is_refused(name: str, side: Role) -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_the_method_is_no_setting(method: Method) -> None:
-    with pytest.raises(InputError, match="^bad settings: the method is no setting: choose it with --method$"):
+    with pytest.raises(InputError, match="^bad settings: the method is no setting: choose it with `method`$"):
         given("method=pcd", method=method)
 
 
@@ -215,7 +216,7 @@ def test_delta_without_epsilon_is_refused() -> None:
     message = "^bad settings: dp_delta: there is no differential privacy without dp_epsilon$"
     with pytest.raises(InputError, match=message):
         given(setting, method="consensus", side="source")
-    with pytest.raises(ValidationError, match="there is no differential privacy without dp_epsilon"):
+    with pytest.raises(InputError, match=message):
         ConsensusSettings(dp_delta=1e-6)
     private = given(setting, "dp_epsilon=2.0", method="consensus", side="source")
     assert private == ConsensusSettings(dp_epsilon=2.0, dp_delta=1e-6)
@@ -238,7 +239,7 @@ def test_the_rate_of_pre_trained_layers_is_refused_where_they_are_frozen(side: R
 def test_a_dump_of_all_settings_is_read() -> None:
     for settings in (ConsensusSettings(), ConsensusSettings(dp_epsilon=1.0)):
         dumped = settings.model_dump(mode="json")
-        assert ConsensusSettings.from_mapping(dumped) == settings
+        assert ConsensusSettings(**dumped) == settings
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -278,9 +279,27 @@ def test_sources_alike_have_equal_settings_whatever_the_target_does() -> None:
 def test_figures_that_a_benchmark_varies_are_no_options_of_the_commands(name: str, figure: str) -> None:
     with pytest.raises(InputError, match=f"'{name}' is no setting of a run: only a benchmark varies it"):
         read_settings("consensus", "target", [f"{name}={{{figure} = 1}}"])
-    assert name in ConsensusSettings.from_mapping({name: {figure: 1}}).model_dump()
+    assert name in ConsensusSettings(**{name: {figure: 1}}).model_dump()
 
 
 def test_figures_are_frozen() -> None:
     with pytest.raises(FrozenInstanceError):
         ConsensusSettings().vote.halves = 3  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("given", [{"starts": 2}, ConsensusSettings(starts=2)])
+@pytest.mark.parametrize("method", [None, "consensus"])
+def test_settings_are_an_object_or_a_mapping(method: Method | None, given: Any) -> None:
+    assert choose_settings(method, "target", given) == ConsensusSettings(starts=2)
+
+
+def test_the_method_is_that_of_its_settings() -> None:
+    assert choose_settings(None, "target", None) == ConsensusSettings()
+    assert choose_settings("pcd", "target", None) == PCDSettings()
+    assert choose_settings(None, "source", PCDSettings(batch_size=8)) == PCDSettings(batch_size=8)
+    with pytest.raises(InputError, match="`settings` are those of the method 'pcd', and `method` is 'cons"):
+        choose_settings("consensus", "source", PCDSettings())
+    with pytest.raises(InputError, match="setting 'tune' is given twice: 'full' and 'head'"):
+        choose_settings("pcd", "source", PCDSettings(), tune="head")
+    with pytest.raises(InputError, match="as a mapping, not as list"):
+        choose_settings("pcd", "source", ["batch_size=8"])  # type: ignore[arg-type]

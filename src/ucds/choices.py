@@ -61,9 +61,7 @@ def require_choice(name: str, given: object, choices: Any) -> None:
 def require_weights(choice: str) -> None:
     """Make sure, before anything heavy is loaded, that weights are one of the words above or a file."""
     if choice not in (DEFAULT_WEIGHTS, NO_WEIGHTS) and not Path(choice).is_file():
-        raise InputError(
-            f"no weights file {choice}; give an existing file, 'default' or 'none' with --weights"
-        )
+        raise InputError(f"no weights file {choice}: `weights` is an existing file, 'default' or 'none'")
 
 
 @dataclass(frozen=True)

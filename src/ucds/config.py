@@ -10,7 +10,7 @@ import difflib
 import json
 import tomllib
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -32,7 +32,11 @@ from ucds.files import digest_of
 
 
 class Settings(BaseModel):
-    """Immutable settings; unknown names and impossible values are refused."""
+    """Immutable settings, given by name.
+
+    Raises:
+        InputError: a name is unknown, or a value is impossible; the one-line message lists all problems.
+    """
 
     model_config = ConfigDict(
         frozen=True, strict=True, extra="forbid", validate_default=True, allow_inf_nan=False
@@ -41,18 +45,14 @@ class Settings(BaseModel):
     earlier: ClassVar[Mapping[str, Any]] = {}
     """What was done before a setting existed, by its name, where the default does something else."""
 
-    @classmethod
-    def from_mapping(cls, values: Mapping[str, Any]) -> Self:
-        """Build settings from values by name.
+    if not TYPE_CHECKING:  # type checkers know the settings by name and kind
 
-        Raises:
-            InputError: a name is unknown, or a value is impossible; the one-line message lists all problems.
-        """
-        try:
-            return cls(**values)
-        except ValidationError as error:
-            problems = "; ".join(cls._describe(problem) for problem in error.errors())
-            raise InputError(f"bad settings: {problems}") from None
+        def __init__(self, **values: Any) -> None:
+            try:
+                super().__init__(**values)
+            except ValidationError as error:
+                problems = "; ".join(self._describe(problem) for problem in error.errors())
+                raise InputError(f"bad settings: {problems}") from None
 
     @classmethod
     def _describe(cls, problem: Any) -> str:
@@ -62,7 +62,7 @@ class Settings(BaseModel):
         if problem["type"] != "extra_forbidden":
             return f"{name}: {problem['msg'][0].lower()}{problem['msg'][1:]} (got {problem['input']!r})"
         if name == "method":
-            return "the method is no setting: choose it with --method"
+            return "the method is no setting: choose it with `method`"
         owners = [method for method, other in SETTINGS.items() if name in other.model_fields]
         if owners and cls in SETTINGS.values():
             return f"'{name}' is a setting of method '{owners[0]}', which this method does not look at"
@@ -267,6 +267,34 @@ def read_settings(method: Method, side: Role, given: Sequence[str] = (), **named
     return make_settings(method, side, own, **named)
 
 
+def choose_settings(
+    method: Method | None, side: Role, given: MethodSettings | Mapping[str, Any] | None, **named: Any
+) -> MethodSettings:
+    """Take the settings of a method for one side as an object, by name, or not at all.
+
+    Args:
+        method: ``"pcd"`` or ``"consensus"``; if ``None``, that of the settings, and else ``"consensus"``.
+        side: side that the settings are for.
+        given: settings, which may hold some of the other side; or a mapping; the defaults if ``None``.
+        **named: settings that are parameters of their own elsewhere, such as ``tune``; ``None`` if not given.
+
+    Raises:
+        InputError: the method is that of other settings, and the errors of :func:`make_settings`.
+    """
+    if not isinstance(given, PCDSettings | ConsensusSettings):
+        return make_settings(method or "consensus", side, {} if given is None else given, **named)
+    if method not in (None, method_of(given)):
+        require_choice("method", method, Method)
+        raise InputError(
+            f"`settings` are those of the method '{method_of(given)}', and `method` is {method!r}"
+        )
+    values = {name: getattr(given, name) for name in named}
+    for name, value in named.items():
+        if value is not None:
+            _add(values, name, value)
+    return given
+
+
 def make_settings(method: Method, side: Role, own: Mapping[str, Any], **named: Any) -> MethodSettings:
     """Make the settings of a method for one side.
 
@@ -290,7 +318,7 @@ def make_settings(method: Method, side: Role, own: Mapping[str, Any], **named: A
         fixed = name not in kind.model_fields and value == getattr(kind, name, None)
         if value is not None and not fixed:
             _add(values, name, value)
-    settings = kind.from_mapping(values)
+    settings = kind(**values)
     unused = _unused(settings, side)
     for name in values:
         if name in FIGURES:

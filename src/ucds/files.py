@@ -46,7 +46,7 @@ def writing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in _FULL:
-            remedy = "free some space, then run the same command again, a training with --resume"
+            remedy = "free some space, then do the same again, a training with `resume=True`"
         elif error.errno in _LOCKED:
             remedy = "choose a place that you may write to"
         else:

@@ -68,7 +68,7 @@ def test_new_empty_and_earlier_folders_are_taken(tmp_path: Path) -> None:
 
 def test_files_and_folders_in_use_are_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(UserError, match="is a file: choose another --out"):
+    with pytest.raises(UserError, match="is a file: choose another `out`"):
         check_folder(tmp_path / "file")
     with pytest.raises(UserError, match="holds other things than a demo"):
         check_folder(tmp_path)

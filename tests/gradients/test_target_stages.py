@@ -78,7 +78,7 @@ def _fit(
 ) -> tuple[np.ndarray, Sequence[StageResult]]:
     """Return the clusters of the samples, and the stages."""
     short = {"bottleneck_width": 8, "batch_size": 16, "refinement_epochs": 5}
-    chosen = PCDSettings.from_mapping(short | settings)
+    chosen = PCDSettings(**(short | settings))
     session = Session(chosen, Compute("cpu", cache=None), folder=folder)
     session.open({}, resume=False)
     found = fit_target(session, IdentityEncoder(data.samples.rows.shape[1]), data, K, labels)

@@ -189,7 +189,7 @@ def test_a_calibration_tells_no_order(service: FakeService, place: Path) -> None
     service.info |= {"max_batch": 6, "fewest_to_calibrate": 2}
     drawn = []
     for number in range(6):
-        with ucds.LabelClient(service.url, KEY, calibrate_key=True) as client, pytest.raises(ucds.UserError):
+        with ucds.LabelClient(service.url, KEY, calibrate=True) as client, pytest.raises(ucds.UserError):
             ucds.query(place / "images", f"{number}.json", client)  # the fake service cannot calibrate
         drawn.append(tuple(_asked(service)))
     assert len(set(drawn)) > 1

@@ -160,7 +160,7 @@ def test_another_signing_key_is_accepted_beside_the_one_before_alone(
     ledger, marks, before = provider.ledger, provider.marks, provider.signer.public
     provider.snapshots().close()
     other, stranger = (Signer.open(tmp_path / f"{name}.pem") for name in ("other", "stranger"))
-    with pytest.raises(DamagedFileError, match=f"the key {before[:16]}.* by --signer"):
+    with pytest.raises(DamagedFileError, match=f"the key {before[:16]}.* as `signer`"):
         Ledger(tmp_path).trust(other.public)
     ledger.trust(other.public, before)
     Snapshots(ledger, other, marks).close()
@@ -195,10 +195,10 @@ def test_a_snapshot_that_a_stranger_signed_is_refused_by_all_who_know_the_signer
     forge_one_snapshot(provider, Signer.open(provider.folder / "stranger.pem"))
     with pytest.raises(DamagedFileError):
         provider.ledger.list_keys()
-    with pytest.raises(DamagedFileError, match="by --signer"):
+    with pytest.raises(DamagedFileError, match="as `signer`"):
         Ledger(provider.folder).trust(provider.signer.public)
-    assert "by --signer" in provider.verify().faults[0]
-    assert "by --signer" in verify(provider.folder).faults[0]
+    assert "as `signer`" in provider.verify().faults[0]
+    assert "as `signer`" in verify(provider.folder).faults[0]
 
 
 def test_a_failed_check_stops_all_charges_for_good(provider: Provider) -> None:

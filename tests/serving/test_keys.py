@@ -169,7 +169,7 @@ def test_no_key_of_small_order_signs_anything(ledger: Ledger, key: str) -> None:
     with pytest.raises(ValidationError, match="small order|pattern"):  # so the client refuses the service
         ServiceInfo.model_validate({"signer": key})
     for use in (ledger.trust, lambda named: verify(ledger.place, signers=[named])):
-        with pytest.raises(InputError, match="--signer takes a public key"):
+        with pytest.raises(InputError, match="`signer` is a public key"):
             use(key)
 
 

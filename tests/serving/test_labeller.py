@@ -215,7 +215,7 @@ def test_the_client_calibrates_before_its_first_question_or_is_told_why_not(
     np.save(tmp_path / "few.npy", rows[:20])
     enough, few = (open_questions(tmp_path / name) for name in ("x.npy", "few.npy"))
     later = service.ledger.add_key("later", 300)
-    with LabelClient(service.url, service.key, calibrate_key=True) as client:
+    with LabelClient(service.url, service.key, calibrate=True) as client:
         with pytest.raises(InputError, match="needs 32 different samples, but only 20"):
             query_labels(client, few, tmp_path / "few.json")
         found = query_labels(client, enough, tmp_path / "a.json", say=said.append)
@@ -223,7 +223,7 @@ def test_the_client_calibrates_before_its_first_question_or_is_told_why_not(
     assert found.labels.tolist() == offline(rows, recentred=True)
     with LabelClient(service.url, later) as client:
         query_labels(client, enough, tmp_path / "c.json", say=said.append)
-        client.calibrate_key = True
+        client.calibrate = True
         with pytest.raises(RefusedError, match="labels of this model already"):
             query_labels(client, enough, tmp_path / "d.json")
         assert client.info().calibration is None

@@ -106,7 +106,7 @@ def test_what_cannot_be_served_is_refused_and_leaves_no_thread_behind(tmp_path: 
         (InputError, "not a run folder", {"run": tmp_path / "nothing"}),
         (InputError, "role 'target'", {"run": theirs}),
         (InputError, "no address", {"run": run, "host": "no such host.invalid"}),
-        (InputError, "can be reached from other machines.* --behind-proxy", {"run": run, "host": "0.0.0.0"}),
+        (InputError, "can be reached from other machines.* `behind_proxy`", {"run": run, "host": "0.0.0.0"}),
         (InputError, "can be reached from other machines", {"run": run, "host": ""}),
         (InputError, "address or network of a proxy", {"run": run, "behind_proxy": "proxy"}),
         (InputError, "no address: leave", {"run": run, "host": "unix:x", "behind_proxy": "::1"}),

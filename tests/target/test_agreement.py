@@ -30,7 +30,7 @@ CLEAR, BLURRED = groups(0.05), groups(0.5)
 def run(
     vectors: np.ndarray, labels: Partition | None = None, rows: Partition | None = None, **settings: Any
 ) -> Agreed:
-    chosen = ConsensusSettings.from_mapping({"starts": 1} | settings)
+    chosen = ConsensusSettings(**({"starts": 1} | settings))
     known = None
     if labels is not None:
         known = KnownLabels(labels, np.arange(N) if rows is None else rows, len(np.unique(labels)))

@@ -68,7 +68,7 @@ def train(
     seed: int = 0,
     **given: Any,
 ) -> Trained:
-    settings = ConsensusSettings.from_mapping({"starts": 1, "bottleneck_width": 10} | given)
+    settings = ConsensusSettings(**({"starts": 1, "bottleneck_width": 10} | given))
     data, run, listener = data or blob_data(), None, Listener()
     aligned = None if labels is None else labels.align(data.samples.ids)
     with ExitStack() as stack:

@@ -92,7 +92,7 @@ class ServiceSubject:
         except OverBudgetError:
             raise RefusedError(
                 f"the key's budget ended after {before:,} queries of the audit: raise it, or audit with "
-                "--quick"
+                "`effort=QUICK`"
             ) from None
 
     def _ask(self, rows: Rows) -> Labels:
@@ -166,7 +166,7 @@ def open_subject(
             attacker = IdentityEncoder(info.width, info.columns)
         elif encoder is None:
             raise InputError(
-                "a service of images needs the attacker's encoder: give --backbone and --weights"
+                "a service of images needs the attacker's encoder: give `backbone` and `weights`"
             )
         else:
             attacker = encoder.find(compute)

@@ -68,7 +68,7 @@ def _connect(workers: int) -> Any:
         import ray
         import ray.util
     except ImportError:
-        raise InputError("--engine ray needs a further package: pip install 'ucds[ray]'") from None
+        raise InputError("`engine=\"ray\"` needs a further package: pip install 'ucds[ray]'") from None
     if not ray.is_initialized():
         cpus, address = max(workers, processors()), os.environ.get("RAY_ADDRESS")
         how: dict[str, Any] = {"address": address}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from functools import wraps
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 import typer.core
 from typer import Argument, Option
+from typer.models import ArgumentInfo
 
 from ucds.choices import Accelerator, Method, Pooling, Precision, Role, Tune
 from ucds.errors import printable
@@ -33,6 +35,11 @@ PROVIDER, CLIENT, RESEARCHER = "Provider", "Client", "Researcher"
 ENCODER, METHOD, COMPUTING = "Encoder", "Method", "Computing"
 """Panels of the options of one command, the rare ones last."""
 _QUIET, _JSON = "--quiet", "--json"
+
+OPTIONS: dict[str, str] = {}
+"""Option of each argument of the Python functions, by the argument's name; :func:`command` fills it."""
+_ARGUMENT = re.compile(r"`([a-z_]+)(?:=([^`]*))?`")
+_BARE = ("True", "QUICK")  # values of which an option says nothing
 
 RunArgument = Annotated[Path, Argument(help="Folder of a finished run.")]
 ImagesArgument = Annotated[
@@ -254,6 +261,7 @@ def _expand(command: Callable[..., None]) -> Callable[..., None]:
             hint.__metadata__[0].rich_help_panel = group.PANEL
             entry = inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default)
             shown.append(entry.replace(annotation=hint))
+    OPTIONS.update((entry.name, _spelling(entry)) for entry in shown if entry.name != "output")
     shown.append(inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context))
 
     @wraps(command)
@@ -268,12 +276,49 @@ def _expand(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
+def _spelling(entry: inspect.Parameter) -> str:
+    """Return how a parameter of a command is written on the command line."""
+    shown = entry.annotation.__metadata__[0]
+    if isinstance(shown, ArgumentInfo):
+        return entry.name.upper()
+    written = [shown.default, *(shown.param_decls or ())]  # Typer takes the first name for a default
+    named = (name for name in written if isinstance(name, str) and name.startswith("--"))
+    return next(named, "--" + entry.name.replace("_", "-"))
+
+
+def in_options(message: str) -> str:
+    """Write the arguments that a message names in backquotes, with or without a value, as options.
+
+    So "`accelerator="cpu"`" becomes "--accelerator cpu". Other words in backquotes stay as they are.
+    """
+
+    def spell(found: re.Match[str]) -> str:
+        option, value = OPTIONS.get(found[1]), found[2]
+        if option is None:
+            return found[0]
+        return option if value is None or value in _BARE else f"{option} {value}".replace('"', "")
+
+    return _ARGUMENT.sub(spell, message)
+
+
+class _InOptions(Reporter):
+    """Passes progress on, and messages in the words of the command line."""
+
+    def __init__(self, reporter: Reporter) -> None:
+        self.show = reporter.show  # type: ignore[method-assign]
+        self._say = reporter.say
+
+    def say(self, message: str) -> None:
+        """See :class:`Reporter`."""
+        self._say(in_options(message))
+
+
 def start() -> Reporter:
     """Show on a terminal that a command has started, and make the receiver of its progress messages.
 
     A command calls this before it loads libraries, which may take seconds.
     """
-    reporter = terminal_reporter(command=True)
+    reporter = _InOptions(terminal_reporter(command=True))
     reporter.show(STARTING, 0, 0)
     return reporter
 
@@ -292,4 +337,4 @@ def say(message: str, *, on_each_machine: bool = False) -> None:
         on_each_machine: whether the first process of each machine prints it, not only the first of the run.
     """
     if is_first_on_machine() if on_each_machine else is_first_process():
-        print_line(message)
+        print_line(in_options(message))

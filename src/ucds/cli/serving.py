@@ -54,9 +54,13 @@ def serve_command(
             show_default="RUN/signing-key.pem",
         ),
     ] = None,
-    signer: Annotated[
+    signers: Annotated[
         list[str] | None,
-        Option(help="Earlier public key, whose snapshots count, too; may be repeated.", show_default="none"),
+        Option(
+            "--signer",
+            help="Earlier public key, whose snapshots count, too; may be repeated.",
+            show_default="none",
+        ),
     ] = None,
     checkpoints: Annotated[
         Path | None,
@@ -67,8 +71,9 @@ def serve_command(
         ),
     ] = None,
     model_batch: Annotated[int, Option(min=1, help="Samples the model takes at a time.")] = 8,
-    limit: Annotated[
-        list[str] | None, Option(metavar="NAME=VALUE", help="Limit such as max-batch=64; may be repeated.")
+    limits: Annotated[
+        list[str] | None,
+        Option("--limit", metavar="NAME=VALUE", help="Limit such as max-batch=64; may be repeated."),
     ] = None,
     accelerator: Annotated[Accelerator, Option(help="Device to compute on.")] = "auto",
 ) -> None:
@@ -90,10 +95,10 @@ def serve_command(
         behind_proxy=behind_proxy,
         ledger=ledger,
         signing_key=signing_key,
-        signers=signer or (),
+        signers=signers or (),
         checkpoints=checkpoints,
         model_batch=model_batch,
-        limits=Limits.parse(limit or ()),
+        limits=Limits.parse(limits or ()),
         accelerator=accelerator,
         notice=output.tell,
         ready=lambda url: options.show(f"listening on {url}"),
@@ -111,7 +116,7 @@ def audit_command(
     service: ServiceGroup,
     run: Annotated[Path | None, Argument(help="Run folder to audit.")] = None,
     url: Annotated[str | None, Option(help="Label service to audit instead.")] = None,
-    quick: Annotated[bool, Option("--quick", help="Few samples and queries, in about a minute.")] = False,
+    effort: Annotated[bool, Option("--quick", help="Few samples and queries, in about a minute.")] = False,
     seed: options.SeedOption = 0,
 ) -> None:
     """Attack a model with labels alone, and report what they give away."""
@@ -126,7 +131,7 @@ def audit_command(
         out,
         client=client,
         encoder=None if encoder.backbone is None else encoder.encoder(),
-        effort=QUICK if quick else None,
+        effort=QUICK if effort else None,
         seed=seed,
         compute=work.compute(reporter),
     )

@@ -19,7 +19,7 @@ def train_source_command(
         str,
         Argument(help="Folder with one folder a domain, .npz with one array a domain, a table, or features."),
     ],
-    clusters: Annotated[str, Option(help=options.CLUSTERS_HELP)],
+    n_clusters: Annotated[str, Option("--clusters", help=options.CLUSTERS_HELP)],
     out: options.RunFolderOption,
     method: options.MethodGroup,
     encoder: options.EncoderGroup,
@@ -31,8 +31,8 @@ def train_source_command(
     dp_epsilon: Annotated[
         float | None, Option(help="Epsilon of a model with differential privacy.", show_default="none")
     ] = None,
-    dp_group: Annotated[
-        Path | None, Option(help="CSV (id, group): persons are protected, not images.")
+    groups: Annotated[
+        Path | None, Option("--dp-group", help="CSV (id, group): persons are protected, not images.")
     ] = None,
 ) -> None:
     """Learn a clustering model from several unlabelled domains."""
@@ -43,12 +43,12 @@ def train_source_command(
     run = train_source(
         data,
         out,
-        clusters,
+        n_clusters,
         domains=None if domains is None else _names(domains),
         encoder=encoder.encoder(),
         settings=settings,
         options=training.run_options(method.seed),
-        groups=dp_group,
+        groups=groups,
         compute=training.compute(reporter),
     )
     output.present_run(run)

@@ -52,7 +52,7 @@ class ServiceGroup:
         from ucds.labels.client import LabelClient
 
         return LabelClient(
-            url, self.key or None, overdraw=self.overdraw, calibrate_key=calibrate, signer=self.signer
+            url, self.key or None, overdraw=self.overdraw, calibrate=calibrate, signer=self.signer
         )
 
 
@@ -125,7 +125,9 @@ def train_target_command(
     encoder: options.EncoderGroup,
     training: options.TrainingGroup,
     output: options.Output,
-    clusters: Annotated[str | None, Option(help=options.CLUSTERS_HELP, show_default="the provider's")] = None,
+    n_clusters: Annotated[
+        str | None, Option("--clusters", help=options.CLUSTERS_HELP, show_default="the provider's")
+    ] = None,
     labels: Annotated[Path | None, Option(help="Label file of the provider, or from `ucds query`.")] = None,
     no_report: Annotated[bool, Option("--no-report", help="Write no report.")] = False,
 ) -> None:
@@ -141,7 +143,7 @@ def train_target_command(
         images,
         out,
         labels=labels,
-        n_clusters=clusters,
+        n_clusters=n_clusters,
         encoder=encoder.encoder(),
         settings=settings,
         options=training.run_options(method.seed),

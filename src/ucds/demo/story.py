@@ -123,9 +123,9 @@ def run_demo(out: Path, seed: int, reporter: Reporter) -> str:
 def check_folder(out: Path) -> None:
     """Make sure that a folder is new, is empty, or holds an earlier demo."""
     if out.exists() and not out.is_dir():
-        raise InputError(f"{out} is a file: choose another --out")
+        raise InputError(f"{out} is a file: choose another `out`")
     if out.exists() and any(entry.name not in _OURS for entry in out.iterdir()):
-        raise InputError(f"{out} holds other things than a demo: choose another --out")
+        raise InputError(f"{out} holds other things than a demo: choose another `out`")
 
 
 def give_pictures(place: Place, clinic: str) -> None:
@@ -181,7 +181,7 @@ def label_service(run: Path, budget: int) -> Iterator[LabelClient]:
             said = next((line for line in process.stdout or () if line.startswith(_READY)), None)
             if said is None:
                 raise ServiceUnavailableError(f"the label service did not start: {process.communicate()[1]}")
-            with LabelClient(said.removeprefix(_READY).strip(), key, calibrate_key=True) as client:
+            with LabelClient(said.removeprefix(_READY).strip(), key, calibrate=True) as client:
                 yield client
         finally:
             process.terminate()

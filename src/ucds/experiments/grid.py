@@ -210,7 +210,7 @@ class Benchmark(_Table):
             for family in layer.keys() - (families if layer is variant.settings else everywhere):
                 raise InputError(f"settings of {family!r} are given, but no method of that family runs")
         return tuple(
-            kind.from_mapping({n: value for layer in layers for n, value in layer.get(family, {}).items()})
+            kind(**{n: value for layer in layers for n, value in layer.get(family, {}).items()})
             for family, kind in FAMILIES.items()
             if family in families
         )

@@ -36,7 +36,7 @@ def write_hub_folder(stored: StoredModel, folder: Path, run: Path | None) -> Non
     others = names - {".git", ".gitattributes"}  # which a new clone of a hub's repository has
     known = read_object(folder / CONFIG_FILE) or {}
     if others and not (others <= {*_FILES} and known.get("model_type") == "ucds" and "card" in known):
-        raise InputError(f"{folder} holds other things than an exported model: choose another --out")
+        raise InputError(f"{folder} holds other things than an exported model: choose another `out`")
     card = write_card(stored, run)
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)  # for others, in contrast to a run folder

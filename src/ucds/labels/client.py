@@ -55,7 +55,7 @@ class LabelClient:
         patience: seconds that one request may take with all its tries, whatever the service does.
         first_wait: seconds before the second try.
         overdraw: whether a query is asked although the budget may not cover it.
-        calibrate_key: whether a query begins by calibrating the key, if that was not done before.
+        calibrate: whether a query begins by calibrating the key, if that was not done before.
         signer: public key that must sign the receipts, in hexadecimal digits; the one that the service names
             first if ``None``.
 
@@ -69,7 +69,7 @@ class LabelClient:
     patience: float = 300.0
     first_wait: float = 0.5
     overdraw: bool = False
-    calibrate_key: bool = False
+    calibrate: bool = False
     signer: str | None = None
     _http: httpx.Client = field(init=False, repr=False)
     _stopped: threading.Event = field(init=False, repr=False, default_factory=threading.Event)
@@ -120,7 +120,7 @@ class LabelClient:
             raise RefusedError(f"{self.url} gave {len(answer.labels)} labels for {count} samples")
         return answer
 
-    def calibrate(self, body: Body, count: int) -> wire.CalibrationAnswer:
+    def send_calibration(self, body: Body, count: int) -> wire.CalibrationAnswer:
         """Let the service subtract the mean of ``count`` samples from all samples of the key, from now on.
 
         The arguments and the errors are those of :meth:`ask`; nothing is charged.
@@ -191,7 +191,7 @@ class LabelClient:
         problem = _read_problem(reply)
         if problem is not None:
             missing = reply.status == 401 and self.key is None
-            hint = " (environment variable UCDS_KEY, or --key)" if missing else ""
+            hint = " (environment variable UCDS_KEY, or `key`)" if missing else ""
             return f"{self.url} answers {reply.status}: {shown(problem.detail)}{hint}"
         if 300 <= reply.status < 400:
             place = shown(reply.headers.get(_LOCATION, "nowhere"))

@@ -144,7 +144,7 @@ class Journal:
                 raise RefusedError(
                     f"{self.path} holds labels for which {words} is {before or 'none'}, and now it is "
                     f"{now or 'none'}: such labels do not mix. Ask the provider which is right, choose "
-                    "another --out, or delete that file to begin anew"
+                    "another `out`, or delete that file to begin anew"
                 )
 
 

@@ -61,7 +61,7 @@ def query_labels(
         UcdsWarning: for each sample that cannot be used (20 at most are named) and in summary.
     """
     if out.exists():
-        raise InputError(f"{out} exists already: delete it to ask again, or choose another --out")
+        raise InputError(f"{out} exists already: delete it to ask again, or choose another `out`")
     info = client.info()
     questions = questions.for_service(info)
     budget = info.budget
@@ -91,14 +91,17 @@ def _settle_calibration(
     if info.calibration is not None:
         say(f"the key was calibrated with {info.calibration.samples:,} samples")
     elif fewest is None:
-        if client.calibrate_key:
+        if client.calibrate:
             say(f"model {info.model!r} sees all samples alike, so the key is not calibrated")
-    elif client.calibrate_key:
+    elif client.calibrate:
         found = _calibrate(client, questions, info, fewest)
         say(f"the key is calibrated with {found.samples:,} of your samples")
         return info.model_copy(update={"calibration": found})
     elif n >= fewest and info.budget.used == 0:
-        say("if these samples are of one kind, --calibrate may improve their labels (see docs/serving.md)")
+        say(
+            "if these samples are of one kind, `calibrate=True` may improve their labels "
+            "(see docs/serving.md)"
+        )
     return info
 
 
@@ -107,9 +110,9 @@ def _calibrate(client: LabelClient, questions: Questions, info: ServiceInfo, few
     if len(contents) < fewest:
         raise InputError(
             f"a calibration needs {fewest} different samples, but only {len(contents)} can be used: ask "
-            "without --calibrate"
+            "without `calibrate`"
         )
-    answer = client.calibrate(questions.body(contents), len(contents))
+    answer = client.send_calibration(questions.body(contents), len(contents))
     left_out = {sample.position for sample in answer.unusable}
     used = [content_key(content) for position, content in enumerate(contents) if position not in left_out]
     if answer.calibration.digest != digest_of_contents(used):
@@ -144,10 +147,11 @@ def _refuse_overdraft(
         return
     missing = len({key for _, key in _sent_keys(questions, positions) if key not in known})
     if missing > remaining:
-        fewer = f"ask about fewer by --max-queries {remaining}, or " if remaining else ""
+        fewer = f"ask about fewer by `max_queries={remaining}`, or " if remaining else ""
         raise RefusedError(
             f"{remaining:,} labels are left of the budget of this key, and {missing:,} samples have no label "
-            f"yet (those that this key asked about before are free): {fewer}use up what is left by --overdraw"
+            f"yet (those that this key asked about before are free): {fewer}use up what is left by "
+            "`overdraw=True`"
         )
 
 
@@ -314,7 +318,7 @@ class _Query:
             f"kept in {self.journal.path}. Ask the provider for a larger budget and run the same command "
             "again"
         )
-        return f"{text}, or go on with what there is by --max-queries {known}" if known else text
+        return f"{text}, or go on with what there is by `max_queries={known}`" if known else text
 
 
 def _warn_of_unusable(reasons: Mapping[str, str], total: int) -> None:

@@ -182,7 +182,7 @@ def _refuse_outside(files: Scan) -> None:
     if outside:
         raise InputError(
             f"{len(outside):,} of {len(files):,} files lie outside {root}, such as {outside[0]}: leave them "
-            "out, or send them too by --allow-outside"
+            "out, or send them too by `allow_outside=True`"
         )
 
 

@@ -185,7 +185,7 @@ def read_signers(texts: Iterable[str]) -> tuple[str, ...]:
         return TypeAdapter(tuple[PublicKey, ...]).validate_python(keys)
     except ValidationError as error:
         raise InputError(
-            f"--signer takes a public key of 64 hexadecimal digits ({first_problem(error)})"
+            f"`signer` is a public key of 64 hexadecimal digits ({first_problem(error)})"
         ) from None
 
 

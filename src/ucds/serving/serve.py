@@ -245,17 +245,17 @@ def _check_exposure(host: str, behind_proxy: str | None) -> None:
     """Refuse to answer strangers without the proxy that encrypts and bounds their connections."""
     if behind_proxy is not None:
         if _socket_path(host):
-            raise InputError(f"the proxy of {host} has no address: leave --behind-proxy out")
+            raise InputError(f"the proxy of {host} has no address: leave `behind_proxy` out")
         try:
             ip_network(behind_proxy)
         except ValueError:
             raise InputError(
-                f"--behind-proxy takes the address or network of a proxy (10.0.0.7), not {behind_proxy!r}"
+                f"`behind_proxy` is the address or network of a proxy (10.0.0.7), not {behind_proxy!r}"
             ) from None
     elif not _is_loopback(host):
         raise InputError(
             f"{host} can be reached from other machines, and the service does not encrypt: put a reverse "
-            "proxy in front (docs/operating.md) and name its address by --behind-proxy"
+            "proxy in front (docs/operating.md) and name its address as `behind_proxy`"
         )
 
 

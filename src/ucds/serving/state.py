@@ -317,8 +317,8 @@ def _check_snapshot(body: Snapshot, entry: Entry, signers: Collection[str]) -> N
     _require(wire.is_authentic(told) and told.state == state.digest(), "is a snapshot with a wrong signature")
     _require(
         not signers or told.signer in signers,
-        f"is a snapshot that the key {told.signer[:16]}.. signed; if that was a key of yours, name it by "
-        "--signer",
+        f"is a snapshot that the key {told.signer[:16]}.. signed; if that was a key of yours, name it as "
+        "`signer`",
     )
     placed = (told.number, told.hash) == (state.number, state.hash) and entry.number == state.number + 1
     _require(placed and entry.follows(told.hash), "is a snapshot of another log")

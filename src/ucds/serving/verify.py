@@ -79,7 +79,7 @@ def verify(
     told = [(path, one) for path in checkpoints for one in read_checkpoints(path)]
     kept = [(path, number, one) for path in receipts for number, one in enumerate(read_receipts(path), 1)]
     if (told or kept) and not signers:
-        raise InputError("name the provider's public key by --signer, to compare checkpoints or receipts")
+        raise InputError("name the provider's public key as `signer`, to compare checkpoints or receipts")
     with closing(Database(place)) as database, database.transaction() as connection:
         database.prepare(connection)
         check = _Check(connection, signers, {one.number for _, one in told}, [one for *_, one in kept])
@@ -164,7 +164,7 @@ class _Check:
         if oldest.number == 1:
             return chain([oldest], entries)
         if not self._signers:
-            raise RuleBroken(f"entry {oldest.number} begins the log: name the key that signed it by --signer")
+            raise RuleBroken(f"entry {oldest.number} begins the log: name the key that signed it as `signer`")
         self._state, self._first = open_snapshot(oldest, self._signers), oldest.number
         assert self._state.statement is not None
         self._hashes[oldest.number - 1] = self._state.statement.hash

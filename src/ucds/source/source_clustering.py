@@ -20,10 +20,12 @@ class SourceClustering(ClusteringEstimator):
         backbone: for folders of images the name of an encoder (the one in the package if ``None``); for
             both an :class:`ucds.Encoder` of your own.
         weights: weights of the named encoder: ``"default"``, ``"none"`` or a file.
-        method: ``"consensus"`` (docs/consensus.md), or ``"pcd"``, the paper's method.
+        method: ``"consensus"`` (docs/consensus.md), or ``"pcd"``, the paper's method; if ``None``, that of
+            the settings, and else ``"consensus"``.
         tune: ``"full"`` trains everything, ``"head"`` only the new layers on frozen features; ``None`` is
             ``"head"`` for the consensus method and ``"full"`` for the paper's.
-        settings: further settings of the method by name, see ``ucds settings``.
+        settings: :class:`ucds.ConsensusSettings` or :class:`ucds.PCDSettings`, or settings of the method by
+            name, see ``ucds settings``.
         random_state: seed of every random choice, or a ``RandomState`` that a seed is drawn from; equal
             integers give equal models, ``None`` a new one at each fit.
         accelerator: device to compute on: ``"auto"``, ``"cpu"`` or ``"cuda"``.

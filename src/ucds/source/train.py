@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from ucds.choices import read_clusters
-from ucds.config import ConsensusSettings, MethodSettings
+from ucds.choices import Method, read_clusters
+from ucds.config import MethodSettings, choose_settings
 from ucds.data.sources import Source, find_samples, place_of
 from ucds.encoders.encoder import Encoder
 from ucds.files import digest_of
@@ -26,7 +27,8 @@ def train_source(
     *,
     domains: Sequence[str] | None = None,
     encoder: EncoderOptions | Encoder | None = None,
-    settings: MethodSettings | None = None,
+    method: Method | None = None,
+    settings: MethodSettings | Mapping[str, Any] | None = None,
     options: RunOptions | None = None,
     compute: Compute | None = None,
     groups: str | Path | None = None,
@@ -42,8 +44,10 @@ def train_source(
         domains: names of the domains to use; all if ``None``.
         encoder: encoder for images, of any architecture, or one of your own; the one in the package if
             ``None``.
-        settings: :class:`ucds.PCDSettings` for the paper's method, or :class:`ucds.ConsensusSettings` for the
-            consensus method, whose defaults are used if ``None``.
+        method: ``"consensus"``, or ``"pcd"``, the paper's method; if ``None``, that of the settings, and else
+            ``"consensus"``.
+        settings: :class:`ucds.PCDSettings` or :class:`ucds.ConsensusSettings`, or settings of the method by
+            name; the defaults if ``None``.
         options: seed, processes and how to run otherwise; the defaults if ``None``.
         compute: device, precision, cache and reporter; the defaults if ``None``.
         groups: CSV file with the columns ``id`` and ``group``, the person of each image; with it the setting
@@ -53,20 +57,19 @@ def train_source(
         InputError: inputs, settings or the run folder cannot be used.
     """
     out, options, compute = Path(out), options or RunOptions(), compute or Compute()
-    settings = settings or ConsensusSettings()
+    chosen = choose_settings(method, "source", settings)
     read_clusters(n_clusters, least=2)
-    require_able(settings, options)
+    require_able(chosen, options)
     RunFolder(out).require_usable(place_of(data), resume=options.resume)
     found = find_samples(data, by_domain=True, domains=domains)
     people = None if groups is None else read_groups(Path(groups))
-    chosen = encoder or EncoderOptions()
-    inputs = open_for_training(found, chosen, compute, settings.tune)
+    inputs = open_for_training(found, encoder or EncoderOptions(), compute, chosen.tune)
     return train_run(
         out,
         "source",
         n_clusters,
         inputs,
-        settings,
+        chosen,
         options,
         compute,
         lambda work: fit_source(work, inputs.encoder, inputs.data, n_clusters, groups=people),

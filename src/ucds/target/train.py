@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from ucds.choices import read_clusters
-from ucds.config import ConsensusSettings, MethodSettings
+from ucds.choices import Method, read_clusters
+from ucds.config import MethodSettings, choose_settings
 from ucds.data.sources import Source, find_samples, place_of
 from ucds.encoders.encoder import Encoder
 from ucds.errors import InputError
@@ -28,7 +30,8 @@ def train_target(
     labels: str | Path | ClusterLabels | None = None,
     n_clusters: int | str | None = None,
     encoder: EncoderOptions | Encoder | None = None,
-    settings: MethodSettings | None = None,
+    method: Method | None = None,
+    settings: MethodSettings | Mapping[str, Any] | None = None,
     options: RunOptions | None = None,
     compute: Compute | None = None,
 ) -> TrainedRun:
@@ -43,8 +46,10 @@ def train_target(
             the features of the frozen encoder, whatever the provider's number; the provider's if ``None``.
         encoder: encoder for images, of any architecture, or one of your own; the one in the package if
             ``None``.
-        settings: :class:`ucds.PCDSettings` for the paper's method, or :class:`ucds.ConsensusSettings` for the
-            consensus method, whose defaults are used if ``None``.
+        method: ``"consensus"``, or ``"pcd"``, the paper's method; if ``None``, that of the settings, and else
+            ``"consensus"``.
+        settings: :class:`ucds.PCDSettings` or :class:`ucds.ConsensusSettings`, or settings of the method by
+            name; the defaults if ``None``.
         options: seed, processes and how to run otherwise; the defaults if ``None``.
         compute: device, precision, cache and reporter; the defaults if ``None``.
 
@@ -56,17 +61,17 @@ def train_target(
         UcdsWarning: only some samples have a label.
     """
     if labels is None and n_clusters is None:
-        raise InputError("give --labels, the file of a provider's labels; or --clusters, to cluster alone")
+        raise InputError("give `labels`, those of a provider; or `n_clusters`, to cluster alone")
     if n_clusters is not None:
         read_clusters(n_clusters, least=2)
     out, options, compute = Path(out), options or RunOptions(), compute or Compute()
-    settings, encoder = settings or ConsensusSettings(), encoder or EncoderOptions()
-    require_able(settings, options)
+    chosen, encoder = choose_settings(method, "target", settings), encoder or EncoderOptions()
+    require_able(chosen, options)
     place = place_of(images)
     RunFolder(out).require_usable(place, resume=options.resume)
     answers = ClusterLabels.load(labels) if isinstance(labels, str | Path) else labels
     found = find_samples(images, by_domain=False)
-    inputs = open_for_training(found, encoder, compute, settings.tune)
+    inputs = open_for_training(found, encoder, compute, chosen.tune)
     samples = inputs.data.samples
     aligned = None if answers is None else answers.align_with(samples)
     clusters = n_clusters or (0 if aligned is None else aligned.n_clusters)
@@ -79,7 +84,7 @@ def train_target(
 
     where = None if place is None else str(place.resolve())
     identity = {"labels": aligned and aligned.fingerprint, "images": where}
-    run = train_run(out, "target", clusters, inputs, settings, options, compute, train, identity=identity)
+    run = train_run(out, "target", clusters, inputs, chosen, options, compute, train, identity=identity)
     del found, inputs, samples  # after the training, and before the review reads what the run remembers
     if is_first_process() and (out / VOTES_FILE).exists():
         compute.reporter.say(f"{Review(out).outlook} (ucds review {out})")

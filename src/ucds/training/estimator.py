@@ -49,9 +49,9 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         *,
         backbone: str | Encoder | None = None,
         weights: str = "default",
-        method: Method = "consensus",
+        method: Method | None = None,
         tune: Tune | None = None,
-        settings: Mapping[str, Any] | None = None,
+        settings: MethodSettings | Mapping[str, Any] | None = None,
         random_state: int | np.random.RandomState | None = None,
         accelerator: Accelerator = "auto",
         precision: Precision = "32-true",
@@ -151,10 +151,10 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         return Model(self.stored_, self._compute())
 
     def _work(self) -> Work[MethodSettings]:
-        from ucds.config import make_settings
+        from ucds.config import choose_settings
         from ucds.training.run import make_work, require_able
 
-        settings = make_settings(self.method, self._role, self.settings or {}, tune=self.tune)
+        settings = choose_settings(self.method, self._role, self.settings, tune=self.tune)
         read_clusters(self.n_clusters)
         options = RunOptions(seed=_seed_of(self.random_state))
         require_able(settings, options)
