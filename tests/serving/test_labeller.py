@@ -230,5 +230,5 @@ def test_the_client_calibrates_before_its_first_question_or_is_told_why_not(
     assert [text.partition(" (")[0] for text in said if "calibrat" in text] == [
         "the key is calibrated with 100 of your samples",
         "the key was calibrated with 100 samples",
-        "if these samples are of one kind, --calibrate may improve their labels",
+        "if these samples are of one kind, `calibrate=True` may improve their labels",
     ]
