@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cli_kit import EDGES, SHAPES, SHORT_SOURCE, draw, read_rows, run_command, run_successfully, tree
+from cli_kit import EDGES, SHAPES, draw, read_rows, run_command, run_successfully, tree
 from PIL import Image
 
 from ucds.labels.cluster_labels import ClusterLabels
@@ -50,7 +50,7 @@ def test_the_whole_story_on_pictures(story: tuple[Path, dict[str, Any]]) -> None
 def test_a_finished_run_is_left_as_it_is(runs: Path, vectors: Path) -> None:
     before = tree(runs / "source")
     data = ("train-source", vectors / "source.npz", "--clusters", 4)
-    command = (*data, "--out", runs / "source", *SHORT_SOURCE)
+    command = (*data, "--out", runs / "source", "--set", "starts=1")
     assert "is not empty" in run_command(*command).err
     found = run_successfully(*command, "--resume")
     assert "is finished already" in found.err

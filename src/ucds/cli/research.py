@@ -97,8 +97,8 @@ def benchmark_command(
     precision: options.PrecisionOption = "32-true",
 ) -> None:
     """Run the cells of a benchmark that have no record yet, and write its table and figures."""
-    require_extra("torch", "ucds benchmark")
     reporter = output.start()
+    require_extra("torch", "ucds benchmark")
     from ucds.experiments.grid import read_benchmark
     from ucds.experiments.preflight import Machine, read_weights
     from ucds.experiments.runner import run_benchmark
@@ -118,8 +118,8 @@ def table_command(
     config: ConfigArgument, output: options.Output, results: ResultsOption = Path("my-results")
 ) -> None:
     """Write a benchmark's table and figures again from its records."""
-    require_extra("torch", "ucds table")
     output.start()
+    require_extra("torch", "ucds table")
     from ucds.experiments.grid import read_benchmark
     from ucds.reports.tables import write_table
 
