@@ -245,7 +245,7 @@ def test_each_attack_asks_about_samples_of_all_domains(
     np.savez(samples / "members.npz", a=domains[0], b=domains[1], c=domains[2])
     save_nearest(samples / "run", draw(3, 99))
     recorder = HalfSpace(128)
-    monkeypatch.setattr(subject, "ModelSubject", lambda stored: recorder)
+    monkeypatch.setattr(subject, "ModelSubject", lambda stored, compute: recorder)
     effort = replace(QUICK, boundary=2, variants=1, shadows=2)  # 20 vectors of each side
     run_audit(samples, effort)
     boundary = next(rows for rows in recorder.asked if len(rows) == 20)

@@ -83,3 +83,11 @@ def test_a_run_with_other_labels_is_not_resumed(samples: Path, tmp_path: Path) -
     others = ucds.ClusterLabels(tuple(map(str, range(48))), ANSWERS[::-1], 4, "p")
     with pytest.raises(ucds.InputError, match="labels"):
         ucds.train_target(**given, labels=others, options=resumed)
+
+
+def test_several_processes_are_refused_by_the_method_that_has_no_use_for_them(
+    samples: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(ucds.InputError, match="the method consensus runs in one process"):
+        ucds.train_target(samples, tmp_path / "run", n_clusters=4, options=ucds.RunOptions(devices=2))
+    assert not (tmp_path / "run").exists()

@@ -110,6 +110,17 @@ def test_a_function_of_ones_own_may_take_vectors_of_another_width() -> None:
     assert len(prediction(np.ones((2, 9)), spec).samples) == 2
 
 
+def test_an_encoder_of_ones_own_takes_what_it_was_made_for(folder: Path, archive: Path) -> None:
+    of_images = FunctionEncoder(lambda pixels: pixels.mean((2, 3)), input_size=24)
+    opened = training(folder, "source", of_images)  # type: ignore[arg-type]
+    assert opened.encoder is of_images
+    raw = opened.data.samples.read(np.arange(2))
+    assert of_images(opened.data.view.test(raw)).shape == (2, 3)
+    for path, own in ((archive, of_images), (folder, FunctionEncoder(np.tanh, 5))):
+        with pytest.raises(InputError, match="your encoder has (an|no) input_size; the samples are"):
+            training(path, "source", own)  # type: ignore[arg-type]
+
+
 def test_views_follow_the_encoder() -> None:
     assert type(view_for(VECTORS)) is View
     plain = view_for(IMAGES)

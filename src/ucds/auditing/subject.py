@@ -51,11 +51,12 @@ class Subject(Protocol):
 class ModelSubject:
     """A model in this process, which answers as its label service would."""
 
-    def __init__(self, stored: StoredModel) -> None:
+    def __init__(self, stored: StoredModel, compute: Compute) -> None:
         self.name, self.n_clusters, self.queries = stored.card.name, stored.card.n_clusters, 0
         self.privacy = stored.card.privacy
         self.proportions: NDArray[np.float64] | None = stored.proportions.mean(0, dtype=np.float64)
-        self._head, self._encoder = stored.head, stored.encoder
+        self._head = stored.head
+        self._encoder = stored.encoder.on(compute.accelerator, compute.precision)
         self._view = view_for(stored.card.encoder)
 
     def ask(self, rows: Rows) -> Labels:
@@ -157,7 +158,7 @@ def open_subject(
         images, attacker = stored.card.encoder.input_size is not None, stored.encoder
         if encoder is not None and images:
             attacker = encoder.find(compute)
-        reader, subject = stored.encoder, ModelSubject(stored)
+        reader, subject = stored.encoder, ModelSubject(stored, compute)
     else:
         info = attacked.info()
         images = info.accepts == "images"

@@ -48,7 +48,7 @@ class ModelLabeller:
     ) -> None:
         if batch_size < 1:
             raise InputError(f"the model must take at least one sample at a time, not {batch_size}")
-        spec = stored.card.encoder
+        spec, compute = stored.card.encoder, compute or Compute()
         self.name = stored.card.name
         self.n_clusters = stored.card.n_clusters
         self.privacy = stored.card.privacy
@@ -56,7 +56,8 @@ class ModelLabeller:
         # The ledger keeps the answers of models apart by it.
         self.digest = arrays_digest(stored.arrays).decode()[:32]
         self.mean_width = spec.width if stored.card.recentres else None  # of a mean to see samples from
-        self._view, self._head, self._encoder = view_for(spec), stored.head, stored.encoder
+        self._view, self._head = view_for(spec), stored.head
+        self._encoder = stored.encoder.on(compute.accelerator, compute.precision)
         self.row_shape: tuple[int, ...] = (spec.takes,)
         self.dtype: npt.DTypeLike = np.float32
         if spec.input_size is not None:

@@ -63,6 +63,7 @@ def frozen_features(
         return data
     if encoder.spec.name == LENGTHS:
         return Dataset(SeenSamples(samples, encoder))
+    encoder = encoder.on(compute.accelerator, compute.precision)
     if cache is not None and keep and encoder.digest:
         make_private(cache)
         store = _open_store(encoder, cache)
