@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ucds.config import PCDSettings
+from ucds.config import ConsensusSettings
 from ucds.data.sources import find_samples
 from ucds.errors import UserError
 from ucds.evaluation import Report, evaluate
@@ -65,7 +65,7 @@ def source_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         root / "run",
         3,
         encoder=ENCODER,
-        settings=PCDSettings(tune="head", source_epochs=2, bottleneck_width=8),
+        settings=ConsensusSettings(starts=1, bottleneck_width=8),
         options=RunOptions(),
         compute=Compute(cache=root / "cache"),
     )

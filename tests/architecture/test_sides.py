@@ -16,6 +16,8 @@ import ucds
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.training.model_file import load_model
 
+pytestmark = pytest.mark.torch  # both sides, by both methods
+
 SOURCE_SIDE = ("source", "serving")
 TARGET_SIDE = ("target",)
 BOTH_SIDES = ("experiments", "baselines")

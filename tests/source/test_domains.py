@@ -118,6 +118,7 @@ def test_a_finished_clustering_is_not_done_again(tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.parametrize("fraction", [0.0, 0.5])
+@pytest.mark.torch
 def test_with_pcd_some_of_many_samples_choose_the_model(blobs: Any, fraction: float) -> None:
     data = Dataset(VectorSamples.from_arrays(blobs({"a": 400, "b": 40})))
     settings = PCDSettings(

@@ -18,7 +18,10 @@ import ucds
 from ucds import InputError, SourceClustering, TargetClustering
 from ucds.networks.encoder import NetworkEncoder, module_encoder
 
-pytestmark = pytest.mark.filterwarnings("ignore:stage .* (empty|collapsed):ucds.errors.UcdsWarning")
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.filterwarnings("ignore:stage .* (empty|collapsed):ucds.errors.UcdsWarning"),
+]
 
 SHORT = {"source_epochs": 10}
 BRIEF = {"source_epochs": 2, "bottleneck_width": 16}

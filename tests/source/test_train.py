@@ -30,7 +30,7 @@ def domains(tmp_path: Path, blobs: Callable[..., Any]) -> Path:
     return path
 
 
-@pytest.mark.parametrize("method", BRIEF)
+@pytest.mark.parametrize("method", ["consensus", pytest.param("pcd", marks=pytest.mark.torch)])
 def test_the_function_and_the_command_give_the_same_model(
     method: str, domains: Path, tmp_path: Path, run: Callable[..., int]
 ) -> None:

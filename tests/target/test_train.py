@@ -33,7 +33,7 @@ def samples(tmp_path: Path, blobs: Callable[..., Any]) -> Path:
     return tmp_path / "x.npy"
 
 
-@pytest.mark.parametrize("method", BRIEF)
+@pytest.mark.parametrize("method", ["consensus", pytest.param("pcd", marks=pytest.mark.torch)])
 def test_the_function_and_the_command_give_the_same_model(
     method: str, samples: Path, tmp_path: Path, run: Callable[..., int]
 ) -> None:
@@ -59,6 +59,7 @@ def test_the_consensus_method_takes_another_number_of_clusters(samples: Path, tm
     assert ucds.load(found.folder).n_clusters == 3
 
 
+@pytest.mark.torch
 def test_a_second_run_loads_no_library_of_networks(images: Path, tmp_path: Path) -> None:
     """They take seconds: torchvision brings the compiler of torch along."""
     encoder, compute = ucds.EncoderOptions("test_resnet", "none", 32), ucds.Compute("cpu", cache=tmp_path)
