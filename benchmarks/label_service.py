@@ -17,38 +17,40 @@ from typing import Any
 
 import httpx
 import numpy as np
-import torch
 from PIL import Image
 
-from ucds.encoders.spec import Backbone
-from ucds.networks.build import build_backbone
-from ucds.networks.model import ClusteringModel, ProjectionHead
+from ucds.choices import NO_WEIGHTS
+from ucds.encoders.encoder import Encoder
+from ucds.heads import Head
 from ucds.serving.ledger import Ledger
 from ucds.training.model_file import ModelCard, StoredModel, save_model
+from ucds.training.options import Compute, EncoderOptions
 
 DEPLOY = Path(__file__).resolve().parents[1] / "deploy"
 N_CLUSTERS, SIDE = 31, 300
 
 
-def source_model(
-    backbone: Backbone, n_clusters: int, head: ProjectionHead | None = None, **card: Any
-) -> StoredModel:
+def source_model(encoder: Encoder, n_clusters: int, head: Head | None = None, **card: Any) -> StoredModel:
     """A model whose head has random weights if none is given; its card says what is named."""
-    torch.manual_seed(0)
-    named: dict[str, Any] = {"role": "source", "name": "bench", "bottleneck_width": 256, **card}
-    made = {"backbone": backbone.spec, "weights": backbone.weights, "domains": ("a",), "stages": ("source",)}
+    if head is None:
+        rng = np.random.default_rng(0)
+        weight, prototypes = (
+            (rng.normal(size=(256, size)) / 16).astype(np.float32)
+            for size in (encoder.spec.width, n_clusters)
+        )
+        head = Head(weight, np.zeros(256, np.float32), prototypes, bool(card.get("unit_features")))
+    named: dict[str, Any] = {"role": "source", "name": "bench", "unit_features": head.unit_features, **card}
+    made = {"encoder": encoder.spec, "weights": encoder.weights, "domains": ("a",), "stages": ("source",)}
+    named["bottleneck_width"] = head.bottleneck_width
     described = ModelCard(n_clusters=n_clusters, **named | made)
-    form = {name: getattr(described, name) for name in ("bottleneck_width", "unit_features")}
-    model = ClusteringModel(backbone, n_clusters, **form, head=head)
-    return StoredModel.of(described, model.eval(), torch.full((1, n_clusters), 1 / n_clusters))
+    return StoredModel(described, head, encoder, np.full((1, n_clusters), 1 / n_clusters, np.float32))
 
 
-def make_run(folder: Path, backbone: str, keys: int = 1, *, recentres: bool = False) -> list[str]:
+def make_run(folder: Path, encoder: str, keys: int = 1, *, recentres: bool = False) -> list[str]:
     """A run with a random model and a ledger, whose keys are returned."""
-    torch.manual_seed(0)
-    built = build_backbone(backbone, weights="none")
+    found = EncoderOptions(encoder, NO_WEIGHTS).find(Compute("cpu"))
     folder.mkdir()
-    save_model(folder, source_model(built, N_CLUSTERS, recentres=recentres, unit_features=recentres))
+    save_model(folder, source_model(found, N_CLUSTERS, recentres=recentres, unit_features=recentres))
     with contextlib.closing(Ledger(folder, create=True)) as ledger:
         return [ledger.add_key(f"key{number}", 10**9) for number in range(keys)]
 

@@ -214,7 +214,7 @@ def page(rows: Sequence[Row]) -> str:
 def jobs_of(options: argparse.Namespace) -> Iterator[tuple[Row, Callable[[], Iterator[Row]]]]:
     """Yield each seed, target and kind, kind after kind of the same target and seed."""
     kinds = options.kinds.split(";") if options.kinds else DEFAULT_KINDS[options.measure]
-    directions = public_directions(encoders_of(options)[0].build())
+    directions = public_directions(encoders_of(options)[0].find(ucds.Compute()))
     for domains in read_domains(options):
         dataset = domains[0].name.split()[0]
         for seed, target, kind in product(range(options.seeds), options.targets.split(","), kinds):

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from ucds.data.ground_truth import read_ground_truth
 from ucds.data.sources import find_samples
 from ucds.demo.digits import write_digits
-from ucds.gradients.runtime import Runtime
 from ucds.training.features import frozen_features
 from ucds.training.inputs import open_for_training
 from ucds.training.options import Compute, EncoderOptions
@@ -90,7 +89,7 @@ def read_data_set(path: Path, encoder: EncoderOptions, cache: Path) -> Iterator[
     """Compute the features of the domains of one data set, or take them from the cache."""
     compute = Compute("cpu", cache=cache)
     inputs = open_for_training(find_samples(path, by_domain=True), encoder, compute)
-    data = frozen_features(inputs.backbone, inputs.data, Runtime(compute), batch_size=64)
+    data = frozen_features(inputs.encoder, inputs.data, compute)
     truth = read_ground_truth(inputs.data.samples)
     if truth is None:
         raise SystemExit(f"{path} has no class folders")

@@ -51,7 +51,7 @@ from ucds.gradients.transport import cosine_cost, solve_transport
 from ucds.math.arrays import IntArray
 from ucds.math.plane import place_all
 from ucds.math.spaces import unit_rows
-from ucds.networks.build import build_backbone
+from ucds.networks.build import build_network
 from ucds.networks.model import ClusteringModel
 from ucds.training.inputs import open_for_training
 
@@ -182,8 +182,8 @@ class RandomImages(Samples):
 
 def time_stage() -> float:
     """Return the seconds of the median step of the real stage 1, over one epoch."""
-    images, session = RandomImages(STEPS * BATCH), Session(Runtime(), SHORT)
-    model = ClusteringModel(build_backbone("resnet18", weights="none"), 31).to(session.runtime.device)
+    images, session = RandomImages(STEPS * BATCH), Session(SHORT, ucds.Compute(cache=None))
+    model = ClusteringModel(build_network("resnet18", weights="none"), 31).to(session.runtime.device)
     learn_source(session, model, Dataset(images, ImageView()), subset(images, [0, 1]))
     # Batches are read one step ahead: the first two at the first step, then one as each step begins.
     return float(np.median(np.diff(images.asked[2:])))
@@ -191,8 +191,8 @@ def time_stage() -> float:
 
 def time_bare_loop() -> float:
     """Return the seconds of the median step of a loop with nothing but the network and the optimiser."""
-    runtime, ends = Runtime(), []
-    model = ClusteringModel(build_backbone("resnet18", weights="none"), 31).to(runtime.device)
+    runtime, ends = Runtime(ucds.Compute(cache=None)), []
+    model = ClusteringModel(build_network("resnet18", weights="none"), 31).to(runtime.device)
     module, optimiser = runtime.place(model, build_optimiser(model, SHORT))
     module.train()
     inputs = torch.randn(BATCH, 3, 224, 224, device=runtime.device)
@@ -293,12 +293,12 @@ def measure_features(ways: Mapping[str, Sequence[str] | None], options: argparse
 def time_bare_pass(images: Path, options: argparse.Namespace, folder: Path) -> float:
     """Return the seconds that the encoder alone takes for all images, in batches that are ready."""
     torch.set_num_threads(os.cpu_count() or 1)
-    encoder = ucds.EncoderOptions(BACKBONE, options.weights)
+    compute = ucds.Compute("cpu", cache=folder / "bare")
     found = find_samples(images, by_domain=False)
-    inputs = open_for_training(found, encoder, ucds.Compute("cpu", cache=folder / "bare"))
-    data, module, seconds = inputs.data, inputs.backbone.module.eval(), 0.0
+    network = build_network(BACKBONE, weights=options.weights)
+    data, module, seconds = open_for_training(found, network, compute).data, network.module.eval(), 0.0
     for part in gen_batches(len(data.samples), BATCH):
-        batch = data.view.test(data.samples.read(np.arange(part.start, part.stop)))
+        batch = torch.from_numpy(data.view.test(data.samples.read(np.arange(part.start, part.stop))))
         with torch.no_grad():
             seconds += time_call(partial(module, batch))
     return seconds

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from ucds import SourceClustering, clustering_accuracy, module_backbone
+from ucds import SourceClustering, clustering_accuracy, module_encoder
 
 
 class SignalNetwork(nn.Module):
@@ -42,7 +42,7 @@ def heartbeats(n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray
 def main() -> None:
     signals, device, shape = heartbeats(600, np.random.default_rng(0))
     torch.manual_seed(0)
-    encoder = module_backbone(SignalNetwork(), width=24)
+    encoder = module_encoder(SignalNetwork(), width=24)
     # The network starts from random weights and must be trained, so this takes the paper's method.
     short = {"source_epochs": 20}
     model = SourceClustering(3, method="pcd", backbone=encoder, settings=short, random_state=0)

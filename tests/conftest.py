@@ -11,8 +11,6 @@ import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -59,32 +57,22 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(_Announcement())
 
 
-_NEEDS_TORCH = re.compile(
-    r"""
-    ^(import|from)\ (torch|torchvision|timm|lightning_fabric|onnxscript)\b
-    | ^from\ ucds\.(networks|gradients|baselines|experiments)\b
-    | ^pytestmark\ =\ .*mark\.torch\b
-    """,
-    re.MULTILINE | re.VERBOSE,
-)
+_OF_TORCH = re.compile(r"^pytestmark = (?:\[\s*)?pytest\.mark\.torch\b", re.MULTILINE)
 
 
-@cache
-def _needs_torch(path: Path) -> bool:
-    """Whether a file of tests, or the conftest of its folder, imports what needs PyTorch or is marked so."""
-    files = (path, path.with_name("conftest.py")) if path.suffix == ".py" else (path / "conftest.py",)
-    return any(file.exists() and _NEEDS_TORCH.search(file.read_text("utf-8")) for file in files)
+def _is_of_torch(path: Path) -> bool:
+    """Whether a file is marked `torch` first of all, or a folder holds nothing but such files."""
+    if path.is_dir():
+        files = list(path.rglob("test_*.py"))
+        return bool(files) and all(map(_is_of_torch, files))
+    return _OF_TORCH.search(path.read_text("utf-8")) is not None
 
 
-def pytest_ignore_collect(collection_path: Path) -> bool | None:
-    return True if find_spec("torch") is None and _needs_torch(collection_path) else None
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
-    for item in items:
-        if _needs_torch(item.path):
-            item.add_marker("torch")
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not even import what is marked `torch` where such tests are not wanted."""
+    unwanted = "not torch" in str(config.getoption("markexpr"))
+    is_test = collection_path.is_dir() or collection_path.name.startswith("test_")
+    return True if unwanted and is_test and _is_of_torch(collection_path) else None
 
 
 class NetworkUsedError(AssertionError):
@@ -158,27 +146,20 @@ def write_images(noise_image: Callable[..., Image.Image]) -> Callable[..., list[
 
 @pytest.fixture(scope="session")
 def stored_model() -> Callable[..., Any]:
-    """Make a model with random weights and its card, as if trained; ``spread`` spreads its statistics."""
-    import torch
-
-    from ucds.networks.model import ClusteringModel
+    """Make a model with a random head and its card, as if trained."""
+    from ucds.heads import Head
     from ucds.training.model_file import ModelCard, StoredModel
 
     usual = {"role": "target", "name": "clinic", "domains": ("a", "b"), "stages": ("learn",), "tune": "head"}
 
-    def make(backbone: Any, n_clusters: int, width: int, spread: bool = False, **card: Any) -> StoredModel:
+    def make(encoder: Any, n_clusters: int, width: int, **card: Any) -> StoredModel:
         size = {"n_clusters": n_clusters, "bottleneck_width": width}
-        described = ModelCard(**size, backbone=backbone.spec, weights=backbone.weights, **usual | card)
-        how = {"unit_features": described.unit_features, "generator": torch.Generator().manual_seed(0)}
-        model = ClusteringModel(backbone, n_clusters, bottleneck_width=width, **how).eval()
-        if spread:
-            norm, generator = model.encoder.bottleneck.norm, how["generator"]
-            norm.running_mean.copy_(torch.randn(width, generator=generator) / 10)
-            norm.running_var.copy_(torch.rand(width, generator=generator) / 100 + 0.001)
-            norm.weight.data.copy_(torch.rand(width, generator=generator) + 0.5)
-            norm.bias.data.copy_(torch.randn(width, generator=generator) / 10)
-        shares = torch.full((len(described.domains), n_clusters), 1 / n_clusters)
-        return StoredModel.of(described, model, shares)
+        described = ModelCard(**size, encoder=encoder.spec, weights=encoder.weights, **usual | card)
+        rng, shapes = np.random.default_rng(0), ((width, encoder.spec.width), (width,), (width, n_clusters))
+        weight, bias, prototypes = (rng.normal(0, 0.5, shape).astype(np.float32) for shape in shapes)
+        head = Head(weight, bias / 5, prototypes, described.unit_features)
+        shares = np.full((len(described.domains), n_clusters), 1 / n_clusters, np.float32)
+        return StoredModel(described, head, encoder, shares)
 
     return make
 
@@ -225,14 +206,3 @@ def browser() -> Iterator[Any]:
         running = play.chromium.launch(executable_path=CHROMIUM, args=switches)
         yield running
         running.close()
-
-
-@pytest.fixture
-def several_threads() -> Iterator[int]:
-    """The number of threads that PyTorch has during the test, which may change it."""
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(3)
-    yield 3
-    torch.set_num_threads(before)

@@ -11,17 +11,15 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ucds.config import PCDSettings
+from ucds.config import ConsensusSettings
 from ucds.data.sources import find_samples
 from ucds.errors import UserError
 from ucds.evaluation import Report, evaluate
-from ucds.gradients.runtime import Runtime
 from ucds.math.metrics import ClusteringScores, score
 from ucds.source.train import train_source
 from ucds.training.inputs import open_for_training
 from ucds.training.model_file import load_model
 from ucds.training.options import Compute, EncoderOptions, RunOptions
-from ucds.training.prediction import predict
 
 ENCODER = EncoderOptions("ucds/oriented_edges", "none")
 
@@ -67,7 +65,7 @@ def source_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         root / "run",
         3,
         encoder=ENCODER,
-        settings=PCDSettings(tune="head", source_epochs=2, bottleneck_width=8),
+        settings=ConsensusSettings(starts=1, bottleneck_width=8),
         options=RunOptions(),
         compute=Compute(cache=root / "cache"),
     )
@@ -86,8 +84,8 @@ def test_scores_are_those_of_the_models_predictions_domain_by_domain(
     found = find_samples(source_run / "data", by_domain=True)
     inputs = open_for_training(found, ENCODER, Compute(cache=source_run / "cache"))
     samples = inputs.data.samples
-    runtime = Runtime(Compute("cpu", cache=None))
-    labels = predict(stored.model, inputs.data, runtime, 7).argmax(-1).numpy()
+    below = stored.encoder(inputs.data.view.test(samples.read(np.arange(len(samples)))))
+    labels = stored.head.logits(stored.head.features(below)).argmax(1)
     classes = np.array([int("dark" in name) for name in samples.ids])
     found = evaluated(source_run)
     assert found.overall == score(labels, classes)

@@ -100,6 +100,7 @@ def test_importing_the_package_loads_nothing_else() -> None:
     assert {"torch", "numpy", "pydantic", "typer"}.isdisjoint(modules)
 
 
+@pytest.mark.torch
 def test_type_checkers_see_the_public_names_where_they_are() -> None:
     tree = ast.parse(Path(ucds.__file__).with_suffix(".pyi").read_text())
     imports = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
@@ -135,6 +136,7 @@ def test_each_command_has_a_public_function_of_its_name(command: str) -> None:
     assert f"``ucds {command}`` does the same" in " ".join(str(function.__doc__).split())
 
 
+@pytest.mark.torch
 def test_the_commands_without_a_function_are_named() -> None:
     assert COMMANDS > WITHOUT_FUNCTION
     assert {str(group.name) for group in app.registered_groups} == {"keys", "ledger"}

@@ -17,9 +17,6 @@ import pytest
 import ucds
 from ucds.data.features import FeatureFolder
 from ucds.errors import DamagedFileError, InputError, UserError
-from ucds.gradients.checkpoint import read_checkpoint
-from ucds.gradients.runtime import Runtime
-from ucds.gradients.session import Session
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.labels.journal import Journal, read_receipts
 from ucds.labels.wire import Budget, ServiceInfo
@@ -75,9 +72,18 @@ def _answer(run: Path) -> None:
 
 
 def _train_on(run: Path) -> None:
-    session = Session(Runtime(CPU, folder=RunFolder(run)), ucds.ConsensusSettings())
+    from ucds.gradients.session import Session
+
+    session = Session(ucds.PCDSettings(), CPU, folder=RunFolder(run))
+    session.open({}, resume=True)
     session.write("stage", 1, "losses", {})
     session.close()
+
+
+def _go_on(run: Path) -> None:
+    from ucds.gradients.checkpoint import read_checkpoint
+
+    read_checkpoint(run)
 
 
 def _ask(folder: Path) -> None:
@@ -99,7 +105,7 @@ USES: dict[str, Callable[[Path], object]] = {
     ".review": lambda run: review(run, open_browser=False, compute=CPU),
     ".lock": lambda run: RunFolder(run).open({}, resume=True),
     "log.jsonl": _train_on,
-    "checkpoint.pt": read_checkpoint,
+    "checkpoint.pt": _go_on,
     "model.safetensors": load_model,
     "report.html": lambda run: report(run, compute=CPU),
     "signing-key.pem": lambda run: Signer.open(run / "signing-key.pem"),
@@ -162,7 +168,13 @@ def _use_instead(path: Path, kind: str, foreign: Path, use: Callable[[], object]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", USES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.torch] if USES[name] in (_train_on, _go_on) else [])
+        for name in USES
+    ],
+)
 def test_no_file_of_a_run_folder_leads_out_of_it(run: Path, foreign: Path, name: str, kind: str) -> None:
     _use_instead(run / name, kind, foreign, lambda: USES[name](run))
 

@@ -5,8 +5,8 @@ from .bulk.features import WrittenFeatures as WrittenFeatures
 from .bulk.features import features as features
 from .config import ConsensusSettings as ConsensusSettings
 from .config import PCDSettings as PCDSettings
-from .encoders.spec import Backbone as Backbone
-from .encoders.spec import module_backbone as module_backbone
+from .encoders.encoder import Encoder as Encoder
+from .encoders.encoder import FunctionEncoder as FunctionEncoder
 from .errors import DamagedFileError as DamagedFileError
 from .errors import InputError as InputError
 from .errors import NoSpaceError as NoSpaceError
@@ -16,10 +16,13 @@ from .errors import UcdsWarning as UcdsWarning
 from .errors import UserError as UserError
 from .evaluation import evaluate as evaluate
 from .exports.export import export as export
+from .gradients.pcd_loss import PCDLoss as PCDLoss
 from .labels.client import LabelClient as LabelClient
 from .labels.cluster_labels import ClusterLabels as ClusterLabels
 from .math.metrics import clustering_accuracy as clustering_accuracy
-from .networks.build import build_backbone as build_backbone
+from .networks.build import build_network as build_network
+from .networks.encoder import NetworkEncoder as NetworkEncoder
+from .networks.encoder import module_encoder as module_encoder
 from .page.report import report as report
 from .page.review import review as review
 from .serving.limits import Limits as Limits

@@ -34,6 +34,8 @@ TableForm = Literal["csv", "parquet"]
 """Form of the table of a review: for Excel, or for programs."""
 ExportFormat = Literal["onnx", "sklearn", "hub"]
 """Form in which a model leaves: a graph of operations, a scikit-learn object, or a folder for a model hub."""
+Pooling = Literal["class", "mean"]
+"""Way from an encoder's features of tokens to those of an image: the first token, or the mean of all."""
 Engine = Literal["plain", "ray"]
 """What runs bulk work: a loop in this process, or workers of Ray."""
 

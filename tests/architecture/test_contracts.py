@@ -22,12 +22,13 @@ LAYERS = "Rooms lie in layers: none knows of a room above it, nor of one beside 
 PROVIDER = "The provider's side never sees the client's"
 CLIENT = "The client's side never sees the provider's"
 GROUND_TRUTH = "Ground truth is read in evaluation only"
+TENSORS = "Arrays never import tensors"
 FABRIC = "Only the runtime knows Fabric"
 RAY = "Only one module knows Ray"
 WEB = "Only the service knows its web framework and its database"
 
 VIOLATIONS = {
-    "a lower room knows a higher one": ("data/batches.py", "ucds.gradients.session", {LAYERS}),
+    "a lower room knows a higher one": ("data/batches.py", "ucds.gradients.session", {LAYERS, TENSORS}),
     "mathematics knows the settings beside it": ("math/kmeans.py", "ucds.config", {LAYERS}),
     "a room that no layer names": ("attic.py", "math", {LAYERS}),
     "the provider trains with the client's code": ("source/fit.py", "ucds.target.guard", {LAYERS, PROVIDER}),
@@ -37,6 +38,9 @@ VIOLATIONS = {
     "the client knows the service": ("target/ask.py", "ucds.serving.limits", {LAYERS, CLIENT}),
     "training reads ground truth": ("training/prepare.py", "ucds.data.ground_truth", {GROUND_TRUTH}),
     "a baseline scores itself": ("baselines/plain.py", "ucds.math.metrics", {GROUND_TRUTH}),
+    "the consensus computes with tensors": ("target/agreement.py", "torch", {TENSORS}),
+    "the consensus builds a network": ("training/fitting.py", "ucds.networks.model", {TENSORS}),
+    "scores come to tensors by a benchmark": ("evaluation.py", "ucds.experiments.scoring", {LAYERS, TENSORS}),
     "a stage knows Fabric": ("gradients/stage.py", "lightning_fabric", {FABRIC}),
     "the command line knows the engine of bulk work": ("cli/bulk.py", "ray", {RAY}),
     "the client's wire knows a web framework": ("labels/wire.py", "fastapi", {WEB}),

@@ -80,6 +80,7 @@ def _found(commands: dict[str, list[str]], folder: Path) -> None:
     assert [str(path) for path in (folder / "home").rglob("*")] == []
 
 
+@pytest.mark.torch
 def test_importing_all_there_is_asks_for_nobody(tmp_path: Path) -> None:
     commands = _commands()
     _found({name: commands[name] for name in ("every public name", "onnxruntime")}, tmp_path)

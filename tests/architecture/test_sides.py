@@ -16,6 +16,8 @@ import ucds
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.training.model_file import load_model
 
+pytestmark = pytest.mark.torch  # both sides, by both methods
+
 SOURCE_SIDE = ("source", "serving")
 TARGET_SIDE = ("target",)
 BOTH_SIDES = ("experiments", "baselines")
@@ -91,7 +93,7 @@ def test_asking_a_service_loads_neither_the_service_nor_any_model(outcomes: dict
 def test_help_loads_neither_side(outcomes: dict[str, Any]) -> None:
     loaded = outcomes["help"].loaded(*SOURCE_SIDE, *TARGET_SIDE, *BOTH_SIDES, "networks", "training")
     # They hold options, show that a command began, and refuse a folder that is no run.
-    light = ("options", "progress", "run_folder")
+    light = ("options", "processes", "progress", "run_folder")
     assert loaded == ["ucds.training", *(f"ucds.training.{name}" for name in light)]
 
 

@@ -15,7 +15,6 @@ from ucds.choices import Precision
 from ucds.config import ModelSettings
 from ucds.data.dataset import Dataset, ImageView
 from ucds.data.decode import ByteArray
-from ucds.gradients.runtime import Runtime
 from ucds.gradients.session import Session
 from ucds.math.arrays import IntArray
 from ucds.training.options import Compute
@@ -26,7 +25,7 @@ def session(
 ) -> Session[ModelSettings]:
     """A session with these settings, a narrow bottleneck, a frozen backbone, and what else is given."""
     own = (given or PairSettings()).model_copy(update={"bottleneck_width": 16, "tune": "head"} | settings)
-    return Session(Runtime(Compute("cpu", precision, cache=None), seed=seed), own)
+    return Session(own, Compute("cpu", precision, cache=None), seed=seed)
 
 
 class Pictures:

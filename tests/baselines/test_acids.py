@@ -25,14 +25,17 @@ from ucds.baselines.acids import (
 )
 from ucds.baselines.iic import mutual_information, view_joint
 from ucds.baselines.loop import Clustering
-from ucds.baselines.views import sobel_backbone
+from ucds.baselines.views import sobel_network
 from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
-from ucds.encoders.spec import identity_backbone
 from ucds.errors import UserError
 from ucds.math.metrics import clustering_accuracy
+from ucds.networks.encoder import identity_network
 
-pytestmark = pytest.mark.filterwarnings("ignore:acids.* (empty|collapsed):ucds.errors.UcdsWarning")
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.filterwarnings("ignore:acids.* (empty|collapsed):ucds.errors.UcdsWarning"),
+]
 
 SETTINGS = ACIDSSettings(
     source_epochs=2,
@@ -56,7 +59,7 @@ EASY = {
 
 
 def learn(data: Any, seed: int = 0, **settings: Any) -> AcidsModel:
-    return learn_acids(session(SETTINGS, seed, **settings), identity_backbone(24), data, 4)
+    return learn_acids(session(SETTINGS, seed, **settings), identity_network(24), data, 4)
 
 
 def adapt(model: AcidsModel, data: Any, seed: int = 0, **settings: Any) -> Clustering:
@@ -94,7 +97,7 @@ def test_the_targets_statistics_are_its_own(source: Any, target: Any) -> None:
     assert isinstance(bottleneck.norm, nn.BatchNorm1d)
     features = bottleneck.linear(read_all(target))
     torch.testing.assert_close(bottleneck.norm.running_mean, features.mean(0), atol=1e-4, rtol=1e-4)
-    split: Any = model.networks.whole.encoder.bottleneck[1]
+    split: Any = model.networks.trained.encoder.bottleneck[1]
     means = [norm.running_mean for norm in split.norms]
     assert len(means) == 2
     assert not torch.allclose(means[0], means[1], atol=0.05)
@@ -160,7 +163,7 @@ def test_the_domain_term_makes_clusters_independent_of_the_domain() -> None:
     for weight in (0.0, 10.0):
         values = EASY | {"batch_size": 128, "domain_weight": weight}
         settings = SETTINGS.model_copy(update=values)
-        model = learn_acids(session(settings), identity_backbone(6), data, 2)
+        model = learn_acids(session(settings), identity_network(6), data, 2)
         with torch.no_grad():
             p = model.networks.heads(read_all(data), False).softmax(-1)
         about_domain[weight] = mutual_information(domain_joint(p, (64, 64))).mean().item()
@@ -172,7 +175,7 @@ def test_the_domain_term_makes_clusters_independent_of_the_domain() -> None:
 
 @pytest.mark.parametrize("precision", ["32-true", pytest.param("bf16-mixed", marks=pytest.mark.slow)])
 def test_images_from_random_weights(precision: str) -> None:
-    backbone = sobel_backbone(size=32)
+    backbone = sobel_network(size=32)
     start = weights_of(backbone.module)
     settings = ACIDSSettings(source_epochs=1, target_epochs=1, batch_size=8)
     opened = session(settings, tune="full", precision=precision)
@@ -188,15 +191,17 @@ def test_images_from_random_weights(precision: str) -> None:
 
 
 def test_images_through_a_frozen_backbone() -> None:
-    backbone = sobel_backbone(size=32)
-    start = copy.deepcopy(backbone.module.state_dict())
+    network = sobel_network(size=32)
+    start = copy.deepcopy(network.module.state_dict())
     settings = ACIDSSettings(source_epochs=1, target_epochs=1, batch_size=8)
-    model = learn_acids(session(settings), backbone, pictures(12, 2), 3)
+    model = learn_acids(session(settings), network, pictures(12, 2), 3)
     found = adapt_acids(session(settings), model, pictures(6))
     state = found.model.state_dict()
-    assert all(torch.equal(state[f"encoder.backbone.{name}"], start[name]) for name in start)
+    assert all(torch.equal(weight, start[name]) for name, weight in network.state().items())
     assert state["encoder.bottleneck.norm.running_mean"].shape == (16,)
-    assert found.model(torch.rand(2, 3, 32, 32)).logits.shape == (2, 3)
+    assert found.model(torch.rand(2, network.spec.width)).logits.shape == (2, 3)
+    frozen = sum(weight.numel() for weight in network.module.parameters())
+    assert found.parameters > frozen
 
 
 def test_what_has_no_batch_normalisation_is_refused(source: Any) -> None:

@@ -15,19 +15,22 @@ from sklearn.preprocessing import normalize
 from ucds.baselines import deepcluster
 from ucds.baselines.deepcluster import DeepClusterSettings, cluster_by_deepcluster, make_optimiser, whiten
 from ucds.baselines.loop import Clustering, Loop
-from ucds.baselines.views import sobel_backbone
-from ucds.encoders.spec import identity_backbone
+from ucds.baselines.views import sobel_network
 from ucds.errors import UserError
+from ucds.gradients.prediction import encode
+from ucds.gradients.seeds import torch_generator
 from ucds.math.metrics import clustering_accuracy
+from ucds.networks.encoder import identity_network
 from ucds.networks.model import ModelOutput
-from ucds.training.prediction import encode
-from ucds.training.seeds import numpy_generator, torch_generator
+from ucds.training.seeds import numpy_generator
+
+pytestmark = pytest.mark.torch
 
 SETTINGS = DeepClusterSettings(epochs=3, batch_size=32)
 
 
 def run(data: Any, seed: int = 0, **settings: Any) -> Clustering:
-    return cluster_by_deepcluster(session(SETTINGS, seed, **settings), identity_backbone(24), data, 4)
+    return cluster_by_deepcluster(session(SETTINGS, seed, **settings), identity_network(24), data, 4)
 
 
 def test_assignments_are_scikit_learns_on_the_final_features(target: Any) -> None:
@@ -107,7 +110,7 @@ def test_the_last_layer_sees_the_features_after_a_relu(
 
 @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
 def test_images_from_random_weights(precision: str) -> None:
-    backbone = sobel_backbone(size=32)
+    backbone = sobel_network(size=32)
     start = weights_of(backbone.module)
     settings = DeepClusterSettings(epochs=1, batch_size=6)
     opened = session(settings, tune="full", precision=precision)
@@ -121,7 +124,7 @@ def test_images_from_random_weights(precision: str) -> None:
 def test_too_many_clusters_are_refused(target: Any, n_clusters: int, batch_size: int) -> None:
     settings = DeepClusterSettings(batch_size=batch_size)
     with pytest.raises(UserError, match="clusters need as many samples, in all and in a batch"):
-        cluster_by_deepcluster(session(settings), identity_backbone(24), target, n_clusters)
+        cluster_by_deepcluster(session(settings), identity_network(24), target, n_clusters)
 
 
 def features(n: int, d: int, seed: int = 0) -> np.ndarray:

@@ -27,15 +27,18 @@ from ucds.baselines.iic import (
     with_best_rate,
 )
 from ucds.baselines.loop import Clustering, Loop
-from ucds.baselines.views import sobel_backbone
+from ucds.baselines.views import sobel_network
 from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
-from ucds.encoders.spec import identity_backbone, module_backbone
+from ucds.gradients.prediction import predict
 from ucds.gradients.views import in_training
 from ucds.math.metrics import clustering_accuracy
-from ucds.training.prediction import predict
+from ucds.networks.encoder import identity_network, module_encoder
 
-pytestmark = pytest.mark.filterwarnings("ignore:iic.* (empty|collapsed):ucds.errors.UcdsWarning")
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.filterwarnings("ignore:iic.* (empty|collapsed):ucds.errors.UcdsWarning"),
+]
 
 SETTINGS = IICSettings(
     epochs=2, batch_size=32, repeats=2, sub_heads=3, over_clustering=2, feature_dropout=0.1
@@ -45,7 +48,7 @@ EASY = {"epochs": 100, "batch_size": 80, "sub_heads": 5, "learning_rate": 0.1}
 
 
 def run(data: Any, seed: int = 0, **settings: Any) -> Clustering:
-    return cluster_by_iic(session(SETTINGS, seed, **settings), identity_backbone(24), data, 4)
+    return cluster_by_iic(session(SETTINGS, seed, **settings), identity_network(24), data, 4)
 
 
 def test_it_descends_on_the_mutual_information_of_pairs_to_clear_clusters(target: Any, losses: Any) -> None:
@@ -89,7 +92,7 @@ def test_domains_are_of_no_meaning(source: Any) -> None:
 @pytest.mark.parametrize("precision", ["32-true", pytest.param("bf16-mixed", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("bottleneck", [False, True])
 def test_images_from_random_weights(bottleneck: bool, precision: str) -> None:
-    backbone = sobel_backbone(size=32)
+    backbone = sobel_network(size=32)
     start = weights_of(backbone.module)
     settings = IICSettings(epochs=1, batch_size=6, repeats=1, bottleneck=bottleneck)
     found = cluster_by_iic(session(settings, tune="full", precision=precision), backbone, pictures(6), 3)
@@ -100,7 +103,7 @@ def test_images_from_random_weights(bottleneck: bool, precision: str) -> None:
 
 def networks(data: Any, **options: Any) -> Any:
     opened = session(PAIRS, **options)
-    return prepare_networks(opened, identity_backbone(24), data, 4, name="test")
+    return prepare_networks(opened, identity_network(24), data, 4, name="test")
 
 
 def test_pairs_keep_their_samples() -> None:
@@ -138,31 +141,31 @@ def test_heads_are_linear_layers_on_the_encoder(target: Any) -> None:
 )
 def test_the_bottleneck_is_there_where_it_must(target: Any, tune: str, bottleneck: bool, width: int) -> None:
     made, _ = networks(target, tune=tune, bottleneck=bottleneck)
-    assert made.heads.clusters.shape[1] == made.whole.prototypes.shape[0] == width
+    assert made.heads.clusters.shape[1] == made.trained.prototypes.shape[0] == width
     assert made.trained.encoder is made.heads.encoder
-    assert len(made.whole.encoder.bottleneck) == (0 if width == 24 else 2)
-    assert made.whole(torch.randn(3, 24)).logits.shape == (3, 4)
+    assert len(made.trained.encoder.bottleneck) == (0 if width == 24 else 2)
+    assert made.trained(torch.randn(3, 24)).logits.shape == (3, 4)
 
 
 def test_a_frozen_backbone_is_not_trained(target: Any) -> None:
-    backbone = module_backbone(nn.Linear(24, 9), 9)
+    backbone = module_encoder(nn.Linear(24, 9), 9)
     made, data = prepare_networks(session(PAIRS), backbone, target, 4, name="test")
     assert read_all(data).shape == (80, 9)
     trained = {id(weight) for weight in made.heads.parameters()}
     assert not trained & {id(weight) for weight in backbone.module.parameters()}
-    assert {id(weight) for weight in made.whole.encoder.bottleneck.parameters()} <= trained
+    assert {id(weight) for weight in made.trained.encoder.bottleneck.parameters()} <= trained
 
 
 @pytest.mark.filterwarnings("ignore:test. .* empty:ucds.errors.UcdsWarning")
 def test_the_sub_head_of_lowest_loss_is_taken(target: Any) -> None:
     opened = session(PAIRS)
     made, usual = networks(target)
-    pairs = in_pairs(identity_backbone(24), usual, PAIRS)
+    pairs = in_pairs(identity_network(24), usual, PAIRS)
     with torch.no_grad():
         made.heads.clusters[1] *= 100  # the surer of equals
     loop = make_loop(opened, "test", made.heads, pairs, 1)
     found = conclude(opened, loop, made, pairs, name="test")
-    assert torch.equal(made.whole.prototypes, made.heads.clusters[1])
+    assert torch.equal(made.trained.prototypes, made.heads.clusters[1])
     probabilities = predict(found.model, target, opened.runtime, 64)  # type: ignore[arg-type]
     assert found.labels.tolist() == probabilities.argmax(1).tolist()
     views = in_training(pairs.view).train(read_all(target), torch.ones(80, 24))  # nothing is dropped

@@ -20,6 +20,8 @@ from ucds.data.vectors import VectorSamples
 from ucds.errors import Interrupted, UcdsWarning, UserError
 from ucds.training.progress import Reporter
 
+pytestmark = pytest.mark.torch
+
 
 def data(n: int = 30) -> Dataset:
     samples = VectorSamples(np.random.default_rng(0).normal(size=(n, 5)))
@@ -87,7 +89,7 @@ def test_denormal_numbers_count_as_zero_within_a_step_and_afterwards_as_before(b
 def test_progress_is_told_and_ends() -> None:
     opened = session()
     told = mock.Mock(spec=Reporter)
-    opened.runtime.compute = replace(opened.runtime.compute, reporter=told)
+    opened.compute = replace(opened.compute, reporter=told)
     loop, _ = new_loop(opened, total=24)
     run(loop, epochs=6)
     with pytest.warns(UcdsWarning, match="^some: the clustering has collapsed"):
@@ -109,7 +111,7 @@ def test_what_is_no_longer_finite_is_refused_in_one_line() -> None:
 def test_a_request_to_stop_is_heeded() -> None:
     opened = session()
     loop, _ = new_loop(opened)
-    opened.runtime.stop_requested = True
+    opened.stop_requested = True
     with pytest.raises(Interrupted):
         run(loop)
     assert loop.images_seen == 8  # the step at hand was finished

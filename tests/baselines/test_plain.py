@@ -10,6 +10,8 @@ from ucds.baselines.plain import gaussian_mixture, kmeans, spectral, spherical_k
 from ucds.math.arrays import FloatArray
 from ucds.math.spaces import unit_rows
 
+pytestmark = pytest.mark.torch
+
 K = 4
 PLAIN = {f.__name__: f for f in (kmeans, spherical_kmeans, gaussian_mixture, ward, spectral, umap_kmeans)}
 # UMAP is compiled at its first use, which takes a quarter of a minute.

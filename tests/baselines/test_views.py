@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -13,19 +14,21 @@ from ucds.baselines.views import (
     ResizedImageView,
     Sobel,
     change_colours,
-    sobel_backbone,
+    sobel_network,
 )
 from ucds.data.dataset import ImageView
-from ucds.encoders.spec import BackboneSpec
+from ucds.encoders.spec import EncoderSpec
 from ucds.gradients.views import RandomCropView
+
+pytestmark = pytest.mark.torch
 
 MEAN, STD = (0.4, 0.5, 0.6), (0.2, 0.3, 0.1)
 NONE, UNIT = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
 USUAL = ImageView()
 
 
-def spec(size: int, *colours: tuple[float, float, float]) -> BackboneSpec:
-    return BackboneSpec("any", 512, size, *colours)
+def spec(size: int, *colours: tuple[float, float, float]) -> EncoderSpec:
+    return EncoderSpec("any", 512, size, *colours)
 
 
 def images(n: int = 4, side: int = 32) -> Tensor:
@@ -136,7 +139,7 @@ def test_the_backbone_says_how_images_are_seen() -> None:
     assert (view.input_shape, view.crop) == ((3, 64, 64), 0.5)
     black = np.zeros((1, 3, 256, 256), np.uint8)
     np.testing.assert_allclose(view.test(black)[0, :, 0, 0], [-1 / 5, -1 / 3, -3 / 7], rtol=1e-6)
-    unsaid = ResizedImageView(BackboneSpec("any", 512), ImageView(48), 0.5)
+    unsaid = ResizedImageView(EncoderSpec("any", 512), ImageView(48), 0.5)
     assert unsaid.input_shape == (3, 48, 48)
 
 
@@ -157,7 +160,7 @@ def test_colours_of_one_grey_value_look_alike() -> None:
 
 
 def test_the_stem_fits_small_pictures() -> None:
-    backbone = sobel_backbone()
+    backbone = sobel_network()
     stem = next(layer for layer in backbone.module.modules() if isinstance(layer, nn.Conv2d))
     assert (stem.in_channels, stem.kernel_size[0], stem.stride[0]) == (2, 3, 1)
     assert (backbone.spec.width, backbone.spec.input_size, backbone.weights) == (512, 64, "none (random)")
@@ -169,7 +172,7 @@ def test_the_stem_fits_small_pictures() -> None:
 
 def test_the_seed_decides_the_weights_and_nothing_else() -> None:
     before = torch.get_rng_state()
-    one, again, other = (sobel_backbone(size=32, seed=seed).module.state_dict() for seed in (0, 0, 1))
+    one, again, other = (sobel_network(size=32, seed=seed).module.state_dict() for seed in (0, 0, 1))
     assert torch.equal(torch.get_rng_state(), before)
     assert all(torch.equal(one[name], again[name]) for name in one)
     assert not torch.equal(one["1.conv1.weight"], other["1.conv1.weight"])

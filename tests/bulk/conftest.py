@@ -39,5 +39,5 @@ def runs(
     for role in ("source", "target"):
         card = {"role": role, "unit_features": True, "recentres": role == "source"}
         (root / role).mkdir()
-        save_model(root / role, stored_model(edges.build(), 5, 8, **card))
+        save_model(root / role, stored_model(edges.find(ucds.Compute(cache=None)), 5, 8, **card))
     return root

@@ -63,6 +63,7 @@ def model(run: Path) -> tuple[dict[str, Any], bytes]:
     ("source", "target"),
     [("consensus", "pcd"), pytest.param("pcd", "consensus", marks=pytest.mark.slow)],
 )
+@pytest.mark.torch
 def test_both_sides_train_the_same_model(
     source: str,
     target: str,
@@ -175,6 +176,11 @@ def test_features_of_another_encoder_are_refused(
         ucds.label(runs / "source", tmp_path / "others", compute=CPU)
     with pytest.raises(ucds.InputError, match="not for features, which name their encoder"):
         ucds.train_target(features, tmp_path / "run", n_clusters=K, encoder=other)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.torch
+def test_an_encoder_of_features_is_not_trained(features: Path, tmp_path: Path) -> None:
     with pytest.raises(ucds.InputError, match="--tune full trains the encoder, and .* holds features"):
         ucds.train_target(features, tmp_path / "run", n_clusters=K, settings=ucds.PCDSettings(tune="full"))
     assert not (tmp_path / "run").exists()
@@ -186,7 +192,7 @@ def test_damage_is_found(features: Path, tmp_path: Path) -> None:
         ("features.json", "is not a usable description of features"),
         ("part-000000.part", "is damaged"),
         ("part-000000.npy", "cannot be read"),
-        ("encoder.safetensors", "cannot be read as the weights of the encoder"),
+        ("encoder.safetensors", "cannot be read as the encoder of the features"),
     ):
         shutil.rmtree(copy, ignore_errors=True)
         shutil.copytree(features, copy)

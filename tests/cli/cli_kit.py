@@ -19,8 +19,6 @@ from PIL import Image, ImageDraw
 
 import ucds.cli
 
-SHORT_SOURCE = ("--method", "pcd", "--set", "source_epochs=2")
-SHORT_TARGET = ("--method", "pcd", "--set=clustering_epochs=2", "--set=refinement_epochs=2", "--no-report")
 EDGES = ("--backbone", "ucds/oriented_edges", "--weights", "none", "--tune", "head")
 SHAPES = ("bar", "cross", "disc")
 

@@ -13,7 +13,7 @@ import pytest
 
 sys.path.append(str(Path(__file__).parent))  # pytest's import mode leaves helpers beside tests unfound
 
-from cli_kit import EDGES, SHORT_SOURCE, SHORT_TARGET, draw_domain, run_successfully, write_labels
+from cli_kit import EDGES, draw_domain, run_successfully, write_labels
 
 
 @pytest.fixture(scope="session")
@@ -49,9 +49,9 @@ def runs(vectors: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished source run, a finished target run and an unfinished one, side by side."""
     root = tmp_path_factory.mktemp("runs")
     source = ("train-source", vectors / "source.npz", "--clusters", 4, "--out", root / "source")
-    run_successfully(*source, *SHORT_SOURCE)
+    run_successfully(*source, "--set", "starts=1")
     target = ("train-target", vectors / "target.npy", "--labels", vectors / "labels.json")
-    run_successfully(*target, "--out", root / "target", *SHORT_TARGET)
+    run_successfully(*target, "--out", root / "target", "--set", "starts=1", "--no-report")
     (root / "unfinished").mkdir()
     (root / "unfinished" / "run.json").write_text("{}")
     return root

@@ -13,10 +13,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cli_kit import EDGES, SHAPES, SHORT_SOURCE, draw, read_rows, run_command, run_successfully, tree
+from cli_kit import EDGES, SHAPES, draw, read_rows, run_command, run_successfully, tree
 from PIL import Image
 
-from ucds.gradients.session import Session
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.metrics import score
 from ucds.training.model_file import load_model
@@ -51,7 +50,7 @@ def test_the_whole_story_on_pictures(story: tuple[Path, dict[str, Any]]) -> None
 def test_a_finished_run_is_left_as_it_is(runs: Path, vectors: Path) -> None:
     before = tree(runs / "source")
     data = ("train-source", vectors / "source.npz", "--clusters", 4)
-    command = (*data, "--out", runs / "source", *SHORT_SOURCE)
+    command = (*data, "--out", runs / "source", "--set", "starts=1")
     assert "is not empty" in run_command(*command).err
     found = run_successfully(*command, "--resume")
     assert "is finished already" in found.err
@@ -89,9 +88,12 @@ def test_sorting_keeps_files_apart_whatever_their_names(tmp_path: Path) -> None:
     assert contents == {(images / os.fsdecode(name)).read_bytes() for name in names}
 
 
+@pytest.mark.torch
 def test_a_signal_stops_with_saved_work_and_resume_finishes(
     vectors: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from ucds.gradients.session import Session
+
     labels = ("--labels", vectors / "labels.json", "--method", "pcd", "--no-report")
     epochs = ("--set=clustering_epochs=20", "--set=refinement_epochs=20")
     command = ("train-target", vectors / "target.npy", *labels, *epochs, "--out")
@@ -119,6 +121,7 @@ def test_a_signal_stops_with_saved_work_and_resume_finishes(
     assert not (tmp_path / "stopped" / "checkpoint.pt").exists()
 
 
+@pytest.mark.torch
 @pytest.mark.slow
 def test_a_signal_from_outside_stops_a_real_process(vectors: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"

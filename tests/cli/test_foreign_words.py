@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 
 from ucds.cli.options import Output, say, show
-from ucds.encoders.spec import identity_backbone
+from ucds.encoders.encoder import IdentityEncoder
 from ucds.exports.hub import write_card
 from ucds.training.progress import Bar, Lines
 
@@ -86,7 +86,7 @@ def test_a_name_is_no_markup_of_a_bar(name: str, monkeypatch: pytest.MonkeyPatch
 def test_a_card_for_a_hub_shows_a_name_as_it_is(name: str, stored_model: Callable[..., Any]) -> None:
     from markdown import markdown  # the site needs it
 
-    stored = stored_model(identity_backbone(4), 3, 4, name=name, domains=(name, "b"))
+    stored = stored_model(IdentityEncoder(4), 3, 4, name=name, domains=(name, "b"))
     card = write_card(stored, None)
     page = markdown(card.partition("\n---\n")[2], extensions=["tables"])
     assert "<script" not in page

@@ -13,7 +13,7 @@ import pytest
 
 from ucds.data.sources import find_samples
 from ucds.data.vectors import VectorSamples, in_order
-from ucds.encoders.spec import Backbone, identity_backbone
+from ucds.encoders.encoder import Encoder, IdentityEncoder
 from ucds.errors import InputError
 from ucds.labels.cluster_labels import ClusterLabels, marks_of
 from ucds.training.inputs import open_for_prediction, open_for_training
@@ -39,13 +39,13 @@ FORMS: dict[str, Callable[[pandas.DataFrame, Path], Any]] = {
 }
 
 
-def trained_on(source: Any) -> Backbone:
+def trained_on(source: Any) -> Encoder:
     found = find_samples(source, by_domain=False)
-    return open_for_training(found, EncoderOptions(), Compute()).backbone
+    return open_for_training(found, EncoderOptions(), Compute()).encoder
 
 
-def rows_for(backbone: Backbone, source: Any) -> Any:
-    samples = open_for_prediction(source, backbone, "target", Compute()).samples
+def rows_for(encoder: Encoder, source: Any) -> Any:
+    samples = open_for_prediction(source, encoder, "target", Compute()).samples
     return samples.read(np.arange(len(samples)))
 
 
@@ -99,7 +99,7 @@ def test_many_names_are_shortened_in_the_message() -> None:
 
 def test_a_description_with_another_number_of_columns_is_refused() -> None:
     with pytest.raises(InputError, match="2 columns do not make 3 features"):
-        identity_backbone(3, ("a", "b"))
+        IdentityEncoder(3, ("a", "b"))
 
 
 def test_labels_are_those_of_the_named_columns(tmp_path: Path) -> None:

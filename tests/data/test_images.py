@@ -14,7 +14,6 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
-import torch
 
 from ucds.data import images
 from ucds.data.decode import UnusableImageError, decode_image
@@ -51,11 +50,11 @@ def opened(tmp_path: Path, **options) -> ImageSamples:
     return ImageSamples(scan_domains(tmp_path / "data"), tmp_path / "cache", size=SIZE, **options)
 
 
-def everything(samples: Samples) -> torch.Tensor:
+def everything(samples: Samples) -> np.ndarray:
     return samples.read(np.arange(len(samples)))
 
 
-def reference(samples: ImageSamples) -> torch.Tensor:
+def reference(samples: ImageSamples) -> np.ndarray:
     files = [samples.files.file(i).read_bytes() for i in range(len(samples))]
     return np.stack([decode_image(data, SIZE) for data in files])
 

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pandas
 import pytest
-import torch
 from PIL import Image
 
 from ucds.data.columns import Pictures
@@ -71,14 +70,11 @@ def test_embeddings_are_the_same_in_every_form(tmp_path: Path) -> None:
         assert found.ids == tuple(IDS)
     np.savetxt(tmp_path / "bare.csv", VECTORS, delimiter=",")
     np.save(tmp_path / "x.npy", VECTORS)
-    torch_set = torch.utils.data.TensorDataset(torch.from_numpy(VECTORS), torch.zeros(4))
     for bare in (
         VECTORS,
         np.asmatrix(VECTORS),  # what a dense copy of a sparse matrix is, whose rows have two dimensions
         VECTORS.tolist(),
         list(VECTORS),
-        torch.from_numpy(VECTORS).requires_grad_(),
-        torch_set,
         tmp_path / "bare.csv",
         str(tmp_path / "x.npy"),
         frame.drop(columns="id"),
@@ -115,7 +111,7 @@ def test_pictures_are_the_same_in_every_form(folder: Path, tmp_path: Path) -> No
     write_table(tmp_path / "hub.parquet", {"image": rows, "label": [0, 1, 2]})
     pictures = [Image.open(io.BytesIO(data)) for data in files]
     hub = datasets.Dataset.from_dict({"image": [str(folder / name) for name in names], "label": [0, 1, 2]})
-    sources = [PIXELS, list(PIXELS), torch.from_numpy(PIXELS), pictures, files, tmp_path / "hub.parquet"]
+    sources = [PIXELS, list(PIXELS), pictures, files, tmp_path / "hub.parquet"]
     sources += [[{"image": picture, "label": 3} for picture in pictures], [(one, 3) for one in pictures]]
     sources += [hub.cast_column("image", datasets.Image())]
     expected = PIXELS.transpose(0, 3, 1, 2)
@@ -128,7 +124,7 @@ def test_pictures_are_the_same_in_every_form(folder: Path, tmp_path: Path) -> No
 
 
 def test_pictures_of_a_data_set_are_taken_one_after_the_other() -> None:
-    class Careful(torch.utils.data.Dataset[Any]):
+    class Careful:
         opened = 0
 
         def __len__(self) -> int:

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ucds.choices import Tune
 from ucds.config import PCDSettings
 from ucds.data.ground_truth import read_ground_truth
 from ucds.data.sources import find_samples
@@ -30,11 +31,11 @@ from ucds.demo.story import (
     give_pictures,
     visit_all,
 )
+from ucds.encoders.encoder import Encoder
 from ucds.errors import UserError
-from ucds.experiments.methods import run_methods
-from ucds.experiments.pipeline import Task, TaskOptions
 from ucds.math.metrics import clustering_accuracy
 from ucds.training.inputs import open_for_training
+from ucds.training.options import Compute
 from ucds.training.progress import Quiet
 
 
@@ -140,8 +141,12 @@ def test_the_whole_demo(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.torch
 @pytest.mark.timeout(1200)
 def test_over_five_seeds_pcd_is_above_source_only_and_pre_trained_only(tmp_path: Path) -> None:
+    from ucds.experiments.methods import run_methods
+    from ucds.experiments.pipeline import Task, TaskOptions
+
     found: dict[str, list[float]] = {"po": [], "so": [], "pcd": []}
     for seed in range(5):
         place = Place(tmp_path, seed, Quiet())
@@ -152,9 +157,11 @@ def test_over_five_seeds_pcd_is_above_source_only_and_pre_trained_only(tmp_path:
         target = open_for_training(images, ENCODER, place.compute)
         truth = read_ground_truth(target.data.samples)
         assert truth is not None
-        task = Task(
-            source.data, target.data, target.data, ENCODER.build, ENCODER.build, N_CLUSTERS, N_CLUSTERS
-        )
+
+        def edges(tune: Tune, compute: Compute = place.compute) -> Encoder:
+            return ENCODER.find(compute)
+
+        task = Task(source.data, target.data, target.data, edges, edges, N_CLUSTERS, N_CLUSTERS)
         options = TaskOptions((PCDSettings(tune="head"),), seed, place.compute)
         for outcome in run_methods(task, options, tuple(found)):
             found[outcome.method].append(100 * clustering_accuracy(outcome.labels, truth.classes))

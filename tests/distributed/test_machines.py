@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-pytestmark = [pytest.mark.distributed, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.torch, pytest.mark.distributed, pytest.mark.slow, pytest.mark.timeout(900)]
 
 ADDRESSES = ("10.213.7.1", "10.213.7.2")
 PORTS = itertools.count(29517)

@@ -94,7 +94,7 @@ def reached(clicks: int) -> set[Path]:
 @pytest.mark.parametrize(
     ("file", "line"),
     [
-        ("gradients/objective.py", "solution = solve_transport("),  # Eq. 1
+        ("gradients/pcd_loss.py", "solution = solve_transport("),  # Eq. 1
         ("target/guard.py", "def advised("),
         ("baselines/plain.py", "def ward("),
         ("experiments/methods.py", "METHODS: dict[str, Method] = {"),

@@ -27,7 +27,7 @@ from safetensors.torch import save_file
 
 import ucds
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.torch, pytest.mark.slow, pytest.mark.timeout(900)]
 
 LEFT_OUT = ("ucds demo",)  # its own tests run it
 ADDRESS = "http://127.0.0.1:8000"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +11,10 @@ sys.path.insert(0, str(Path(__file__).parent))  # for `grid_kit`, whichever way 
 
 import pytest
 from grid_kit import make_machine, picture_task, run_inline, write_pictures
+from method_kit import vectors_of
 
 from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
-from ucds.encoders.spec import identity_backbone
 from ucds.experiments import runner
 from ucds.experiments.pipeline import Task
 from ucds.experiments.preflight import Machine
@@ -34,8 +33,7 @@ def task(blobs: Callable[..., dict[str, Any]]) -> Task:
     made = blobs({"a": 60, "b": 44, "t": 50})
     target = Dataset(VectorSamples(made.pop("t")))
     source = Dataset(VectorSamples.from_arrays(made))
-    identity = partial(identity_backbone, 6)
-    return Task(source, target, target, identity, identity, 4, 4)
+    return Task(source, target, target, vectors_of(6), vectors_of(6), 4, 4)
 
 
 @pytest.fixture

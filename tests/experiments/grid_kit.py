@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from ucds.choices import Tune
 from ucds.data.dataset import Dataset
 from ucds.data.samples import subset
 from ucds.data.sources import find_samples
+from ucds.encoders.encoder import Encoder
 from ucds.errors import UserError
 from ucds.experiments.grid import Benchmark, read_benchmark
 from ucds.experiments.jobs import Failure, reason_of
@@ -90,15 +92,22 @@ def make_machine(folder: Path) -> Machine:
 
 
 def picture_task(root: Path, cache: Path, target: str) -> Task:
-    """The task of one of the domains below a folder, with edges as the encoder and three clusters."""
-    edges = EncoderOptions("ucds/oriented_edges", "none")
-    found = find_samples(root, by_domain=True)
-    data = open_for_training(found, edges, Compute("cpu", cache=cache)).data
+    """The task of one of the domains below a folder, with three clusters.
+
+    Edges are the frozen encoder; a small network is trained.
+    """
+    edges, small = EncoderOptions("ucds/oriented_edges"), EncoderOptions("test_resnet", "none", 32)
+    found, compute = find_samples(root, by_domain=True), Compute("cpu", cache=cache)
+    data = open_for_training(found, edges, compute).data
+
+    def make(tune: Tune) -> Encoder:
+        return small.network(compute) if tune == "full" else edges.find(compute)
+
     is_target = data.samples.domain == data.samples.domain_names.index(target)
     source, target_data = (
         Dataset(subset(data.samples, np.flatnonzero(side)), data.view) for side in (~is_target, is_target)
     )
-    return Task(source, target_data, target_data, edges.build, edges.build, 3, 3)
+    return Task(source, target_data, target_data, make, make, 3, 3)
 
 
 def run_inline(

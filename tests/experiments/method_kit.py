@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import torch
 
+from ucds.choices import Tune
 from ucds.config import ConsensusSettings, PCDSettings
+from ucds.encoders.encoder import Encoder, IdentityEncoder
 from ucds.experiments.pipeline import Outcome, TaskOptions
+from ucds.gradients.prepare import Learning
+from ucds.math.arrays import FloatArray
 
 PCD = PCDSettings(
     source_epochs=3, clustering_epochs=3, refinement_epochs=3, bottleneck_width=16, evaluations_per_stage=3
@@ -27,16 +31,29 @@ def changed(**settings: Any) -> TaskOptions:
     return replace(OPTIONS, settings=tuple(own))
 
 
-def prototypes_of(outcome: Outcome) -> torch.Tensor:
-    assert outcome.training is not None
-    return outcome.training.trained.prototypes
+def vectors_of(width: int) -> Callable[[Tune], Encoder]:
+    """The encoder of vectors of a width, whatever is to be trained."""
+    return lambda tune: IdentityEncoder(width)
+
+
+def state_of(outcome: Outcome) -> dict[str, FloatArray]:
+    """The arrays of a model, by name."""
+    model = outcome.model
+    if isinstance(model, Learning):
+        return {name: tensor.numpy() for name, tensor in model.trained.state_dict().items()}
+    assert model is not None
+    return {name: array for name, array in vars(model.head).items() if isinstance(array, np.ndarray)}
+
+
+def prototypes_of(outcome: Outcome) -> FloatArray:
+    return state_of(outcome)["prototypes"]
 
 
 def assert_same(one: Outcome, other: Outcome) -> None:
     np.testing.assert_array_equal(one.labels, other.labels)
     assert [stage.name for stage in one.stages] == [stage.name for stage in other.stages]
     for a, b in zip(one.stages, other.stages, strict=True):
-        assert torch.equal(a.proportions, b.proportions)
-    if one.training is not None and other.training is not None:
-        states = one.training.trained.state_dict(), other.training.trained.state_dict()
-        assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+        assert np.array_equal(a.proportions, b.proportions)
+    if one.model is not None and other.model is not None:
+        states = state_of(one), state_of(other)
+        assert all(np.array_equal(states[0][name], states[1][name]) for name in states[0])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from grid_kit import record, write_small
 from typer.testing import CliRunner
 
@@ -11,6 +12,8 @@ from ucds.cli.options import app
 from ucds.experiments.grid import read_benchmark
 from ucds.experiments.preflight import Machine
 from ucds.experiments.records import FILE, append_record, read_records
+
+pytestmark = pytest.mark.torch
 
 
 def test_a_benchmark_is_run_and_its_page_written(machine: Machine, tmp_path: Path) -> None:

@@ -22,6 +22,8 @@ from ucds.experiments.datasets import (
     small_subset,
 )
 
+pytestmark = pytest.mark.torch
+
 
 def make(root: Path, names: Iterable[str]) -> Path:
     for name in names:

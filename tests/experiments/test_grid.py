@@ -17,6 +17,8 @@ from ucds.experiments.runner import run_benchmark
 from ucds.reports.tables import write_table
 from ucds.training.options import EncoderOptions
 
+pytestmark = pytest.mark.torch
+
 CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.toml"))
 
 

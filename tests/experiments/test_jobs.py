@@ -13,6 +13,8 @@ from job_kit import devices_seen, forever, fragile
 
 from ucds.experiments.jobs import Failure, run_jobs
 
+pytestmark = pytest.mark.torch
+
 PARENT = """
 import sys
 sys.path.insert(0, {folder!r})

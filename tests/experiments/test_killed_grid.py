@@ -19,6 +19,7 @@ from ucds.experiments.grid import read_benchmark
 from ucds.experiments.records import FILE, describe, identity, read_records
 
 pytestmark = [
+    pytest.mark.torch,
     pytest.mark.slow,
     pytest.mark.timeout(1800),
     pytest.mark.skipif(sys.platform != "linux", reason="reads /proc"),

@@ -19,14 +19,16 @@ from ucds.experiments.preflight import (
     Survey,
     decode_all,
     encoders_of,
-    make_backbone,
+    make_encoder,
     open_inputs,
     read_weights,
     survey,
 )
-from ucds.networks import build
+from ucds.networks import graph
 from ucds.training.options import EncoderOptions
 from ucds.training.progress import Reporter
+
+pytestmark = pytest.mark.torch
 
 
 def test_weights_for_all_and_for_one_encoder(tmp_path: Path) -> None:
@@ -94,14 +96,11 @@ def test_a_missing_data_set_costs_its_own_cells(tmp_path: Path) -> None:
 def test_a_missing_encoder_costs_the_cells_that_need_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    find = build.find_backbone
-
     def offline(name: str, weights: str, *more: Any) -> object:
-        if weights == "default":
-            raise UserError(f"pre-trained weights of '{name}': not in the cache; give --weights FILE")
-        return find(name, weights, *more)
+        assert weights == "default"
+        raise UserError(f"pre-trained weights of '{name}': not in the cache; give --weights FILE")
 
-    monkeypatch.setattr(build, "find_backbone", offline)
+    monkeypatch.setattr(graph, "graph_of", offline)
     more = '[[variants]]\nname = "v"\nsource_backbone = "resnet18"\nmethods = ["po", "so", "pcd"]\n'
     asked = small(tmp_path, more, seeds=[0])
     machine = replace(make_machine(tmp_path), weights={"ucds/oriented_edges": "none"})
@@ -118,9 +117,9 @@ def test_an_image_size_of_ones_own_reaches_samples_and_encoder(tmp_path: Path) -
     machine = make_machine(tmp_path)
     asked = small(tmp_path, seeds="seeds = [0]\nimage_size = 48")
     cell = next(iter(asked.cells()))
-    assert make_backbone(cell.condition.target, machine).spec.input_size == 48
+    assert make_encoder(cell.condition.target, machine).spec.input_size == 48
     found = survey(asked, machine)
-    data = open_inputs(found.located[""], cell.condition.target, machine.compute)
+    data = open_inputs(found.located[""], cell.condition.target, machine, machine.compute)
     assert data.view.input_shape == (3, 48, 48)
     assert data.samples.read(np.arange(1)).shape == (1, 3, 55, 55)  # 48 * 256 / 224
 
@@ -160,6 +159,7 @@ def test_the_encoders_that_a_method_needs(tmp_path: Path) -> None:
 def test_weights_of_its_own_win_over_those_for_all_encoders(tmp_path: Path) -> None:
     encoder = EncoderOptions("ucds/oriented_edges")
     for given in ({"": "none"}, {"": "a.pt", "ucds/oriented_edges": "none"}):
-        assert make_backbone(encoder, Machine(tmp_path, given)).weights == "none (fixed filters)"
+        found = make_encoder(encoder, Machine(tmp_path, given)).weights
+        assert found.startswith("package: oriented_edges.onnx")
     with pytest.raises(UserError, match=r"a\.pt"):
-        make_backbone(encoder, Machine(tmp_path, {"": "a.pt", "resnet18": "none"}))
+        make_encoder(encoder, Machine(tmp_path, {"": "a.pt", "resnet18": "none"}))

@@ -24,6 +24,8 @@ from ucds.experiments.records import (
     settings_hash,
 )
 
+pytestmark = pytest.mark.torch
+
 ONE, TWO, THREE = (record("po", "a", seed, 0.5) for seed in (1, 2, 3))
 
 

@@ -7,6 +7,8 @@ import pytest
 
 from ucds.experiments import revision
 
+pytestmark = pytest.mark.torch
+
 
 def find_revision() -> str:
     """Look the revision up, whatever was found before."""

@@ -17,6 +17,8 @@ from ucds.experiments.preflight import Machine
 from ucds.experiments.records import FILE, append_record, read_records
 from ucds.experiments.runner import run_benchmark, visible_devices
 
+pytestmark = pytest.mark.torch
+
 FAILING = """
 from ucds.errors import UserError
 from ucds.experiments.methods import METHODS
@@ -136,8 +138,11 @@ def test_a_method_that_fails_is_told_and_the_others_are_recorded(
     ]
 
 
+SMALL_NETWORK = {"backbone": 'backbone = "test_resnet"\nimage_size = 32'}
+
+
 def test_unfinished_stages_leave_nothing_in_the_end(tmp_path: Path, machine: Machine) -> None:
-    asked = small(tmp_path, methods=["pcd"], seeds=[0], tune='tune = "full"')
+    asked = small(tmp_path, methods=["pcd"], seeds=[0], tune='tune = "full"', **SMALL_NETWORK)
     seen: list[str] = []
     original = cells_module.measure
 

@@ -8,17 +8,17 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 
 from ucds.experiments.pipeline import Outcome
 from ucds.experiments.scoring import column_of, measure
-from ucds.gradients.checkpoint import StageResult
-from ucds.gradients.health import Evaluation
 from ucds.math.metrics import score
+from ucds.training.results import Evaluation, StageResult
+
+pytestmark = pytest.mark.torch
 
 
 def evaluation(labels: Sequence[int], step: int = 5) -> Evaluation:
-    return Evaluation(step, torch.tensor(labels), 1.0, 0.5, 2, 2)
+    return Evaluation(step, np.array(labels), 1.0, 0.5, 2, 2)
 
 
 def outcome(labels: Sequence[int], *stages: StageResult) -> Outcome:
@@ -29,7 +29,7 @@ def stage(
     name: str, snapshots: Sequence[Sequence[int]], proportions: Sequence[float], selected: int = 0
 ) -> StageResult:
     evaluations = [evaluation(labels, 5 * place) for place, labels in enumerate(snapshots, start=1)]
-    return StageResult(name, evaluations, selected, torch.tensor([proportions]), 0.5)
+    return StageResult(name, evaluations, selected, np.array([proportions], np.float32), 0.5)
 
 
 STAGES = (

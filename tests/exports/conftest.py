@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ucds.encoders.spec import Backbone
+from ucds.encoders.encoder import Encoder
 from ucds.training.loaded import Model
 from ucds.training.options import Compute
 
@@ -16,10 +16,10 @@ MakeModel = Callable[..., Model]
 
 @pytest.fixture
 def make_model(stored_model: Callable[..., Any]) -> MakeModel:
-    """Return a function that makes a model of a backbone, whose statistics are not the first ones."""
+    """Return a function that makes a model of an encoder."""
 
-    def make(backbone: Backbone, n_clusters: int = 5, **card: Any) -> Model:
-        stored = stored_model(backbone, n_clusters, 16, spread=True, **{"unit_features": True} | card)
+    def make(encoder: Encoder, n_clusters: int = 5, **card: Any) -> Model:
+        stored = stored_model(encoder, n_clusters, 16, **{"unit_features": True} | card)
         return Model(stored, Compute("cpu"))
 
     return make

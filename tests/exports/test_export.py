@@ -8,17 +8,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import onnxruntime
 import pytest
 import skops.io
-import torch
 
 import ucds
 from ucds.choices import ExportFormat
-from ucds.encoders.spec import identity_backbone
+from ucds.encoders.encoder import IdentityEncoder
 from ucds.exports.export import as_scikit
-from ucds.networks.build import build_backbone
-from ucds.training.encoding import run_onnx
 from ucds.training.loaded import Model
+from ucds.training.options import Compute, EncoderOptions
 
 MakeModel = Callable[..., Model]
 
@@ -37,9 +36,9 @@ assert "ucds" not in sys.modules
 def test_the_pipeline_computes_what_the_model_computes(
     make_model: MakeModel, n_clusters: int, unit: bool
 ) -> None:
-    model = make_model(identity_backbone(6), n_clusters, unit_features=unit)
+    model = make_model(IdentityEncoder(6), n_clusters, unit_features=unit)
     vectors = np.random.default_rng(0).normal(size=(50, 6)).astype(np.float32)
-    pipeline = as_scikit(model.stored.model)
+    pipeline = as_scikit(model.stored)
     np.testing.assert_allclose(pipeline.predict_proba(vectors), model.predict_proba(vectors), atol=1e-5)
     np.testing.assert_array_equal(pipeline.predict(vectors), model.predict(vectors))
     assert len(set(pipeline.predict(vectors).tolist())) == n_clusters  # not one cluster for all
@@ -56,25 +55,24 @@ def test_a_model_of_a_table_is_exported_with_the_place_that_rows_are_seen_from(
     if form == "sklearn":
         found = skops.io.load(path).predict_proba(rows)
     else:
-        (found, _) = run_onnx(path.read_bytes(), rows.astype(np.float32))
+        session = onnxruntime.InferenceSession(path)
+        (found, _) = session.run(None, {"embeddings": rows.astype(np.float32)})
     np.testing.assert_allclose(found, fitted.predict_proba(rows.astype(np.float32)), atol=0.2)
     np.testing.assert_array_equal(found.argmax(1), fitted.labels_)
 
 
 def test_it_takes_the_embeddings_of_the_exported_encoder(make_model: MakeModel) -> None:
-    model = make_model(build_backbone("ucds/oriented_edges", weights="none", input_size=32))
+    model = make_model(EncoderOptions("ucds/oriented_edges").find(Compute("cpu")))
     pixels = np.random.default_rng(0).integers(256, size=(6, 40, 40, 3), dtype=np.uint8)
     data = model.open(pixels)
-    embeddings = model.stored.model.encoder.backbone(
-        torch.from_numpy(data.view.test(data.samples.read(np.arange(6))))
-    )
-    found = as_scikit(model.stored.model).predict_proba(embeddings.detach().numpy())
+    embeddings = model.stored.encoder(data.view.test(data.samples.read(np.arange(6))))
+    found = as_scikit(model.stored).predict_proba(embeddings)
     np.testing.assert_allclose(found, model.predict_proba(pixels), atol=1e-5)
 
 
 @pytest.mark.slow
 def test_the_file_is_opened_without_this_package(make_model: MakeModel, tmp_path: Path) -> None:
-    model = make_model(identity_backbone(6))
+    model = make_model(IdentityEncoder(6))
     vectors = np.random.default_rng(0).normal(size=(20, 6)).astype(np.float32)
     np.save(tmp_path / "x.npy", vectors)
     done = ucds.export(model, tmp_path / "m.skops", form="sklearn")

@@ -10,19 +10,21 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from odd_networks import Drawing, Untraceable
+from onnx import TensorProto, helper
 
 import ucds
-from ucds.encoders.spec import identity_backbone, module_backbone
+from ucds.encoders.encoder import FunctionEncoder, IdentityEncoder
+from ucds.encoders.graphs import GraphEncoder
+from ucds.encoders.spec import EncoderSpec
 from ucds.errors import InputError, UcdsWarning
-from ucds.networks.build import build_backbone
 from ucds.training.loaded import Model
+from ucds.training.options import Compute, EncoderOptions
 
 MakeModel = Callable[..., Model]
 
 
 def test_a_graph_in_onnx_runs_without_this_package(make_model: MakeModel, tmp_path: Path) -> None:
-    model = make_model(build_backbone("ucds/oriented_edges", weights="none", input_size=32))
+    model = make_model(EncoderOptions("ucds/oriented_edges").find(Compute("cpu")))
     done = ucds.export(model, tmp_path / "deep" / "m.onnx")
     assert set(done.differences) == {"probabilities", "features", "embeddings"}
     assert max(done.differences.values()) <= 1e-4
@@ -44,7 +46,7 @@ def test_a_graph_in_onnx_runs_without_this_package(make_model: MakeModel, tmp_pa
 
 
 def test_a_graph_of_a_model_of_embeddings(make_model: MakeModel, tmp_path: Path) -> None:
-    model = make_model(identity_backbone(6), unit_features=False)
+    model = make_model(IdentityEncoder(6), unit_features=False)
     done = ucds.export(model, tmp_path / "m.onnx")
     described = json.loads((tmp_path / "m.onnx.json").read_text())
     assert described["input"] == {"embeddings": ["n", 6]}
@@ -61,18 +63,45 @@ def test_a_graph_of_a_model_of_embeddings(make_model: MakeModel, tmp_path: Path)
 def test_a_file_of_the_same_stem_stays_as_it_is(make_model: MakeModel, tmp_path: Path) -> None:
     (tmp_path / "labels.json").write_text("mine")
     for _ in range(2):  # the second one over the first
-        ucds.export(make_model(identity_backbone(6)), tmp_path / "labels.onnx")
+        ucds.export(make_model(IdentityEncoder(6)), tmp_path / "labels.onnx")
     assert (tmp_path / "labels.json").read_text() == "mine"
     assert len(list(tmp_path.iterdir())) == 3
 
 
+def tokens(pooling: str | None, *, drawn: bool = False) -> GraphEncoder:
+    """A graph that returns three tokens ``(n, 3, 16)`` of images, or random ones, and how to pool them."""
+    nodes = [
+        helper.make_node("AveragePool", ["images"], ["cells"], kernel_shape=[2, 2], strides=[2, 2]),
+        helper.make_node("Flatten", ["cells"], ["flat"]),
+        helper.make_node("Reshape", ["flat", "shape"], ["plain"]),
+        helper.make_node("RandomUniformLike", ["plain"], ["noise"]),
+        helper.make_node("Add" if drawn else "Max", ["plain", "noise" if drawn else "plain"], ["tokens"]),
+    ]
+    taken = helper.make_tensor_value_info("images", TensorProto.FLOAT, ["n", 3, 8, 8])
+    given = helper.make_tensor_value_info("tokens", TensorProto.FLOAT, ["n", 3, 16])
+    shape = helper.make_tensor("shape", TensorProto.INT64, [3], [0, 3, 16])
+    nodes = nodes if drawn else [node for node in nodes if node.op_type != "RandomUniformLike"]
+    graph = helper.make_graph(nodes, "tokens", [taken], [given], [shape])
+    content = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    spec = EncoderSpec("tokens", 16, 8, output="tokens", pooling=pooling)  # type: ignore[arg-type]
+    return GraphEncoder(content.SerializeToString(), spec, "file")
+
+
+@pytest.mark.parametrize("pooling", ["class", "mean"])
+def test_tokens_are_pooled_in_the_graph_as_by_the_encoder(
+    make_model: MakeModel, tmp_path: Path, pooling: str
+) -> None:
+    done = ucds.export(make_model(tokens(pooling)), tmp_path / "m.onnx")
+    assert max(done.differences.values()) <= 1e-5
+
+
 def test_what_cannot_be_exported_leaves_no_file(make_model: MakeModel, tmp_path: Path) -> None:
-    drawing = make_model(module_backbone(Drawing(), 6))
+    drawing = make_model(tokens("mean", drawn=True))
     with pytest.raises(InputError, match="probabilities that differ by .*: it is not written"):
         ucds.export(drawing, tmp_path / "m.onnx")
-    untraceable = make_model(module_backbone(Untraceable(), 6))
-    with pytest.raises(InputError, match="'module' cannot be written in ONNX: ") as error:
-        ucds.export(untraceable, tmp_path / "m.onnx")
+    of_ones_own = make_model(FunctionEncoder(np.tanh, 6))
+    with pytest.raises(InputError, match="a function of your own, which cannot be written in ONNX") as error:
+        ucds.export(of_ones_own, tmp_path / "m.onnx")
     assert "\n" not in str(error.value)
     with pytest.raises(InputError, match=r"must end in \.onnx"):
         ucds.export(drawing, tmp_path / "m.pt")
@@ -83,15 +112,16 @@ def test_what_cannot_be_exported_leaves_no_file(make_model: MakeModel, tmp_path:
 
 def test_a_providers_model_leaves_with_a_warning(make_model: MakeModel, tmp_path: Path) -> None:
     with pytest.warns(UcdsWarning, match="this is a provider's model"):
-        ucds.export(make_model(identity_backbone(6), role="source"), tmp_path / "m.onnx")
+        ucds.export(make_model(IdentityEncoder(6), role="source"), tmp_path / "m.onnx")
 
 
+@pytest.mark.torch
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["resnet18", "mobilenetv2_050", "vit_tiny_patch16_224"])
 def test_networks_of_three_families_are_the_same_outside(
     make_model: MakeModel, tmp_path: Path, name: str
 ) -> None:
-    model = make_model(build_backbone(name, weights="none", input_size=96))
+    model = make_model(EncoderOptions(name, "none", 96).find(Compute("cpu", cache=tmp_path / "cache")))
     done = ucds.export(model, tmp_path / "m.onnx")
     assert max(done.differences.values()) <= 1e-4
     assert (tmp_path / "m.onnx").stat().st_size > 1e6

@@ -11,9 +11,8 @@ import pytest
 import yaml
 
 import ucds
-from ucds.encoders.spec import identity_backbone
+from ucds.encoders.encoder import IdentityEncoder
 from ucds.errors import InputError
-from ucds.networks.build import build_backbone
 from ucds.training.loaded import Model
 
 MakeModel = Callable[..., Model]
@@ -22,7 +21,7 @@ VECTORS = np.random.default_rng(0).normal(size=(20, 6)).astype(np.float32)
 
 
 def test_an_exported_folder_is_opened_as_a_run_is(make_model: MakeModel, tmp_path: Path) -> None:
-    model = make_model(identity_backbone(6))
+    model = make_model(IdentityEncoder(6))
     done = ucds.export(model, tmp_path / "hub", form="hub")
     ucds.export(model, tmp_path / "hub", form="hub")  # over the earlier one
     assert {path.name for path in done.path.iterdir()} == {"README.md", "config.json", "model.safetensors"}
@@ -40,8 +39,7 @@ def test_an_exported_folder_is_opened_as_a_run_is(make_model: MakeModel, tmp_pat
 def test_the_card_says_how_the_model_was_made_and_names_no_path(
     make_model: MakeModel, tmp_path: Path
 ) -> None:
-    backbone = build_backbone("ucds/oriented_edges", weights="none", input_size=32)
-    model = make_model(backbone)
+    model = make_model(ucds.EncoderOptions("ucds/oriented_edges").find(ucds.Compute("cpu")))
     model.save(tmp_path / "run")
     described = {"method": "consensus", "seed": 7, "settings": {"starts": 2, "tune": "head"}, "labels": "ab"}
     described |= {"images": "/home/anna/secret", "versions": {"ucds": "0.1.0"}, "data": "d" * 64}

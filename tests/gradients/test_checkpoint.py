@@ -8,29 +8,25 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from ucds.config import PCDSettings
 from ucds.errors import DamagedFileError
 from ucds.files import digest_of
-from ucds.gradients.checkpoint import (
-    Checkpoint,
-    StageProgress,
-    StageResult,
-    read_checkpoint,
-    write_checkpoint,
-)
-from ucds.gradients.health import assess
-from ucds.gradients.runtime import Runtime
+from ucds.gradients.checkpoint import Checkpoint, StageProgress, read_checkpoint, write_checkpoint
 from ucds.gradients.session import Session
 from ucds.training.options import Compute
+from ucds.training.results import StageResult, assess
 from ucds.training.run_folder import CHECKPOINT_FILE, RunFolder
+
+pytestmark = pytest.mark.torch
 
 
 def checkpoint(step: int) -> Checkpoint:
-    evaluation = assess(torch.full((4, 3), 1 / 3), step)
-    result = StageResult("one", [evaluation], 0, torch.ones(1, 3), 0.5)
+    evaluation = assess(np.full((4, 3), 1 / 3, np.float32), step)
+    result = StageResult("one", [evaluation], 0, np.ones((1, 3), np.float32), 0.5)
     return Checkpoint("two", {"w": torch.arange(50.0) + step}, StageProgress(step=step), [result], 7)
 
 
@@ -122,7 +118,9 @@ WEIGHTS = {"w": torch.arange(4.0)}
 
 
 def opened(path: Path) -> closing[Session[PCDSettings]]:
-    return closing(Session(Runtime(Compute("cpu", cache=None), folder=RunFolder(path)), PCDSettings()))
+    session = Session(PCDSettings(), Compute("cpu", cache=None), folder=RunFolder(path))
+    session.open({}, resume=(path / "run.json").exists())
+    return closing(session)
 
 
 def logged(run: Path) -> list[dict[str, Any]]:

@@ -1,53 +1,34 @@
-"""Tests of the runtime, and of which process this is; several are started in ``tests/distributed``."""
+"""Tests of the runtime; several processes are started in ``tests/distributed``."""
 
 from __future__ import annotations
 
-from typing import Any
-from unittest.mock import Mock, call
+from unittest.mock import Mock
 
 import pytest
 import torch
 from torch import nn
 
-from ucds.errors import InputError, Interrupted
-from ucds.gradients.processes import (
-    Processes,
-    choose_device,
-    is_first_on_machine,
-    is_first_process,
-    started_by_torchrun,
-)
+from ucds.errors import InputError
 from ucds.gradients.runtime import Runtime
+from ucds.networks.devices import choose_device
 from ucds.training.options import Compute
+
+pytestmark = pytest.mark.torch
 
 
 @pytest.fixture
 def runtime() -> Runtime:
-    return Runtime(Compute("cpu", cache=None), seed=5)
+    return Runtime(Compute("cpu", cache=None))
 
 
 def test_one_process_is_the_first_and_works_on_everything(runtime: Runtime) -> None:
     runtime.launch()
-    runtime.wait_for_all()
     assert (runtime.processes, runtime.rank, runtime.device.type) == (1, 0, "cpu")
     assert runtime.share(7) == slice(0, 7)
     rows = torch.randn(3, 2)
     assert runtime.pool(rows) is rows
-    assert runtime.once(lambda: {"a": 1}) == {"a": 1}
-
-
-def test_watched_work_is_shown_and_ends_on_request() -> None:
-    listener = Mock()
-    runtime = Runtime(Compute("cpu", cache=None, reporter=listener))
-    for _ in range(2):
-        for done in range(3):
-            runtime.watch("k-means", done, 2)
-    told = 2 * [call.show("k-means", done, 2) for done in range(3)]
-    assert listener.mock_calls == told
-    runtime.stop_requested = True
-    with pytest.raises(Interrupted):
-        runtime.watch("k-means", 0, 2)
-    assert listener.mock_calls == told
+    assert runtime.broadcast({"a": 1}) == {"a": 1}
+    assert [runtime.any_of(asked) for asked in (True, False)] == [True, False]
 
 
 def test_layers_draw_the_same_after_the_same_seed(runtime: Runtime) -> None:
@@ -79,43 +60,12 @@ def test_impossible_devices_are_refused(monkeypatch: pytest.MonkeyPatch) -> None
         choose_device("cuda")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     with pytest.raises(InputError, match="asked for 3 CUDA devices, but this machine has 2"):
-        Runtime(devices=3)
-
-
-LAST_OF_FOUR = {
-    "TORCHELASTIC_RUN_ID": "none",
-    "RANK": "3",
-    "WORLD_SIZE": "4",
-    "LOCAL_RANK": "1",
-    "LOCAL_WORLD_SIZE": "2",
-}
-
-
-@pytest.mark.parametrize(
-    ("variables", "started", "is_first"),
-    [
-        ({}, None, (True, True)),
-        ({"LOCAL_RANK": "0"}, None, (True, True)),
-        ({"LOCAL_RANK": "1"}, None, (False, False)),
-        ({"RANK": "3"}, None, (True, True)),  # of another program that started this one
-        (LAST_OF_FOUR, Processes(2, 2), (False, False)),
-        (LAST_OF_FOUR | {"RANK": "2", "LOCAL_RANK": "0"}, Processes(2, 2), (False, True)),
-        (LAST_OF_FOUR | {"RANK": "0", "LOCAL_RANK": "0"}, Processes(2, 2), (True, True)),
-    ],
-)
-def test_a_process_knows_its_place(
-    variables: dict[str, str], started: Processes | None, is_first: tuple[bool, bool], monkeypatch: Any
-) -> None:
-    for name in LAST_OF_FOUR:
-        monkeypatch.delenv(name, raising=False)
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    assert started_by_torchrun() == started
-    assert (is_first_process(), is_first_on_machine()) == is_first
+        Runtime(Compute(), devices=3)
 
 
 def test_other_devices_than_those_of_torchrun_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in LAST_OF_FOUR.items():
+    started = {"TORCHELASTIC_RUN_ID": "none", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"}
+    for name, value in started.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(InputError, match="--devices 3, but torchrun has started 2 on this machine"):
         Runtime(Compute("cpu", cache=None), devices=3)

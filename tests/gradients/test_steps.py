@@ -22,16 +22,19 @@ from ucds.data.batches import DomainBalancedSampler
 from ucds.data.dataset import Dataset
 from ucds.data.samples import Samples
 from ucds.data.vectors import VectorSamples
-from ucds.encoders.spec import identity_backbone, module_backbone
 from ucds.errors import InputError, UserError
 from ucds.gradients.runtime import Runtime
+from ucds.gradients.seeds import step_seeds, torch_generator
 from ucds.gradients.session import Session
 from ucds.gradients.steps import LOG_STEPS, Batch, Steps, build_optimiser, set_learning_rate
 from ucds.math.arrays import IntArray
+from ucds.networks.encoder import identity_network, module_encoder
 from ucds.networks.model import ClusteringModel
 from ucds.training.options import Compute
 from ucds.training.run_folder import RunFolder
-from ucds.training.seeds import derive, numpy_generator, step_seeds, torch_generator
+from ucds.training.seeds import derive, numpy_generator
+
+pytestmark = pytest.mark.torch
 
 DATA = Dataset(VectorSamples(np.random.default_rng(0).normal(size=(30, 3)).astype(np.float32)))
 SAMPLER = DomainBalancedSampler(DATA.samples.domain, 8, 0)
@@ -40,7 +43,7 @@ SAMPLER = DomainBalancedSampler(DATA.samples.domain, 8, 0)
 def made(total: int = 50, seed: int = 0, name: str = "loop", data: Dataset = DATA) -> Steps:
     network = nn.Linear(3, 1)
     nn.init.zeros_(network.weight)
-    session = Session(Runtime(Compute("cpu", cache=None), seed=seed), ModelSettings())
+    session = Session(ModelSettings(), Compute("cpu", cache=None), seed=seed)
     return Steps(session, name, network, torch.optim.SGD(network.parameters(), lr=0.1), data, total)
 
 
@@ -93,7 +96,8 @@ def test_an_update_descends_the_sum_of_the_terms() -> None:
 
 
 def test_losses_are_read_and_logged_now_and_then_and_at_the_end(tmp_path: Path) -> None:
-    session = Session(Runtime(Compute("cpu", cache=None), folder=RunFolder(tmp_path)), ModelSettings())
+    session = Session(ModelSettings(), Compute("cpu", cache=None), folder=RunFolder(tmp_path))
+    session.open({}, resume=False)
     network, total = nn.Linear(3, 1), LOG_STEPS + 3
     steps = Steps(session, "loop", network, torch.optim.SGD(network.parameters(), lr=0.1), DATA, total)
     steps.update(fit=steps.module(torch.ones(1, 3)).sum() * 0 + 1.5)
@@ -115,7 +119,7 @@ RATES = PCDSettings(learning_rate=0.002, new_layer_learning_rate=0.03)
 
 
 def model() -> ClusteringModel:
-    return ClusteringModel(module_backbone(nn.Linear(5, 4), 4), 3, bottleneck_width=6)
+    return ClusteringModel(module_encoder(nn.Linear(5, 4), 4), 3, bottleneck_width=6)
 
 
 def rates(optimiser: torch.optim.Optimizer) -> list[float]:
@@ -135,7 +139,7 @@ def test_pretrained_and_new_layers_have_rates_of_their_own() -> None:
 def test_without_a_trainable_backbone_there_is_one_group() -> None:
     frozen = model()
     frozen.encoder.backbone.requires_grad_(False)
-    for net in (frozen, model().head(), ClusteringModel(identity_backbone(4), 3)):
+    for net in (frozen, ClusteringModel(identity_network(4), 3)):
         optimiser = build_optimiser(net, RATES)
         assert rates(optimiser) == [0.03]
         assert sum(len(group["params"]) for group in optimiser.param_groups) == 5
@@ -164,7 +168,7 @@ def test_without_momentum_there_is_no_nesterov() -> None:
 def test_two_steps_by_hand() -> None:
     """Nesterov: g' = g + wd w;  v = m v + g';  w = w - eta (g' + m v)."""
     config = PCDSettings(new_layer_learning_rate=0.1, momentum=0.5, weight_decay=0.01)
-    net = ClusteringModel(identity_backbone(4), 3)
+    net = ClusteringModel(identity_network(4), 3)
     optimiser = build_optimiser(net, config)
     weight, velocity = net.prototypes.detach().double().clone(), 0.0
     for progress, slope in ((0.0, 2.0), (0.5, -1.0)):

@@ -11,24 +11,25 @@ import numpy as np
 import pytest
 import torch
 
-from ucds.config import MethodSettings, PCDSettings
+from ucds.config import PCDSettings
 from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
-from ucds.encoders.spec import identity_backbone
+from ucds.encoders.encoder import IdentityEncoder
 from ucds.errors import UcdsWarning
-from ucds.gradients.checkpoint import StageResult
-from ucds.gradients.losses import (
+from ucds.gradients.pcd_loss import (
     distillation_loss,
     place_targets,
     temporal_ensemble,
 )
-from ucds.gradients.runtime import Runtime
 from ucds.gradients.session import Session
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.target.fit import fit_target
+from ucds.training.fitting import encode
 from ucds.training.options import Compute
-from ucds.training.prediction import predict
+from ucds.training.results import StageResult
 from ucds.training.run_folder import RunFolder
+
+pytestmark = pytest.mark.torch
 
 N, K = 96, 4
 
@@ -78,9 +79,10 @@ def _fit(
     """Return the clusters of the samples, and the stages."""
     short = {"bottleneck_width": 8, "batch_size": 16, "refinement_epochs": 5}
     chosen = PCDSettings(**(short | settings))
-    session: Session[MethodSettings] = Session(Runtime(Compute("cpu", cache=None), folder=folder), chosen)
-    found = fit_target(session, identity_backbone(data.samples.rows.shape[1]), data, K, labels)
-    return predict(found.model, data, session.runtime).argmax(-1).numpy(), found.stages
+    session = Session(chosen, Compute("cpu", cache=None), folder=folder)
+    session.open({}, resume=False)
+    found = fit_target(session, IdentityEncoder(data.samples.rows.shape[1]), data, K, labels)
+    return found.head.logits(encode(found.head, data)).argmax(1), found.stages
 
 
 def test_labels_of_all_samples_cause_no_warning(blobs: Any) -> None:
@@ -97,7 +99,6 @@ def test_of_many_samples_some_get_targets_and_the_last_stage_sees_all(blobs: Any
     (data, provider), asked = _data(blobs, 400), np.arange(300, 330)
     labels = ClusterLabels(tuple(map(str, asked)), provider[asked], K, "p")
     folder = RunFolder(tmp_path / "run")
-    folder.open({}, resume=False)
     most, size = 100, 20
     epochs = {"clustering_epochs": 20, "refinement_epochs": 2}
     found, stages = _fit(data, labels, folder, batch_size=size, most_samples=most, **epochs)

@@ -12,6 +12,8 @@ from torch import Tensor
 import ucds.gradients.transport
 from ucds.gradients.transport import TransportPlan, cosine_cost, solve_transport
 
+pytestmark = pytest.mark.torch
+
 Problem = tuple[Tensor, Tensor, Tensor]
 
 

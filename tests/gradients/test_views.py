@@ -7,6 +7,8 @@ import torch
 from ucds.data.dataset import IMAGENET_MEAN, IMAGENET_STD, ImageView, View
 from ucds.gradients.views import RandomCropView, TrainingView, in_training
 
+pytestmark = pytest.mark.torch
+
 
 def images(n: int, size: int = 40) -> torch.Tensor:
     return torch.randint(

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cli_kit import SHORT_TARGET, run_command, run_successfully
+from cli_kit import run_command, run_successfully
 from fake_service import KEY, FakeService, label_of
 from PIL import Image
 from serving_kit import wait_until
@@ -36,7 +36,7 @@ from ucds.labels.query import query_labels
 from ucds.labels.questions import VectorQuestions, open_questions
 from ucds.labels.wire import answers_digest, is_authentic
 
-QUICK = (*SHORT_TARGET, "--accelerator", "cpu", "--set=bottleneck_width=8", "--set=batch_size=16")
+QUICK = ("--accelerator", "cpu", "--set=starts=1", "--set=bottleneck_width=8", "--no-report")
 BALANCE = {"limit": 100, "used": 60, "remaining": 40}
 
 

@@ -1,30 +1,28 @@
-"""Tests of backbones by name, on architectures small enough for a test."""
+"""Tests of networks by name, on architectures small enough for a test."""
 
 from __future__ import annotations
 
-import json
 import time
-from dataclasses import asdict
 from pathlib import Path
-from unittest.mock import Mock
 
 import pytest
 import torch
-from pydantic import TypeAdapter
 from safetensors.torch import save_file
 from torch import nn
 
-from ucds.encoders.spec import Backbone, BackboneSpec
-from ucds.errors import NoSpaceError, UserError
-from ucds.networks.build import build_backbone, find_backbone, rebuild_backbone
+from ucds.errors import UserError
+from ucds.networks.build import build_network
+from ucds.networks.encoder import NetworkEncoder
 from ucds.networks.weight_files import REMEDY
+
+pytestmark = pytest.mark.torch
 
 SMALL = "test_resnet"
 
 
-def state_of(backbone: Backbone) -> dict[str, torch.Tensor]:
+def state_of(network: NetworkEncoder) -> dict[str, torch.Tensor]:
     """The weights in the layout of the file format."""
-    return {name: weight.contiguous() for name, weight in backbone.module.state_dict().items()}
+    return {name: weight.contiguous() for name, weight in network.module.state_dict().items()}
 
 
 @pytest.fixture
@@ -39,8 +37,8 @@ def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("urllib.request._opener", None)  # it remembers the proxies of its first use
 
 
-def images(backbone: Backbone, n: int = 2) -> torch.Tensor:
-    size = backbone.spec.input_size
+def images(network: NetworkEncoder, n: int = 2) -> torch.Tensor:
+    size = network.spec.input_size
     return torch.rand(n, 3, size, size, generator=torch.Generator().manual_seed(0))
 
 
@@ -79,40 +77,39 @@ FAMILIES = {
     ],
 )
 def test_features_have_the_announced_width(name: str, width: int, input_size: int | None) -> None:
-    backbone = build_backbone(name, weights="none", input_size=input_size)
-    assert backbone.spec.width == width
-    assert backbone.weights == "none (random)"
+    network = build_network(name, weights="none", input_size=input_size)
+    assert network.spec.width == width
+    assert network.weights == "none (random)"
     for mode in (True, False):
-        assert backbone.module.train(mode)(images(backbone)).shape == (2, width)
+        assert network.module.train(mode)(images(network)).shape == (2, width)
 
 
 def test_no_classifier_is_left() -> None:
-    module = build_backbone("torchvision/mobilenet_v2", weights="none", input_size=64).module
+    module = build_network("torchvision/mobilenet_v2", weights="none", input_size=64).module
     assert not [layer for layer in module.modules() if isinstance(layer, nn.Linear | nn.Dropout)]
 
 
 def test_squeezenet_features_are_averaged_over_space() -> None:
-    backbone = build_backbone("torchvision/squeezenet1_1", weights="none", input_size=64)
-    backbone.module.eval()
-    inputs = images(backbone)
-    expected = backbone.module.features(inputs).mean(dim=(2, 3))
-    torch.testing.assert_close(backbone.module(inputs), expected)
+    network = build_network("torchvision/squeezenet1_1", weights="none", input_size=64)
+    network.module.eval()
+    inputs = images(network)
+    expected = network.module.features(inputs).mean(dim=(2, 3))
+    torch.testing.assert_close(network.module(inputs), expected)
 
 
 def test_spec_tells_the_inputs_the_model_expects() -> None:
-    spec = build_backbone("test_vit", weights="none").spec
+    spec = build_network("test_vit", weights="none").spec
     assert (spec.input_size, spec.mean, spec.std) == (160, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
-    imagenet = build_backbone("torchvision/squeezenet1_1", weights="none").spec
+    imagenet = build_network("torchvision/squeezenet1_1", weights="none").spec
     assert (imagenet.mean, imagenet.std) == ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 
 def test_convolutions_are_laid_out_for_their_fast_kernels() -> None:
-    built = build_backbone(SMALL, weights="none")
+    built = build_network(SMALL, weights="none")
     convolutions = [module for module in built.module.modules() if isinstance(module, nn.Conv2d)]
     assert convolutions
-    for module in (built.module, rebuild_backbone(built.spec).module):
-        for weight in module.parameters():
-            assert weight.dim() != 4 or weight.is_contiguous(memory_format=torch.channels_last)
+    for weight in built.module.parameters():
+        assert weight.dim() != 4 or weight.is_contiguous(memory_format=torch.channels_last)
     features = convolutions[0](torch.rand(2, 3, 32, 32))
     assert features.is_contiguous(memory_format=torch.channels_last)
 
@@ -120,62 +117,17 @@ def test_convolutions_are_laid_out_for_their_fast_kernels() -> None:
 def test_random_start_depends_on_the_seed_alone() -> None:
     torch.manual_seed(5)
     before = torch.get_rng_state()
-    first = build_backbone(SMALL, weights="none", input_size=64, seed=1)
+    first = build_network(SMALL, weights="none", input_size=64, seed=1)
     assert torch.equal(torch.get_rng_state(), before)
     torch.manual_seed(6)
-    assert same_weights(first.module, build_backbone(SMALL, weights="none", input_size=64, seed=1).module)
-    assert not same_weights(first.module, build_backbone(SMALL, weights="none", input_size=64, seed=2).module)
-
-
-@pytest.mark.parametrize("name", [SMALL, "test_vit", "torchvision/squeezenet1_1", "ucds/oriented_edges"])
-def test_a_spec_rebuilds_the_architecture(name: str) -> None:
-    backbone = build_backbone(name, weights="none", input_size=64, seed=3)
-    stored = json.dumps(asdict(backbone.spec))
-    rebuilt = rebuild_backbone(TypeAdapter(BackboneSpec).validate_json(stored))
-    assert rebuilt.spec == backbone.spec
-    rebuilt.module.load_state_dict(backbone.module.state_dict())
-    inputs = images(backbone)
-    assert torch.equal(rebuilt.module.eval()(inputs), backbone.module.eval()(inputs))
-
-
-def test_a_spec_of_another_width_is_refused() -> None:
-    with pytest.raises(UserError, match="returns 96 features here, but 99"):
-        rebuild_backbone(BackboneSpec(SMALL, 99, 96))
-
-
-def test_an_encoder_is_built_once_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cache, weights = tmp_path / "cache", tmp_path / "weights.safetensors"
-    save_file(state_of(build_backbone(SMALL, weights="none", input_size=64, seed=1)), weights)
-    built = find_backbone(SMALL, str(weights), 64, cache)
-    assert cache.stat().st_mode & 0o077 == 0
-    with monkeypatch.context() as patch:
-        patch.setattr("ucds.networks.build.build_backbone", None)
-        kept = find_backbone(SMALL, str(weights), 64, cache)
-    assert (kept.spec, kept.weights, kept.digest) == (built.spec, built.weights, built.digest)
-    assert same_weights(kept.module, built.module)
-    save_file(state_of(build_backbone(SMALL, weights="none", input_size=64, seed=2)), weights)
-    for other in (find_backbone(SMALL, str(weights), 64, cache), find_backbone(SMALL, "none", 64, cache)):
-        assert other.digest != built.digest
-    assert find_backbone(SMALL, "none", 96, cache).spec.input_size == 96
-
-
-def test_an_encoder_that_was_damaged_or_cannot_be_kept_is_built(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    built = find_backbone(SMALL, "none", 64, tmp_path)
-    (file,) = tmp_path.glob("encoder-*")
-    file.write_bytes(file.read_bytes()[:-1])
-    assert same_weights(find_backbone(SMALL, "none", 64, tmp_path).module, built.module)
-
-    full = Mock(side_effect=NoSpaceError("the disk is full"))
-    monkeypatch.setattr("ucds.networks.build.write_sealed", full)
-    assert same_weights(find_backbone(SMALL, "none", 64, tmp_path / "other").module, built.module)
+    assert same_weights(first.module, build_network(SMALL, weights="none", input_size=64, seed=1).module)
+    assert not same_weights(first.module, build_network(SMALL, weights="none", input_size=64, seed=2).module)
 
 
 def test_a_local_file_wins(tmp_path: Path) -> None:
-    given = build_backbone(SMALL, weights="none", input_size=64, seed=1)
+    given = build_network(SMALL, weights="none", input_size=64, seed=1)
     save_file(state_of(given), tmp_path / "own.safetensors")
-    loaded = build_backbone(SMALL, weights=tmp_path / "own.safetensors", seed=2)
+    loaded = build_network(SMALL, weights=tmp_path / "own.safetensors", seed=2)
     assert same_weights(given.module, loaded.module)
     assert loaded.weights.startswith("file: own.safetensors (sha256 ")
 
@@ -186,17 +138,17 @@ def test_a_local_file_with_its_classifier_is_taken(name: str, tmp_path: Path) ->
 
     complete = models.get_model(name.removeprefix("torchvision/"), weights=None)
     torch.save(nn.DataParallel(complete).state_dict(), tmp_path / "complete.pth")
-    loaded = build_backbone(name, weights=str(tmp_path / "complete.pth"), input_size=64)
+    loaded = build_network(name, weights=str(tmp_path / "complete.pth"), input_size=64)
     state = complete.state_dict()
     assert all(torch.equal(value, state[key]) for key, value in loaded.module.state_dict().items())
 
 
-def test_a_file_of_another_backbone_is_refused(tmp_path: Path) -> None:
-    save_file(state_of(build_backbone(SMALL, weights="none")), tmp_path / "own.safetensors")
+def test_a_file_of_another_network_is_refused(tmp_path: Path) -> None:
+    save_file(state_of(build_network(SMALL, weights="none")), tmp_path / "own.safetensors")
     with pytest.raises(
-        UserError, match=r"does not fit backbone 'torchvision/squeezenet1_1': \d+ weights missing"
+        UserError, match=r"does not fit network 'torchvision/squeezenet1_1': \d+ weights missing"
     ):
-        build_backbone("torchvision/squeezenet1_1", weights=tmp_path / "own.safetensors")
+        build_network("torchvision/squeezenet1_1", weights=tmp_path / "own.safetensors")
 
 
 @pytest.mark.parametrize(
@@ -208,18 +160,17 @@ def test_a_file_of_another_backbone_is_refused(tmp_path: Path) -> None:
         ("torchvision/resnet181", "torchvision/resnet18"),
         ("resnet18.a9_in1k", "resnet18.a"),
         ("!", "names are timm's"),
-        ("identity", "identity_backbone"),
     ],
 )
 def test_unknown_names_are_refused_with_a_suggestion(name: str, suggestion: str) -> None:
     with pytest.raises(UserError) as refusal:
-        build_backbone(name, weights="none")
+        build_network(name, weights="none")
     assert suggestion in str(refusal.value)
 
 
 def test_an_impossible_input_size_is_refused() -> None:
     with pytest.raises(UserError, match="'torchvision/vit_b_32' for inputs of 100 pixels"):
-        build_backbone("torchvision/vit_b_32", weights="none", input_size=100)
+        build_network("torchvision/vit_b_32", weights="none", input_size=100)
 
 
 @pytest.mark.usefixtures("offline")
@@ -233,7 +184,7 @@ def test_offline_is_told_at_once_and_nothing_random_is_made(
     with pytest.raises(
         UserError, match=f"'{name}'.* is not in the cache, and https://.* cannot be reached"
     ) as refusal:
-        build_backbone(name)
+        build_network(name)
     assert time.perf_counter() - start < 5
     assert str(refusal.value).endswith(REMEDY)
     assert capfd.readouterr() == ("", "")
@@ -243,12 +194,12 @@ def test_offline_is_told_at_once_and_nothing_random_is_made(
 def test_forbidden_downloads_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(UserError, match="HF_HUB_OFFLINE forbids"):
-        build_backbone(SMALL)
+        build_network(SMALL)
 
 
 @pytest.mark.usefixtures("offline")
 def test_cached_hub_weights_are_taken_offline(tmp_path: Path) -> None:
-    given = build_backbone(SMALL, weights="none", input_size=64, seed=1)
+    given = build_network(SMALL, weights="none", input_size=64, seed=1)
     repository = tmp_path / "hub" / "models--timm--test_resnet.r160_in1k"
     snapshot = repository / "snapshots" / ("0" * 40)
     snapshot.mkdir(parents=True)
@@ -256,7 +207,7 @@ def test_cached_hub_weights_are_taken_offline(tmp_path: Path) -> None:
     (repository / "refs" / "main").write_text("0" * 40)
     state = {**state_of(given), "fc.weight": torch.zeros(1000, 96), "fc.bias": torch.zeros(1000)}
     save_file(state, snapshot / "model.safetensors")
-    loaded = build_backbone(SMALL)
+    loaded = build_network(SMALL)
     assert loaded.weights == "hub: timm/test_resnet.r160_in1k"
     assert same_weights(given.module, loaded.module)
 
@@ -274,7 +225,7 @@ def test_cached_torchvision_weights_are_taken_offline(tmp_path: Path) -> None:
 
     complete = models.squeezenet1_1(weights=None)
     keep_download(tmp_path, "squeezenet1_1-b8a52dc0.pth", complete.state_dict())
-    loaded = build_backbone("torchvision/squeezenet1_1")
+    loaded = build_network("torchvision/squeezenet1_1")
     assert loaded.weights == "hub: torchvision SqueezeNet1_1_Weights.IMAGENET1K_V1"
     assert torch.equal(loaded.module.features[0].weight, complete.features[0].weight)
 
@@ -288,7 +239,7 @@ def test_swav_weights_load_into_resnet50(tmp_path: Path) -> None:
     published["module.projection_head.0.weight"] = torch.zeros(3)
     published["module.prototypes.weight"] = torch.zeros(3)
     keep_download(tmp_path, "swav_800ep_pretrain.pth.tar", published)
-    loaded = build_backbone("torchvision/resnet50_swav", input_size=64)
+    loaded = build_network("torchvision/resnet50_swav", input_size=64)
     assert loaded.spec.width == 2048
     assert loaded.weights.startswith("hub: https://")
     assert torch.equal(loaded.module.conv1.weight, complete["conv1.weight"])

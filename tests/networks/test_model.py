@@ -1,16 +1,19 @@
-"""Tests of the clustering model: its size, its start, and its head."""
+"""Tests of the clustering model: its size, its start, and its head as arrays."""
 
 from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from ucds.encoders.spec import identity_backbone, module_backbone, tensors_digest
-from ucds.networks.build import build_backbone
-from ucds.networks.model import ClusteringModel, ProjectionHead
+from ucds.networks.build import build_network
+from ucds.networks.encoder import identity_network, module_encoder, tensors_digest
+from ucds.networks.model import ClusteringModel, fold
+
+pytestmark = pytest.mark.torch
 
 
 def seeded(seed: int) -> torch.Generator:
@@ -19,13 +22,13 @@ def seeded(seed: int) -> torch.Generator:
 
 def small_model(n_clusters: int = 5) -> ClusteringModel:
     torch.manual_seed(0)
-    backbone = module_backbone(nn.Sequential(nn.Linear(12, 8), nn.ReLU()), 8)
+    backbone = module_encoder(nn.Sequential(nn.Linear(12, 8), nn.ReLU()), 8)
     return ClusteringModel(backbone, n_clusters, bottleneck_width=6, generator=seeded(1))
 
 
 def test_resnet18_has_the_papers_size() -> None:
     """11.32 M in the paper: 11,176,512 of ResNet-18, 131,840 of the bottleneck, 7,936 of the prototypes."""
-    model = ClusteringModel(build_backbone("resnet18", weights="none", input_size=64), 31)
+    model = ClusteringModel(build_network("resnet18", weights="none", input_size=64), 31)
     assert model.count_parameters() == 11_316_288
     assert sum(weight.numel() for weight in model.encoder.backbone.parameters()) == 11_176_512
 
@@ -43,10 +46,10 @@ def test_output_is_features_and_their_products_with_the_prototypes() -> None:
 def test_the_start_depends_on_the_generator_alone() -> None:
     torch.manual_seed(3)
     before = torch.get_rng_state()
-    first = ClusteringModel(identity_backbone(9), 4, generator=seeded(1))
+    first = ClusteringModel(identity_network(9), 4, generator=seeded(1))
     assert torch.equal(torch.get_rng_state(), before)
-    again = ClusteringModel(identity_backbone(9), 4, generator=seeded(1))
-    other = ClusteringModel(identity_backbone(9), 4, generator=seeded(2))
+    again = ClusteringModel(identity_network(9), 4, generator=seeded(1))
+    other = ClusteringModel(identity_network(9), 4, generator=seeded(2))
     assert all(torch.equal(a, b) for a, b in zip(first.parameters(), again.parameters(), strict=True))
     assert not torch.equal(first.prototypes, other.prototypes)
 
@@ -55,103 +58,43 @@ def test_without_a_generator_the_global_one_is_used() -> None:
     models = []
     for _ in range(2):
         torch.manual_seed(3)
-        models.append(ClusteringModel(identity_backbone(9), 4))
+        models.append(ClusteringModel(identity_network(9), 4))
     assert torch.equal(models[0].prototypes, models[1].prototypes)
 
 
 def test_new_layers_start_after_xavier_with_zero_bias() -> None:
-    model = ClusteringModel(identity_backbone(512), 31, generator=seeded(0))
+    model = ClusteringModel(identity_network(512), 31, generator=seeded(0))
     linear = model.encoder.bottleneck.linear
     assert not linear.bias.any()
     assert linear.weight.std().item() == pytest.approx(math.sqrt(2 / (512 + 256)), rel=0.02)
     assert model.prototypes.std().item() == pytest.approx(math.sqrt(2 / (256 + 31)), rel=0.05)
 
 
-def test_head_sees_features_as_the_model_sees_inputs_and_draws_no_random_numbers() -> None:
-    model = small_model().eval()
-    inputs = torch.randn(4, 12)
-    before = torch.get_rng_state()
-    head = model.head()
-    assert torch.equal(torch.get_rng_state(), before)
-    assert not head.training
-    assert head.spec == identity_backbone(8).spec
-    assert torch.equal(head(model.encoder.backbone(inputs)).logits, model(inputs).logits)
-
-
-def test_training_the_head_trains_the_model() -> None:
-    model = small_model().train()
-    head = model.head()
-    assert head.prototypes is model.prototypes
-    before = model.prototypes.detach().clone()
-    optimizer = torch.optim.SGD(head.parameters(), lr=0.1)
-    head(torch.randn(16, 8)).logits.square().mean().backward()
-    optimizer.step()
-    assert not torch.equal(model.prototypes, before)
-    assert model.encoder.bottleneck.norm.num_batches_tracked == 1
-    assert all(weight.grad is None for weight in model.encoder.backbone.parameters())
+@pytest.mark.parametrize("spread", [False, True])
+def test_a_folded_head_gives_the_models_features_and_logits(spread: bool) -> None:
+    model, inputs = small_model(), torch.randn(90, 12, generator=seeded(3))
+    if spread:  # statistics far from those of a new layer
+        norm = model.encoder.bottleneck.norm
+        for tensor, scale in ((norm.running_mean, 3.0), (norm.weight.data, 5.0), (norm.bias.data, 2.0)):
+            tensor.copy_(scale * torch.randn(6, generator=seeded(4)))
+        norm.running_var.copy_(torch.rand(6, generator=seeded(5)) / 100 + 1e-3)
+    output = model.eval()(inputs)
+    head = fold(model)
+    below = model.encoder.backbone(inputs).detach().numpy()
+    features = head.features(below)
+    expected = [tensor.detach().numpy() for tensor in output]
+    apart = np.linalg.norm(features - expected[0], axis=1) / np.linalg.norm(expected[0], axis=1)
+    assert apart.max() < 1e-5
+    np.testing.assert_allclose(head.logits(features), expected[1], rtol=1e-4, atol=1e-4)
+    before = head.prototypes.copy()
+    with torch.no_grad():
+        model.prototypes.zero_()
+    assert np.array_equal(head.prototypes, before)  # arrays of its own
 
 
 def test_one_cluster_takes_everything() -> None:
-    model = ClusteringModel(identity_backbone(4), 1).eval()
+    model = ClusteringModel(identity_network(4), 1).eval()
     assert torch.equal(model(torch.randn(5, 4)).logits.softmax(-1), torch.ones(5, 1))
-
-
-def unit_model(head: ProjectionHead) -> ClusteringModel:
-    return ClusteringModel(identity_backbone(7), 5, bottleneck_width=6, unit_features=True, head=head)
-
-
-def known_head(inputs: torch.Tensor, kept: int) -> tuple[ProjectionHead, torch.Tensor]:
-    """A head for ``inputs``, and the logits that it means."""
-    axes = torch.linalg.qr(torch.randn(inputs.shape[1], kept, generator=seeded(5)))[0]
-    prototypes = nn.functional.normalize(torch.randn(kept, 5, generator=seeded(6)), dim=0)
-    units = nn.functional.normalize(inputs, dim=1)
-    projected = (units - units.mean(0)) @ axes
-    head = ProjectionHead(axes, units.mean(0), projected.var(0, correction=0), 20 * prototypes)
-    return head, projected @ head.prototypes
-
-
-def some_inputs(n: int = 400) -> torch.Tensor:
-    return torch.randn(n, 7, generator=seeded(4)) + torch.tensor([2.0, 0, 0, 1, 0, 0, 0])
-
-
-def test_the_length_of_features_does_not_matter_where_they_are_brought_to_one() -> None:
-    inputs, lengths = some_inputs(9), torch.linspace(0.1, 50, 9)[:, None]
-    for unit_features in (True, False):
-        model = ClusteringModel(identity_backbone(7), 5, unit_features=unit_features).eval()
-        same = torch.allclose(model(inputs).logits, model(lengths * inputs).logits, atol=1e-5)
-        assert same is unit_features
-        assert model.head().encoder.unit_features is unit_features
-
-
-@pytest.mark.parametrize("kept", [3, 6])
-def test_a_given_head_means_its_formula_and_draws_no_random_numbers(kept: int) -> None:
-    inputs = some_inputs()
-    head, logits = known_head(inputs, kept)
-    before = torch.get_rng_state()
-    model = unit_model(head).eval()
-    assert torch.equal(torch.get_rng_state(), before)
-    output = model(inputs)
-    torch.testing.assert_close(output.logits, logits, atol=1e-5, rtol=1e-5)
-    assert not output.features[:, kept:].any()
-    torch.testing.assert_close(model(inputs[:1]).logits, logits[:1], atol=1e-5, rtol=1e-5)  # alone, too
-    torch.testing.assert_close(model.head().eval()(inputs).logits, logits, atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(model.train()(inputs).logits, logits, atol=1e-3, rtol=1e-3)  # about the same
-    torch.testing.assert_close(model.eval()(inputs).logits, logits, atol=1e-2, rtol=1e-2)
-    flat = unit_model(head._replace(variances=torch.zeros(kept))).eval()
-    torch.testing.assert_close(flat(inputs).logits, logits, atol=1e-5, rtol=1e-4)
-
-
-def test_recentring_is_subtracting_another_mean_by_hand() -> None:
-    inputs, other = some_inputs(9), torch.randn(7)
-    head, logits = known_head(inputs, 3)
-    model = unit_model(head).eval()
-    before = tensors_digest(model.state_dict())
-    seen = model.recentred(other)
-    by_hand = (nn.functional.normalize(inputs, dim=1) - other) @ head.axes @ head.prototypes
-    torch.testing.assert_close(seen(inputs).logits, by_hand, atol=1e-5, rtol=1e-4)
-    torch.testing.assert_close(model.recentred(head.mean)(inputs).logits, logits, atol=1e-5, rtol=1e-4)
-    assert tensors_digest(model.state_dict()) == before  # it is a copy
-    assert not seen.training
 
 
 def test_the_digest_is_of_weights_and_names() -> None:

@@ -21,6 +21,8 @@ from ucds.errors import UserError
 from ucds.networks import weight_files
 from ucds.networks.weight_files import load_file, read_state_dict
 
+pytestmark = pytest.mark.torch
+
 
 def network(width: int = 3) -> nn.Module:
     """A small backbone whose classifier was removed."""
@@ -70,8 +72,8 @@ def test_batch_counts_may_be_missing(state: dict[str, Tensor], tmp_path: Path) -
     ("width", "missing", "more", "words"),
     [
         (3, "0.weight", (), r"'small': 1 weights missing in the file \(0\.weight\)"),
-        (3, "", ("3.weight", "3.bias"), r"2 weights unknown to the backbone \(3\.weight, 3\.bias\)"),
-        (4, "", (), r"0\.weight: file \(3, 1, 1, 1\), backbone \(4, 1, 1, 1\), .*3 more"),
+        (3, "", ("3.weight", "3.bias"), r"2 weights unknown to the network \(3\.weight, 3\.bias\)"),
+        (4, "", (), r"0\.weight: file \(3, 1, 1, 1\), network \(4, 1, 1, 1\), .*3 more"),
     ],
 )
 def test_weights_that_do_not_fit_are_named_and_nothing_is_loaded(
@@ -98,7 +100,7 @@ def test_a_failing_adaptation_reports_the_file_as_it_is(state: dict[str, Tensor]
         raise KeyError("patch_embed")
 
     path = save({f"old.{key}": value for key, value in state.items()}, tmp_path / "weights.pth")
-    with pytest.raises(UserError, match=r"unknown to the backbone \(old\.0\.weight"):
+    with pytest.raises(UserError, match=r"unknown to the network \(old\.0\.weight"):
         load_file(network(), path, "small", adapt)
 
 

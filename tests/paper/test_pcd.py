@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from ucds.gradients.losses import (
+from ucds.gradients.mixing import mix
+from ucds.gradients.pcd_loss import (
     cluster_posterior,
     cosine_momentum,
     distillation_loss,
-    mix,
     mutual_information_loss,
     sample_weights,
     smooth_labels,
@@ -22,6 +22,8 @@ from ucds.gradients.losses import (
     transport_loss,
     update_proportions,
 )
+
+pytestmark = pytest.mark.torch
 
 LOG2 = math.log(2.0)
 

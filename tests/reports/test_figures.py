@@ -21,6 +21,8 @@ from ucds.reports import COLOURS, figures
 from ucds.reports.figures import draw_figures
 from ucds.reports.table_rows import collect
 
+pytestmark = pytest.mark.torch
+
 KNOWN = {"classes": ["x", "y"], "true_proportions": [0.75, 0.25], "estimated_proportions": [0.7, 0.3]}
 
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from grid_kit import record
 
 from ucds.experiments.grid import Benchmark
 from ucds.reports.table_rows import RowKey, collect
+
+pytestmark = pytest.mark.torch
 
 
 def benchmark(*variants: str) -> Benchmark:

@@ -16,6 +16,8 @@ from ucds.experiments.records import FILE, append_record
 from ucds.reports.table_rows import RowKey, collect
 from ucds.reports.tables import Table, all_tables, page, reference, to_latex, write_table
 
+pytestmark = pytest.mark.torch
+
 
 def benchmark(*, grid: dict[str, Any] | None = None, **changes: Any) -> Benchmark:
     usual = {"backbone": "net", "targets": ["a", "b"], "methods": ["kmeans", "pcd"], "seeds": [0, 1, 2]}

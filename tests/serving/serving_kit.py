@@ -21,7 +21,7 @@ import label_service
 import numpy as np
 from PIL import Image
 
-from ucds.encoders.spec import identity_backbone
+from ucds.encoders.encoder import IdentityEncoder
 from ucds.labels.wire import PROBLEM_TYPE, Problem
 from ucds.serving.ledger import Ledger
 from ucds.serving.limits import Limits
@@ -256,7 +256,7 @@ def picture(label: int, form: str = "PNG", side: int = 40, serial: int = 0) -> b
 def make_run(folder: Path, role: str = "source") -> Path:
     """A finished run with a random model."""
     folder.mkdir()
-    save_model(folder, label_service.source_model(identity_backbone(WIDTH), K, name=folder.name, role=role))
+    save_model(folder, label_service.source_model(IdentityEncoder(WIDTH), K, name=folder.name, role=role))
     return folder
 
 

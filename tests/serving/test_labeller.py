@@ -14,14 +14,12 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-import torch
 from label_service import source_model
 from serving_kit import WIDTH, FakeLabeller, FakeMeanLabeller, Service, refused, running, vector, wait_until
-from torch import nn
 
 from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
-from ucds.encoders.spec import identity_backbone, module_backbone
+from ucds.encoders.encoder import IdentityEncoder
 from ucds.errors import InputError, RefusedError
 from ucds.labels.client import LabelClient
 from ucds.labels.query import query_labels
@@ -32,35 +30,31 @@ from ucds.serving.ledger import Ledger
 from ucds.serving.limits import Limits
 from ucds.serving.verify import verify
 from ucds.training.loaded import FEWEST_TO_CENTRE, Model
-from ucds.training.options import Compute
+from ucds.training.options import Compute, EncoderOptions
 
 
 @pytest.fixture
 def labeller() -> ModelLabeller:
-    """Convolutions with random weights."""
-    torch.manual_seed(1)
-    first = nn.Sequential(nn.Conv2d(3, 32, 3, 2), nn.BatchNorm2d(32), nn.ReLU())
-    last = nn.Sequential(nn.Conv2d(32, 64, 3, 2), nn.AdaptiveAvgPool2d(1), nn.Flatten())
-    module = nn.Sequential(first, last)
-    backbone = module_backbone(module, 64, input_size=28, mean=(0.5,) * 3, std=(0.2,) * 3)
-    stored = source_model(backbone, 12, recentres=True, unit_features=True)
-    return ModelLabeller(stored, batch_size=8)
+    """The encoder of the package, on small images, below a random head."""
+    encoder = EncoderOptions(image_size=64).find(Compute("cpu"))
+    return ModelLabeller(source_model(encoder, 12, recentres=True, unit_features=True))
 
 
 def images(count: int) -> np.ndarray:
-    return np.random.default_rng(3).integers(0, 256, (count, 3, 32, 32), np.uint8)
+    return np.random.default_rng(3).integers(0, 256, (count, 3, 73, 73), np.uint8)
 
 
-def test_a_row_s_probabilities_are_the_same_to_the_bit_in_any_company(labeller: ModelLabeller) -> None:
-    rows = images(64)
-    alone = []
+def test_a_row_s_features_are_the_same_to_the_bit_in_any_company(labeller: ModelLabeller) -> None:
+    """The mean of one row is its features: what a label is decided by."""
+    rows = images(24)
+    alone = np.stack([labeller.mean(row[None]) for row in rows])
+    order = np.random.default_rng(0).permutation(24)
+    labelled = np.concatenate([labeller.label(rows[order[i : i + 8]]) for i in range(0, 24, 8)])
     for i, row in enumerate(rows):
         batch = np.zeros((8, *row.shape), np.uint8)
         batch[i % 8] = row
-        alone.append(labeller._probabilities(batch)[i % 8])
-    order = np.random.default_rng(0).permutation(64)
-    together = torch.cat([labeller._probabilities(rows[order[i : i + 8]]) for i in range(0, 64, 8)])
-    assert torch.equal(together, torch.stack(alone)[order])
+        assert labeller.label(batch)[i % 8] == labelled[order == i]
+    assert np.array_equal(alone, np.stack([labeller.mean(row[None]) for row in rows[::-1]])[::-1])
 
 
 def test_coalesced_requests_get_the_labels_of_single_ones(labeller: ModelLabeller) -> None:
@@ -101,7 +95,7 @@ def test_a_key_with_many_samples_delays_another_one_by_a_batch() -> None:
     assert labeller.batches >= 100
 
 
-RECENTRING = source_model(identity_backbone(WIDTH), 12, recentres=True, unit_features=True)
+RECENTRING = source_model(IdentityEncoder(WIDTH), 12, recentres=True, unit_features=True)
 
 
 def samples(count: int = 100, seed: int = 0) -> np.ndarray:
@@ -236,5 +230,5 @@ def test_the_client_calibrates_before_its_first_question_or_is_told_why_not(
     assert [text.partition(" (")[0] for text in said if "calibrat" in text] == [
         "the key is calibrated with 100 of your samples",
         "the key was calibrated with 100 samples",
-        "if these samples are of one kind, --calibrate may improve their labels",
+        "if these samples are of one kind, `calibrate=True` may improve their labels",
     ]

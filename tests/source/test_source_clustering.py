@@ -16,13 +16,16 @@ from torch import nn
 
 import ucds
 from ucds import InputError, SourceClustering, TargetClustering
-from ucds.encoders.spec import module_backbone
+from ucds.networks.encoder import NetworkEncoder, module_encoder
 
-pytestmark = pytest.mark.filterwarnings("ignore:stage .* (empty|collapsed):ucds.errors.UcdsWarning")
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.filterwarnings("ignore:stage .* (empty|collapsed):ucds.errors.UcdsWarning"),
+]
 
 SHORT = {"source_epochs": 10}
 BRIEF = {"source_epochs": 2, "bottleneck_width": 16}
-EDGES: dict[str, Any] = {"backbone": "ucds/oriented_edges", "weights": "none", "tune": "head"}
+EDGES: dict[str, Any] = {"backbone": "ucds/oriented_edges", "tune": "head"}
 Blobs = Callable[..., dict[str, Any]]
 
 DOMAIN, TRUTH = np.repeat(["a", "b"], [40, 24]), np.arange(64) % 4
@@ -68,7 +71,7 @@ def test_clear_groups_are_found_and_described(x: Any) -> None:
     assert adjusted_rand_score(TRUTH, source.labels_) == 1
     assert source.labels_.dtype == np.int64
     assert source.prototypes_.shape == (4, 16)
-    np.testing.assert_array_equal(source.prototypes_, source.model_.prototypes.detach().numpy().T)
+    np.testing.assert_array_equal(source.prototypes_, source.stored_.head.prototypes.T)
     assert source.proportions_.shape == (2, 4)
     np.testing.assert_allclose(source.proportions_.sum(1), 1, rtol=1e-5)
     assert source.domain_names_ == ("a", "b")
@@ -152,10 +155,12 @@ def test_a_backbone_of_ones_own_is_used_and_left_as_it_was(x: Any) -> None:
     torch.manual_seed(0)
     module = nn.Sequential(nn.Linear(6, 5), nn.ReLU())
     before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
-    source = brief(backbone=module_backbone(module, 5), settings=BRIEF | {"learning_rate": 0.1})
+    source = brief(backbone=module_encoder(module, 5), settings=BRIEF | {"learning_rate": 0.1})
     first = source.fit(x)
     prototypes = first.prototypes_
-    trained = first.model_.encoder.backbone.state_dict()
+    network = first.stored_.encoder
+    assert isinstance(network, NetworkEncoder)
+    trained = network.state()
     assert not torch.equal(trained["0.weight"], before["0.weight"])
     assert all(torch.equal(tensor, before[name]) for name, tensor in module.state_dict().items())
     np.testing.assert_array_equal(source.fit(x).prototypes_, prototypes)
@@ -191,9 +196,9 @@ def test_only_a_finished_source_run_is_loaded(x: Any, tmp_path: Path) -> None:
 
 def test_a_model_with_a_backbone_of_ones_own_is_loaded_with_it(x: Any, tmp_path: Path) -> None:
     torch.manual_seed(0)
-    source = brief(backbone=module_backbone(nn.Sequential(nn.Linear(6, 5), nn.ReLU()), 5)).fit(x)
+    source = brief(backbone=module_encoder(nn.Sequential(nn.Linear(6, 5), nn.ReLU()), 5)).fit(x)
     source.save(tmp_path / "run")
-    empty = module_backbone(nn.Sequential(nn.Linear(6, 5), nn.ReLU()), 5)
+    empty = module_encoder(nn.Sequential(nn.Linear(6, 5), nn.ReLU()), 5)
     again = SourceClustering.load(tmp_path / "run", backbone=empty, accelerator="cpu")
     np.testing.assert_array_equal(again.predict_proba(x), source.predict_proba(x))
 
@@ -233,5 +238,5 @@ def test_folders_and_arrays_are_not_mixed_up(pictures: Path, x: Any) -> None:
         on_vectors.predict(pictures / "domains")
     with pytest.raises(InputError, match="sample_domain is for arrays"):
         brief(**EDGES).fit(pictures / "domains", sample_domain=DOMAIN)
-    with pytest.raises(InputError, match="takes arrays: name one"):
-        brief(backbone=module_backbone(nn.Linear(6, 5), 5)).fit(pictures / "domains")
+    with pytest.raises(InputError, match="has no input_size; the samples are images"):
+        brief(backbone=module_encoder(nn.Linear(6, 5), 5)).fit(pictures / "domains")

@@ -12,9 +12,8 @@ import pytest
 from ucds.data.dataset import Dataset
 from ucds.data.samples import subset
 from ucds.data.vectors import VectorSamples
-from ucds.encoders.spec import identity_backbone
+from ucds.encoders.encoder import IdentityEncoder
 from ucds.errors import InputError
-from ucds.gradients.runtime import Runtime
 from ucds.labels.questions import open_questions
 from ucds.target.ask import choose_spread, select_spread
 from ucds.training.options import Compute
@@ -27,8 +26,8 @@ def data(blobs: Any) -> Dataset:
 
 
 def _choose(data: Dataset, count: int, known: list[int], seed: int = 0) -> list[int]:
-    backbone = identity_backbone(data.samples.read(np.array([0])).shape[1])
-    choose = choose_spread(data, backbone, Runtime(Compute("cpu", cache=None), seed=seed), count)
+    encoder = IdentityEncoder(data.samples.read(np.array([0])).shape[1])
+    choose = choose_spread(data, encoder, Compute("cpu", cache=None), seed, count)
     return list(choose(set(known)))
 
 

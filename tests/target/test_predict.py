@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -85,3 +87,12 @@ def test_the_current_folder_can_be_sorted_into(
     monkeypatch.chdir(tmp_path)
     ucds.predict(run_on_images, images, sort_into=Path())
     assert len(list(tmp_path.glob("cluster_*/*.png"))) == 9
+
+
+def test_a_prediction_loads_nothing_that_clusters_or_reads_tables(client: Path) -> None:
+    program = (
+        "import sys, ucds; ucds.predict(*sys.argv[1:]); "
+        "print(*sorted({'sklearn', 'pandas', 'pyarrow', 'scipy', 'torch'} & sys.modules.keys()))"
+    )
+    command = [sys.executable, "-c", program, str(client), str(client.with_name("x.npy"))]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip() == ""

@@ -280,6 +280,7 @@ def test_the_outlook_says_how_much_is_open_and_what_comes_first(review: Review) 
     assert review.outlook == "no question to a person is likely to be worth its time"
 
 
+@pytest.mark.torch
 def test_a_run_that_trained_its_encoder_votes_when_its_review_begins(tmp_path: Path) -> None:
     labels = ClusterLabels(tuple(TRUTH), GROUPS, K, "a provider")
     settings = ucds.PCDSettings(clustering_epochs=1, refinement_epochs=1)
@@ -291,6 +292,7 @@ def test_a_run_that_trained_its_encoder_votes_when_its_review_begins(tmp_path: P
     assert Review(found.path).clusters == review.clusters
 
 
+@pytest.mark.torch
 def test_of_many_samples_of_such_a_run_some_vote_those_with_a_label_first(tmp_path: Path) -> None:
     labelled = tuple(str(i) for i in range(150, 180))
     labels = ClusterLabels(labelled, GROUPS[150:180], K, "a provider")

@@ -13,7 +13,7 @@ import pytest
 
 import ucds
 from ucds.config import MethodSettings
-from ucds.encoders.spec import tensors_digest
+from ucds.training.model_file import arrays_digest
 
 pytestmark = pytest.mark.filterwarnings("ignore:stage .* (empty|collapsed):ucds.errors.UcdsWarning")
 
@@ -33,7 +33,7 @@ def samples(tmp_path: Path, blobs: Callable[..., Any]) -> Path:
     return tmp_path / "x.npy"
 
 
-@pytest.mark.parametrize("method", BRIEF)
+@pytest.mark.parametrize("method", ["consensus", pytest.param("pcd", marks=pytest.mark.torch)])
 def test_the_function_and_the_command_give_the_same_model(
     method: str, samples: Path, tmp_path: Path, run: Callable[..., int]
 ) -> None:
@@ -49,7 +49,7 @@ def test_the_function_and_the_command_give_the_same_model(
     assert run(*command, "--method", method, "--accelerator", "cpu", *options) == 0
     one, other = (ucds.load(folder, role="target") for folder in (own, typed))
     assert one.stored.card == other.stored.card
-    assert tensors_digest(one.stored.model.state_dict()) == tensors_digest(other.stored.model.state_dict())
+    assert arrays_digest(one.stored.arrays) == arrays_digest(other.stored.arrays)
     np.testing.assert_array_equal(one.stored.proportions, other.stored.proportions)
 
 
@@ -59,6 +59,7 @@ def test_the_consensus_method_takes_another_number_of_clusters(samples: Path, tm
     assert ucds.load(found.folder).n_clusters == 3
 
 
+@pytest.mark.torch
 def test_a_second_run_loads_no_library_of_networks(images: Path, tmp_path: Path) -> None:
     """They take seconds: torchvision brings the compiler of torch along."""
     encoder, compute = ucds.EncoderOptions("test_resnet", "none", 32), ucds.Compute("cpu", cache=tmp_path)
@@ -83,3 +84,11 @@ def test_a_run_with_other_labels_is_not_resumed(samples: Path, tmp_path: Path) -
     others = ucds.ClusterLabels(tuple(map(str, range(48))), ANSWERS[::-1], 4, "p")
     with pytest.raises(ucds.InputError, match="labels"):
         ucds.train_target(**given, labels=others, options=resumed)
+
+
+def test_several_processes_are_refused_by_the_method_that_has_no_use_for_them(
+    samples: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(ucds.InputError, match="the method consensus runs in one process"):
+        ucds.train_target(samples, tmp_path / "run", n_clusters=4, options=ucds.RunOptions(devices=2))
+    assert not (tmp_path / "run").exists()

@@ -111,6 +111,7 @@ def test_the_provider_chooses_a_number_that_all_domains_share(
 
 
 @pytest.mark.filterwarnings("ignore:stage .* collapsed:ucds.errors.UcdsWarning")
+@pytest.mark.torch
 def test_pcd_gets_the_number_in_the_same_way(samples: Path, tmp_path: Path) -> None:
     settings = ucds.PCDSettings(tune="head", refinement_epochs=1, bottleneck_width=8)
     found = ucds.train_target(samples, tmp_path / "run", n_clusters="3..7", settings=settings, options=CPU)

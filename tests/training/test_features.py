@@ -6,41 +6,36 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
-from torch import Tensor, nn
+from numpy.typing import NDArray
 
 from ucds.data.dataset import Dataset
 from ucds.data.samples import subset
 from ucds.data.vectors import VectorSamples
-from ucds.encoders.spec import Backbone, BackboneSpec, module_backbone
-from ucds.gradients.runtime import Runtime
+from ucds.encoders.encoder import Encoder, FunctionEncoder
+from ucds.encoders.spec import EncoderSpec
+from ucds.files import digest_of
 from ucds.training.features import frozen_features
 from ucds.training.options import Compute
 
 
-class Counting(nn.Module):
-    """A linear network with batch normalisation that counts its inputs and fails when told."""
+class Counting(Encoder):
+    """A linear encoder that counts its inputs and is interrupted when told."""
 
-    def __init__(self, seed: int = 0, fail_after: int = 10**9) -> None:
-        super().__init__()
-        with torch.random.fork_rng():
-            torch.manual_seed(seed)
-            self.layers = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3))
-        self.seen = 0
-        self.fail_after = fail_after
+    weights = "given"
 
-    def forward(self, inputs: Tensor) -> Tensor:
-        assert not self.training
-        assert not torch.is_grad_enabled()
-        if self.seen + len(inputs) > self.fail_after:
+    def __init__(self, seed: int = 0, name: str = "counting", most: int = 10**9) -> None:
+        self.matrix = np.random.default_rng(seed).normal(size=(4, 3)).astype(np.float32)
+        self.spec, self.seen, self.most = EncoderSpec(name, 3), 0, most
+
+    @property
+    def digest(self) -> str:
+        return digest_of(self.matrix.tobytes())
+
+    def compute(self, inputs: NDArray[np.float32]) -> NDArray[np.float32]:
+        if self.seen + len(inputs) > self.most:
             raise KeyboardInterrupt
         self.seen += len(inputs)
-        features: Tensor = self.layers(inputs)
-        return features
-
-
-def named(module: nn.Module, name: str = "counting") -> Backbone:
-    return Backbone(module.train(), BackboneSpec(name, 3), "given")
+        return (inputs[:, :, None] * self.matrix).sum(1)
 
 
 def data(n: int = 50, seed: int = 0) -> Dataset:
@@ -49,86 +44,78 @@ def data(n: int = 50, seed: int = 0) -> Dataset:
     return Dataset(VectorSamples(array, domain, ("a", "b")))
 
 
-def values(result: Dataset) -> Tensor:
-    return torch.from_numpy(result.samples.read(np.arange(len(result.samples))))
+def values(result: Dataset) -> NDArray[np.float32]:
+    return result.samples.read(np.arange(len(result.samples)))
 
 
-def extract(backbone: Backbone, inputs: Dataset, cache: Path | None, batch_size: int = 16) -> Dataset:
-    return frozen_features(backbone, inputs, Runtime(Compute("cpu", cache=cache)), batch_size=batch_size)
+def extract(encoder: Encoder, inputs: Dataset, cache: Path | None, batch_size: int = 16) -> Dataset:
+    return frozen_features(encoder, inputs, Compute("cpu", cache=cache), batch_size=batch_size)
 
 
 @pytest.mark.parametrize("batch_size", [1, 16, 49, 50, 1000])
 @pytest.mark.parametrize("stored", [True, False])
-def test_features_are_the_backbones_in_evaluation_mode(stored: bool, batch_size: int, tmp_path: Path) -> None:
-    module, inputs = Counting(), data()
-    before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
-    found = extract(named(module), inputs, tmp_path if stored else None, batch_size)
-    assert module.training  # as it was
-    assert torch.is_grad_enabled()
-    assert all(torch.equal(tensor, before[name]) for name, tensor in module.state_dict().items())
+def test_features_are_those_of_the_encoder(stored: bool, batch_size: int, tmp_path: Path) -> None:
+    encoder, inputs = Counting(), data()
+    found = extract(encoder, inputs, tmp_path if stored else None, batch_size)
     assert found.samples.ids == inputs.samples.ids
     assert found.samples.domain_names == ("a", "b")
     np.testing.assert_array_equal(found.samples.domain, inputs.samples.domain)
-    array = values(inputs)
-    with torch.no_grad():
-        torch.testing.assert_close(values(found), module.eval().layers(array), rtol=0, atol=1e-6)
-    assert values(found).dtype == torch.float32
+    np.testing.assert_array_equal(values(found), encoder(values(inputs)))
+    assert values(found).dtype == np.float32
 
 
 def test_other_splits_orders_and_names_share_features(tmp_path: Path) -> None:
-    whole = extract(named(Counting()), data(), tmp_path)
+    whole = extract(Counting(), data(), tmp_path)
     inputs = data()
     chosen = np.array([7, 3, 30, 4])
-    array = values(inputs).numpy()[chosen]
+    array = values(inputs)[chosen]
     renamed = VectorSamples(array, ids=("w", "x", "y", "z"))
     everything = np.arange(50)
     cases = ((inputs.samples, everything), (subset(inputs.samples, chosen), chosen), (renamed, chosen))
     for samples, rows in cases:
-        module = Counting()
-        found = extract(named(module), Dataset(samples), tmp_path)
-        assert module.seen == 0
-        assert torch.equal(values(found), values(whole)[rows])
+        encoder = Counting()
+        found = extract(encoder, Dataset(samples), tmp_path)
+        assert encoder.seen == 0
+        assert np.array_equal(values(found), values(whole)[rows])
 
 
 def test_only_new_contents_are_computed_each_once(tmp_path: Path) -> None:
-    extract(named(Counting()), data(50), tmp_path)
-    old = values(data(50)).numpy()[:5]
-    new = values(data(8, seed=9)).numpy()
+    extract(Counting(), data(50), tmp_path)
+    old = values(data(50))[:5]
+    new = values(data(8, seed=9))
     mixed = VectorSamples(np.concatenate([old, new, new, old]))
-    module = Counting()
-    found = extract(named(module), Dataset(mixed), tmp_path)
-    assert module.seen == 8
-    assert torch.equal(values(found)[5:13], values(found)[13:21])
-    assert torch.equal(values(found)[:5], values(found)[21:])
+    encoder = Counting()
+    found = extract(encoder, Dataset(mixed), tmp_path)
+    assert encoder.seen == 8
+    assert np.array_equal(values(found)[5:13], values(found)[13:21])
+    assert np.array_equal(values(found)[:5], values(found)[21:])
 
 
 def test_other_weights_and_other_architectures_have_features_of_their_own(tmp_path: Path) -> None:
-    first = extract(named(Counting(0)), data(), tmp_path)
-    others = [named(Counting(1)), named(Counting(0), "another name")]
-    for backbone in others:
-        found = extract(backbone, data(), tmp_path)
-        assert backbone.module.seen == 50
+    first = extract(Counting(0), data(), tmp_path)
+    others = [Counting(1), Counting(0, "another name")]
+    for encoder in others:
+        found = extract(encoder, data(), tmp_path)
+        assert encoder.seen == 50
         assert found.samples.fingerprint != first.samples.fingerprint
-    again = extract(named(Counting(0)), data(), tmp_path)
-    assert torch.equal(values(again), values(first))
+    again = extract(Counting(0), data(), tmp_path)
+    assert np.array_equal(values(again), values(first))
     assert again.samples.fingerprint == first.samples.fingerprint
 
 
 def test_an_interrupted_computation_goes_on(tmp_path: Path) -> None:
-    interrupted = Counting(fail_after=32)
+    interrupted = Counting(most=32)
     with pytest.raises(KeyboardInterrupt):
-        extract(named(interrupted), data(), tmp_path)
+        extract(interrupted, data(), tmp_path)
     assert interrupted.seen == 32
-    assert interrupted.training
-    assert torch.is_grad_enabled()
     rest = Counting()
-    found = extract(named(rest), data(), tmp_path)
+    found = extract(rest, data(), tmp_path)
     assert rest.seen == 50 - 32
-    assert torch.equal(values(found), values(extract(named(Counting()), data(), None)))
+    assert np.array_equal(values(found), values(extract(Counting(), data(), None)))
 
 
-def test_modules_of_ones_own_are_not_taken_for_each_other(tmp_path: Path) -> None:
-    """Two modules without weights have the same description, but not the same features."""
-    for module in (nn.ReLU(), nn.Tanh()):
-        found = values(extract(module_backbone(module, 4), data(), tmp_path))
-        torch.testing.assert_close(found, module(values(data())))
+def test_functions_of_ones_own_are_not_taken_for_each_other(tmp_path: Path) -> None:
+    """Two functions have the same description, but not the same features."""
+    for function in (np.abs, np.tanh):
+        found = extract(FunctionEncoder(function, 4), data(), tmp_path)
+        np.testing.assert_array_equal(values(found), function(values(data())))

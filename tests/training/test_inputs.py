@@ -8,20 +8,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
 from ucds.choices import Role
 from ucds.data.dataset import IMAGENET_STD, Dataset, ImageView, View
 from ucds.data.sources import find_samples
-from ucds.encoders.spec import Backbone, BackboneSpec, identity_backbone, module_backbone
+from ucds.encoders.encoder import FunctionEncoder, IdentityEncoder
+from ucds.encoders.spec import EncoderSpec
 from ucds.errors import InputError
-from ucds.training.inputs import Inputs, open_for_prediction, open_for_training, stored_size, view_for
+from ucds.training.inputs import Inputs, open_for_prediction, open_for_training, view_for
 from ucds.training.options import Compute, EncoderOptions
 
 ENCODER = EncoderOptions("ucds/oriented_edges", "none", 32)
-IMAGES = BackboneSpec("ucds/oriented_edges", 128, input_size=28)
-VECTORS = identity_backbone(5).spec
+IMAGES = EncoderSpec("ucds/oriented_edges", 128, input_size=28)
+VECTORS = IdentityEncoder(5).spec
 
 
 @pytest.fixture
@@ -43,9 +43,10 @@ def training(path: Path, side: Role, encoder: EncoderOptions = ENCODER, **option
     return open_for_training(found, encoder, Compute(cache=path.parent / "cache"), **options)
 
 
-def prediction(source: Any, spec: BackboneSpec, side: Role = "target", cache: Path | None = None) -> Dataset:
-    backbone = Backbone(torch.nn.Identity(), spec, "given")  # only features are compared with its weights
-    return open_for_prediction(source, backbone, side, Compute(cache=cache))
+def prediction(source: Any, spec: EncoderSpec, side: Role = "target", cache: Path | None = None) -> Dataset:
+    encoder = IdentityEncoder(1)  # what it computes plays no part
+    encoder.spec = spec
+    return open_for_prediction(source, encoder, side, Compute(cache=cache))
 
 
 def test_a_source_has_a_domain_a_folder_and_a_target_is_one(folder: Path) -> None:
@@ -54,7 +55,7 @@ def test_a_source_has_a_domain_a_folder_and_a_target_is_one(folder: Path) -> Non
     assert source.data.samples.domain.tolist() == [0, 0, 0, 1, 1]
     assert target.data.samples.domain_names == ("data",)
     assert training(folder, "source", domains=["two"]).data.samples.ids == ("two/0.png", "two/1.png")
-    assert source.backbone.spec.input_size == 32
+    assert source.encoder.spec.input_size == 32
     raw = source.data.samples.read(np.arange(2))
     assert raw.shape == (2, 3, round(32 * 256 / 224), round(32 * 256 / 224))
     assert source.data.view.test(raw).shape == (2, 3, 32, 32)
@@ -76,7 +77,7 @@ def test_a_trained_model_takes_folders_and_files(folder: Path, archive: Path, tm
     assert prediction(folder, IMAGES, "source", cache).samples.domain_names == ("one", "two")
     opened = prediction(str(folder), IMAGES, cache=cache)
     assert len(opened.samples) == 5
-    assert opened.samples.read(np.arange(1)).shape[-1] == stored_size(IMAGES) == 32
+    assert opened.samples.read(np.arange(1)).shape[-1] == IMAGES.stored_size == 32
     files = [folder / "two" / "1.png", folder / "one" / "0.png"]
     listed = prediction(files, IMAGES, cache=cache).samples
     assert listed.ids == tuple(map(str, files))
@@ -98,31 +99,42 @@ def test_a_trained_model_takes_folders_and_files(folder: Path, archive: Path, tm
         (Image.new("L", (8, 8)), IMAGES, "several samples at a time, not one Image"),
     ],
 )
-def test_wrong_kinds_are_refused_in_one_line(source: Any, spec: BackboneSpec, words: str) -> None:
+def test_wrong_kinds_are_refused_in_one_line(source: Any, spec: EncoderSpec, words: str) -> None:
     with pytest.raises(InputError, match=words) as error:
         prediction(source, spec)
     assert "\n" not in str(error.value)
 
 
-def test_a_module_of_ones_own_may_take_vectors_of_another_width() -> None:
-    spec = module_backbone(torch.nn.Linear(9, 4), 4).spec
+def test_a_function_of_ones_own_may_take_vectors_of_another_width() -> None:
+    spec = FunctionEncoder(lambda rows: rows[:, :4], 4).spec
     assert len(prediction(np.ones((2, 9)), spec).samples) == 2
 
 
-def test_views_follow_the_backbone() -> None:
+def test_an_encoder_of_ones_own_takes_what_it_was_made_for(folder: Path, archive: Path) -> None:
+    of_images = FunctionEncoder(lambda pixels: pixels.mean((2, 3)), input_size=24)
+    opened = training(folder, "source", of_images)  # type: ignore[arg-type]
+    assert opened.encoder is of_images
+    raw = opened.data.samples.read(np.arange(2))
+    assert of_images(opened.data.view.test(raw)).shape == (2, 3)
+    for path, own in ((archive, of_images), (folder, FunctionEncoder(np.tanh, 5))):
+        with pytest.raises(InputError, match="your encoder has (an|no) input_size; the samples are"):
+            training(path, "source", own)  # type: ignore[arg-type]
+
+
+def test_views_follow_the_encoder() -> None:
     assert type(view_for(VECTORS)) is View
     plain = view_for(IMAGES)
     assert isinstance(plain, ImageView)
     assert plain.input_shape == (3, 28, 28)
-    other = view_for(BackboneSpec("x", 8, 28, (0.0,) * 3, (1.0,) * 3))  # type: ignore[arg-type]
+    other = view_for(EncoderSpec("x", 8, 28, (0.0,) * 3, (1.0,) * 3))  # type: ignore[arg-type]
     raw = np.full((1, 3, 32, 32), 255, np.uint8)
     np.testing.assert_allclose(other.test(raw), np.ones((1, 3, 28, 28)))
     assert not np.array_equal(plain.test(raw), other.test(raw))
-    shifted = view_for(BackboneSpec("x", 8, 28, mean=(0.0,) * 3))
+    shifted = view_for(EncoderSpec("x", 8, 28, mean=(0.0,) * 3))
     assert isinstance(shifted, ImageView)
     assert (shifted.mean, shifted.std) == ((0.0,) * 3, IMAGENET_STD)
     with pytest.raises(InputError, match="'identity' does not take images"):
-        stored_size(VECTORS)
+        _ = VECTORS.stored_size
 
 
 def test_the_cache_is_the_users_own_unless_a_path_or_a_text_names_another(tmp_path: Path) -> None:

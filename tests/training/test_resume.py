@@ -21,6 +21,8 @@ from safetensors.numpy import load_file
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.training.run_folder import RunFolder
 
+pytestmark = pytest.mark.torch
+
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(["ucds.source.train", "ucds.target.train"])
 """Processes are forked from one that has loaded the libraries, which saves most of the time of a start."""

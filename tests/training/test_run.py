@@ -8,7 +8,7 @@ import signal
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -16,30 +16,35 @@ import pytest
 from ucds.config import ConsensusSettings, MethodSettings, PCDSettings, for_side
 from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
-from ucds.encoders.spec import identity_backbone
+from ucds.encoders.encoder import IdentityEncoder
 from ucds.errors import DamagedFileError, InputError, Interrupted
-from ucds.gradients.objective import PrototypeTransport
+from ucds.gradients.pcd_loss import PCDLoss
+from ucds.gradients.prepare import conclude, prepare
 from ucds.gradients.session import Session
 from ucds.gradients.stage import Stage
 from ucds.training.inputs import Inputs
 from ucds.training.model_file import load_model
 from ucds.training.options import Compute, RunOptions
-from ucds.training.prepare import Training, conclude, prepare
+from ucds.training.prepare import Training
 from ucds.training.run import TrainedRun, open_run, train_run
+from ucds.training.work import Work
+
+pytestmark = pytest.mark.torch
 
 SAMPLES = VectorSamples(np.random.default_rng(0).normal(size=(20, 4)).astype(np.float32))
-INPUTS = Inputs(Dataset(SAMPLES), identity_backbone(4))
+INPUTS = Inputs(Dataset(SAMPLES), IdentityEncoder(4))
 OPTIONS = RunOptions(seed=7)
 RESUMED = RunOptions(seed=7, resume=True)
 SETTINGS = PCDSettings(bottleneck_width=5, batch_size=10)
 
 
-def learn(session: Session[MethodSettings]) -> Training:
-    training = prepare(session, INPUTS.backbone, INPUTS.data, 3, side="source")
-    stage = Stage(session, "learn", training.trained, training.data, epochs=2)
-    for step in stage.steps(PrototypeTransport(stage.counts, 3, SETTINGS, session.runtime.device)):
+def learn(work: Work[MethodSettings]) -> Training:
+    session = cast("Session[PCDSettings]", work)
+    learning = prepare(session, INPUTS.encoder, INPUTS.data, 3, side="source")
+    stage = Stage(session, "learn", learning.trained, learning.data, epochs=2)
+    for step in stage.steps(PCDLoss(stage.counts, 3, SETTINGS)):
         stage.update(fit=stage.forward(step.inputs).logits.square().mean())
-    return conclude(session, training)
+    return conclude(session, learning)
 
 
 def trained(out: Path, train: Any = learn, options: RunOptions = OPTIONS, **changes: Any) -> TrainedRun:
@@ -47,7 +52,7 @@ def trained(out: Path, train: Any = learn, options: RunOptions = OPTIONS, **chan
     return train_run(out, inputs=INPUTS, options=options, compute=Compute("cpu"), train=train, **given)
 
 
-def unexpected(session: Session[MethodSettings]) -> Training:
+def unexpected(work: Work[MethodSettings]) -> Training:
     raise AssertionError("trained again")
 
 
@@ -58,7 +63,7 @@ def test_a_run_leaves_its_model_and_description(tmp_path: Path) -> None:
     assert not run.resumed_finished
     card = load_model(run.folder).card
     assert (card.name, card.role, card.stages, card.domains) == ("clinic", "source", ("learn",), ("data",))
-    assert (card.n_clusters, card.bottleneck_width, card.tune) == (3, 5, "full")
+    assert (card.n_clusters, card.bottleneck_width, card.tune) == (3, 5, "head")
     described = json.loads((run.folder / "run.json").read_text())
     assert described["settings"] == for_side(SETTINGS, "source")
     assert (described["method"], described["seed"], described["labels"]) == ("pcd", 7, "abc")
@@ -94,9 +99,9 @@ def test_another_run_is_not_resumed(tmp_path: Path) -> None:
 def test_a_signal_stops_a_run_with_its_work_saved(tmp_path: Path, number: signal.Signals) -> None:
     handlers = [signal.getsignal(known) for known in (signal.SIGINT, signal.SIGTERM)]
 
-    def told_to_stop(session: Session[MethodSettings]) -> Training:
+    def told_to_stop(work: Work[MethodSettings]) -> Training:
         os.kill(os.getpid(), number)
-        return learn(session)
+        return learn(work)
 
     with pytest.raises(Interrupted):
         trained(tmp_path, told_to_stop)
@@ -108,9 +113,9 @@ def test_a_signal_stops_a_run_with_its_work_saved(tmp_path: Path, number: signal
 
 
 def test_a_second_signal_stops_it_at_once(tmp_path: Path) -> None:
-    def told_twice(session: Session[MethodSettings]) -> Training:
+    def told_twice(work: Work[MethodSettings]) -> Training:
         os.kill(os.getpid(), signal.SIGINT)
-        assert session.runtime.stop_requested
+        assert work.stop_requested
         os.kill(os.getpid(), signal.SIGINT)
         raise AssertionError("went on")
 
@@ -123,8 +128,8 @@ def test_a_second_signal_stops_it_at_once(tmp_path: Path) -> None:
 def test_a_run_that_fails_before_its_first_checkpoint_leaves_no_folder(
     tmp_path: Path, error: type[Exception]
 ) -> None:
-    def fail(session: Session[MethodSettings]) -> Training:
-        session.write("learn", 1, "losses", {"fit": 1.0})
+    def fail(work: Work[MethodSettings]) -> Training:
+        cast("Session[PCDSettings]", work).write("learn", 1, "losses", {"fit": 1.0})
         for name in ("labels.json", "clusters.json", "stability.json", "transfer.json"):
             (tmp_path / "run" / name).touch()
         raise error("nobody foresaw this")
@@ -136,8 +141,8 @@ def test_a_run_that_fails_before_its_first_checkpoint_leaves_no_folder(
 
 
 def test_a_run_that_fails_later_keeps_its_work(tmp_path: Path) -> None:
-    def fail(session: Session[MethodSettings]) -> Training:
-        learn(session)
+    def fail(work: Work[MethodSettings]) -> Training:
+        learn(work)
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -151,7 +156,7 @@ def test_a_run_that_fails_later_keeps_its_work(tmp_path: Path) -> None:
 def test_a_run_that_is_stopped_before_its_first_checkpoint_keeps_its_number_of_clusters(
     tmp_path: Path,
 ) -> None:
-    def stop(session: Session[MethodSettings]) -> Training:
+    def stop(work: Work[MethodSettings]) -> Training:
         (tmp_path / "clusters.json").touch()
         raise Interrupted
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ucds.config import PCDSettings
+from ucds.config import ConsensusSettings
 from ucds.errors import DamagedFileError, UserError
 from ucds.training.options import Compute, RunOptions
 from ucds.training.run import open_run
@@ -119,7 +119,7 @@ def test_only_one_process_at_a_time(tmp_path: Path) -> None:
 
 def test_a_resumed_run_that_is_refused_is_kept(tmp_path: Path) -> None:
     def start(resume: bool) -> AbstractContextManager[object]:
-        return open_run(tmp_path / "run", {}, PCDSettings(), RunOptions(resume=resume), Compute("cpu"))
+        return open_run(tmp_path / "run", {}, ConsensusSettings(), RunOptions(resume=resume), Compute("cpu"))
 
     with start(resume=False):
         pass

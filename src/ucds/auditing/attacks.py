@@ -19,8 +19,6 @@ from typing import TypeVar
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
-from sklearn.cluster import KMeans
-from sklearn.linear_model import LogisticRegression
 
 from ucds.auditing.subject import Labels, Rows, Subject
 from ucds.data.samples import Samples
@@ -167,6 +165,8 @@ def shadow_scores(
     A member's label agrees more often with the clusterers that saw it than with those that did not. The
     features, ``(n, d)``, are those of the attacker's encoder.
     """
+    from sklearn.cluster import KMeans
+
     n, unit = len(features), unit_rows(features)
     seen, agreed = np.zeros((2, n)), np.zeros((2, n))
     for _ in range(shadows):
@@ -228,6 +228,8 @@ def price_of(curve: Sequence[Price], wanted: float = WANTED) -> int | None:
 
 
 def _student(features: FloatArray, labels: Labels, others: FloatArray) -> Labels:
+    from sklearn.linear_model import LogisticRegression
+
     if len(np.unique(labels)) == 1:
         return np.full(len(others), labels[0])
     with warnings.catch_warnings():  # many clusters for few labels, or a fit that is not finished: no matter

@@ -17,7 +17,6 @@ from ucds.auditing.subject import Labels, Opened, open_subject, parts_of
 from ucds.data.sources import Source
 from ucds.errors import InputError
 from ucds.files import require_writable, write_text_atomically
-from ucds.gradients.runtime import Runtime
 from ucds.labels.client import LabelClient
 from ucds.math.attack_scores import attack_success
 from ucds.training.options import Compute, EncoderOptions
@@ -91,8 +90,7 @@ def audit(
     attacked = folder or client
     if attacked is None or None not in (run, client):
         raise InputError("an audit attacks either a run or a service: give one of them")
-    runtime = Runtime(compute, seed=seed)
-    opened = open_subject(attacked, (members, others), encoder, effort.samples, runtime)
+    opened = open_subject(attacked, (members, others), encoder, effort.samples, seed, compute)
     counts = [len(samples) for samples in opened.samples]
     if min(counts) < FEWEST:
         raise InputError(

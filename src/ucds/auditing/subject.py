@@ -11,25 +11,23 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from PIL import Image
 
 from ucds.data.dataset import Dataset
 from ucds.data.samples import Samples, subset
 from ucds.data.sources import Source
-from ucds.encoders.spec import Backbone, identity_backbone
+from ucds.encoders.encoder import Encoder, IdentityEncoder
 from ucds.errors import InputError, RefusedError
-from ucds.gradients.runtime import Runtime
 from ucds.labels.client import LabelClient, OverBudgetError
 from ucds.labels.questions import Body, body_of_images, body_of_rows
 from ucds.labels.wire import ServiceInfo
 from ucds.math.arrays import FloatArray
 from ucds.math.privacy import Guarantee
-from ucds.training.features import frozen_features
+from ucds.training.features import frozen_features, read_all
 from ucds.training.inputs import open_for_prediction, view_for
 from ucds.training.model_file import StoredModel, load_model
-from ucds.training.options import EncoderOptions
+from ucds.training.options import Compute, EncoderOptions
 from ucds.training.seeds import numpy_generator
 
 Labels = NDArray[np.int64]
@@ -53,22 +51,22 @@ class Subject(Protocol):
 class ModelSubject:
     """A model in this process, which answers as its label service would."""
 
-    def __init__(self, stored: StoredModel, runtime: Runtime) -> None:
+    def __init__(self, stored: StoredModel, compute: Compute) -> None:
         self.name, self.n_clusters, self.queries = stored.card.name, stored.card.n_clusters, 0
         self.privacy = stored.card.privacy
-        self.proportions: NDArray[np.float64] | None = stored.proportions.double().mean(0).numpy()
-        self._model, self._device = stored.model.to(runtime.device).eval(), runtime.device
-        self._view = view_for(stored.card.backbone)
+        self.proportions: NDArray[np.float64] | None = stored.proportions.mean(0, dtype=np.float64)
+        self._head = stored.head
+        self._encoder = stored.encoder.on(compute.accelerator, compute.precision)
+        self._view = view_for(stored.card.encoder)
 
     def ask(self, rows: Rows) -> Labels:
         """Label rows; see :class:`Subject`."""
         self.queries += len(rows)
-        with torch.inference_mode():
-            parts = [
-                self._model(torch.from_numpy(self._view.test(part)).to(self._device)).logits.argmax(1).cpu()
-                for part in parts_of(rows)
-            ]
-        return np.asarray(torch.cat(parts).numpy(), dtype=np.int64)
+        return np.concatenate([self._ask(part) for part in parts_of(rows)])
+
+    def _ask(self, rows: Rows) -> Labels:
+        features = self._head.features(self._encoder(self._view.test(rows)))
+        return np.asarray(self._head.logits(features).argmax(1))
 
 
 class ServiceSubject:
@@ -147,7 +145,8 @@ def open_subject(
     both: tuple[Source, Source],
     encoder: EncoderOptions | None,
     most: int,
-    runtime: Runtime,
+    seed: int,
+    compute: Compute,
 ) -> Opened:
     """Open a model in this process or a service, and ``most`` of each side.
 
@@ -156,53 +155,43 @@ def open_subject(
     subject: Subject
     if isinstance(attacked, Path):
         stored = load_model(attacked, role="source")
-        images, attacker = stored.card.backbone.input_size is not None, stored.backbone
+        images, attacker = stored.card.encoder.input_size is not None, stored.encoder
         if encoder is not None and images:
-            attacker = encoder.build(runtime.compute.cache)
-        reader = Backbone(attacker.module, stored.card.backbone, "")
-        subject = ModelSubject(stored, runtime)
+            attacker = encoder.find(compute)
+        reader, subject = stored.encoder, ModelSubject(stored, compute)
     else:
         info = attacked.info()
         images = info.accepts == "images"
         if not images:
             assert info.width is not None
-            attacker = identity_backbone(info.width, info.columns)
+            attacker = IdentityEncoder(info.width, info.columns)
         elif encoder is None:
             raise InputError(
                 "a service of images needs the attacker's encoder: give `backbone` and `weights`"
             )
         else:
-            attacker = encoder.build(runtime.compute.cache)
+            attacker = encoder.find(compute)
         reader, subject = attacker, ServiceSubject(attacked, info)
-    seen = _open_both(both, reader, most, runtime)
-    return Opened(subject, (seen[0].samples, seen[1].samples), images, _features(seen, attacker, runtime))
+    seen = _open_both(both, reader, most, seed, compute)
+    features = read_all(frozen_features(attacker, seen[0], compute, compute.reporter.show))
+    others = read_all(frozen_features(attacker, seen[1], compute, compute.reporter.show))
+    return Opened(subject, (seen[0].samples, seen[1].samples), images, (features, others))
 
 
 def _open_both(
-    both: tuple[Source, Source], backbone: Backbone, most: int, runtime: Runtime
+    both: tuple[Source, Source], encoder: Encoder, most: int, seed: int, compute: Compute
 ) -> tuple[Dataset, Dataset]:
     """Open members and others, a random choice of each; others whose content a member has are left out."""
-    opened = [open_for_prediction(one, backbone, "source", runtime.compute) for one in both]
-    known, rng = set(opened[0].samples.keys), numpy_generator(runtime.seed, "audit", "samples")
+    opened = [open_for_prediction(one, encoder, "source", compute) for one in both]
+    known, rng = set(opened[0].samples.keys), numpy_generator(seed, "audit", "samples")
     apart = np.array([key not in known for key in opened[1].samples.keys])
     if not apart.any():
         raise InputError("all of the others are members too: give samples that the model was not trained on")
     if not apart.all():
-        runtime.reporter.say(f"{(~apart).sum():,} of the others are members too, and are left out")
+        compute.reporter.say(f"{(~apart).sum():,} of the others are members too, and are left out")
     usable = (np.arange(len(opened[0].samples)), np.flatnonzero(apart))
     chosen = [
         Dataset(subset(data.samples, np.sort(rng.permutation(index)[:most])), data.view)
         for data, index in zip(opened, usable, strict=True)
     ]
     return chosen[0], chosen[1]
-
-
-def _features(
-    both: tuple[Dataset, Dataset], attacker: Backbone, runtime: Runtime
-) -> tuple[FloatArray, FloatArray]:
-    attacker.module.to(runtime.device)
-    found = []
-    for data in both:
-        features = frozen_features(attacker, data, runtime, batch_size=64).samples
-        found.append(features.read(np.arange(len(features))))
-    return found[0], found[1]

@@ -35,12 +35,12 @@ from ucds.baselines.iic import (
 from ucds.baselines.loop import Clustering
 from ucds.data.batches import DomainBalancedSampler
 from ucds.data.dataset import Dataset
-from ucds.encoders.spec import Backbone
+from ucds.encoders.encoder import Encoder
 from ucds.errors import InputError
-from ucds.gradients.losses import at_least_single
+from ucds.gradients.pcd_loss import at_least_single
+from ucds.gradients.prepare import features_of
 from ucds.gradients.runtime import Runtime
 from ucds.gradients.session import Session
-from ucds.training.features import frozen_features
 from ucds.training.seeds import numpy_generator
 
 HEADS = (True, False)
@@ -69,7 +69,7 @@ class AcidsModel(NamedTuple):
     The networks have one batch normalisation for each source domain.
     """
 
-    backbone: Backbone
+    encoder: Encoder
     networks: Networks
     seconds: float
     images_seen: int
@@ -77,23 +77,23 @@ class AcidsModel(NamedTuple):
 
 def cluster_by_acids(
     session: Session[ACIDSSettings],
-    backbone: Backbone,
+    encoder: Encoder,
     source_data: Dataset,
     target_data: Dataset,
     n_clusters: int,
 ) -> Clustering:
     """Cluster target samples by ACIDS, which learns from the source first."""
-    return adapt_acids(session, learn_acids(session, backbone, source_data, n_clusters), target_data)
+    return adapt_acids(session, learn_acids(session, encoder, source_data, n_clusters), target_data)
 
 
 def learn_acids(
-    session: Session[ACIDSSettings], backbone: Backbone, source_data: Dataset, n_clusters: int
+    session: Session[ACIDSSettings], encoder: Encoder, source_data: Dataset, n_clusters: int
 ) -> AcidsModel:
     """Learn clusters that say much about a sample of several domains, and nothing about its domain."""
     name, settings = "acids-source", session.settings
-    networks, usual = prepare_networks(session, backbone, source_data, n_clusters, name=name)
-    pairs, heads = in_pairs(backbone, usual, settings), networks.heads
-    sampler = DomainBalancedSampler(pairs.samples.domain, settings.batch_size, session.runtime.seed)
+    networks, usual = prepare_networks(session, encoder, source_data, n_clusters, name=name)
+    pairs, heads = in_pairs(encoder, usual, settings), networks.heads
+    sampler = DomainBalancedSampler(pairs.samples.domain, settings.batch_size, session.seed)
     split_norms(heads.encoder, sampler.counts)
     loop = make_loop(session, name, heads, pairs, settings.source_epochs * sampler.steps_per_epoch)
     joints = {over: RunningJoint(settings.joint_weight) for over in HEADS}
@@ -111,7 +111,7 @@ def learn_acids(
                     information=-mutual_information(joint).mean(),
                     domain=weight * mutual_information(of_domain).mean(),
                 )
-    return AcidsModel(backbone, networks, loop.seconds, loop.images_seen)
+    return AcidsModel(encoder, networks, loop.seconds, loop.images_seen)
 
 
 def adapt_acids(session: Session[ACIDSSettings], model: AcidsModel, target_data: Dataset) -> Clustering:
@@ -124,12 +124,12 @@ def adapt_acids(session: Session[ACIDSSettings], model: AcidsModel, target_data:
     networks = copy.deepcopy(model.networks)
     merge_norms(networks.heads.encoder)
     if settings.tune == "head":
-        target_data = frozen_features(model.backbone, target_data, runtime, batch_size=size)
-    pairs, heads = in_pairs(model.backbone, target_data, settings), networks.heads
+        target_data = features_of(session, model.encoder, target_data, size)
+    pairs, heads = in_pairs(model.encoder, target_data, settings), networks.heads
     nowhere = np.zeros(len(pairs.samples), dtype=np.int64)
-    sampler = DomainBalancedSampler(nowhere, settings.batch_size, runtime.seed)
+    sampler = DomainBalancedSampler(nowhere, settings.batch_size, session.seed)
     loop = make_loop(session, name, heads, pairs, settings.target_epochs * sampler.steps_per_epoch)
-    order = numpy_generator(runtime.seed, name, "statistics")
+    order = numpy_generator(session.seed, name, "statistics")
     estimate_statistics(heads.encoder, pairs, runtime, size, order)
     joints = {over: RunningJoint(settings.joint_weight) for over in HEADS}
     for _ in range(settings.target_epochs):
@@ -141,12 +141,12 @@ def adapt_acids(session: Session[ACIDSSettings], model: AcidsModel, target_data:
     estimate_statistics(heads.encoder, pairs, runtime, size, order)
     found = conclude(session, loop, networks, pairs, name=name)
     # Counted as trained: of its two heads of several sub-heads, one sub-head is left in the end.
-    whole = nn.ModuleList([networks.whole.encoder, heads])
+    whole = nn.ModuleList([networks.trained.encoder, heads])
     return replace(
         found,
         seconds=model.seconds + found.seconds,
         images_seen=model.images_seen + found.images_seen,
-        parameters=sum(weight.numel() for weight in whole.parameters()),
+        parameters=sum(weight.numel() for weight in whole.parameters()) + networks.frozen,
     )
 
 

@@ -23,14 +23,15 @@ from ucds.baselines.views import ResizedImageView
 from ucds.config import ModelSettings
 from ucds.data.batches import DomainBalancedSampler
 from ucds.data.dataset import Dataset
-from ucds.encoders.spec import Backbone
+from ucds.encoders.encoder import Encoder
 from ucds.errors import InputError
+from ucds.gradients.prediction import encode
+from ucds.gradients.prepare import prepare
+from ucds.gradients.seeds import torch_generator
 from ucds.gradients.session import Session
 from ucds.math.arrays import DoubleArray, FloatArray, IntArray
 from ucds.networks.model import ClusteringModel
-from ucds.training.prediction import encode
-from ucds.training.prepare import prepare
-from ucds.training.seeds import numpy_generator, torch_generator
+from ucds.training.seeds import numpy_generator
 
 _NAME = "deepcluster"
 
@@ -55,7 +56,7 @@ class DeepClusterSettings(ModelSettings):
 
 
 def cluster_by_deepcluster(
-    session: Session[DeepClusterSettings], backbone: Backbone, data: Dataset, n_clusters: int
+    session: Session[DeepClusterSettings], encoder: Encoder, data: Dataset, n_clusters: int
 ) -> Clustering:
     """Cluster samples by k-means on features that are trained to tell the clusters apart.
 
@@ -64,19 +65,19 @@ def cluster_by_deepcluster(
     settings = session.settings
     if n_clusters > min(settings.batch_size, len(data.samples)):
         raise InputError(f"{n_clusters} clusters need as many samples, in all and in a batch")
-    training = prepare(session, backbone, data, n_clusters, side=_NAME)
-    model, view = training.trained, training.data.view
+    learning = prepare(session, encoder, data, n_clusters, side=_NAME)
+    model, view = learning.trained, learning.data.view
     if len(view.input_shape) > 1:  # images
-        view = ResizedImageView(backbone.spec, view, settings.crop)
-    own = Dataset(training.data.samples, view)
+        view = ResizedImageView(encoder.spec, view, settings.crop)
+    own = Dataset(learning.data.samples, view)
     steps = -(-len(own.samples) // min(settings.batch_size, len(own.samples)))
     loop = Loop(session, _NAME, model, make_optimiser(model, settings), own, settings.epochs * steps)
     for epoch in range(settings.epochs):
         labels = _cluster(session, model, own, epoch)
-        _reset_prototypes(model, session.runtime.seed, epoch)
+        _reset_prototypes(model, session.seed, epoch)
         # Each batch holds equally many samples of every cluster that is not empty.
         filled = np.unique(labels, return_inverse=True)[1]
-        sampler = DomainBalancedSampler(filled, settings.batch_size, session.runtime.seed)
+        sampler = DomainBalancedSampler(filled, settings.batch_size, session.seed)
         targets = torch.from_numpy(labels).to(session.runtime.device)
         for batch in loop.epoch(sampler):
             features = loop.forward(batch.inputs).features
@@ -85,18 +86,18 @@ def cluster_by_deepcluster(
             loop.update(pseudo_labels=functional.cross_entropy(logits, targets[batch.index]))
     labels = _cluster(session, model, own, settings.epochs)
     loop.finish(functional.one_hot(torch.from_numpy(labels), n_clusters).float())
-    whole = training.model.eval()
-    return Clustering(labels, loop.seconds, loop.images_seen, whole, parameters=whole.count_parameters())
+    found = loop.seconds, loop.images_seen
+    return Clustering(labels, *found, model.eval(), parameters=learning.count_parameters())
 
 
 def _cluster(
     session: Session[DeepClusterSettings], model: ClusteringModel, data: Dataset, epoch: int
 ) -> IntArray:
     """Cluster the current features by k-means, from a random start of this epoch."""
-    runtime, settings = session.runtime, session.settings
-    features = encode(model, data, runtime, settings.prediction_batch_size)
+    settings = session.settings
+    features = encode(model, data, session.runtime, settings.prediction_batch_size)
     points = normalize(whiten(features.cpu().numpy(), settings.principal_components))
-    rng = numpy_generator(runtime.seed, _NAME, "k-means", epoch)
+    rng = numpy_generator(session.seed, _NAME, "k-means", epoch)
     start = points[rng.choice(len(points), model.n_clusters, replace=False)]
     kmeans = KMeans(len(start), init=start, n_init=1, max_iter=settings.iterations, tol=0)
     with warnings.catch_warnings():

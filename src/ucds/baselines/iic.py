@@ -21,15 +21,16 @@ from ucds.baselines.views import PairedImageView, PairedVectorView
 from ucds.config import ModelSettings
 from ucds.data.batches import DomainBalancedSampler
 from ucds.data.dataset import Dataset
-from ucds.encoders.spec import Backbone
-from ucds.gradients.losses import at_least_single
+from ucds.encoders.encoder import Encoder
+from ucds.gradients.pcd_loss import at_least_single
+from ucds.gradients.prediction import predict
+from ucds.gradients.prepare import prepare
+from ucds.gradients.seeds import torch_generator
 from ucds.gradients.session import Session
 from ucds.gradients.views import in_training
-from ucds.networks.model import ClusteringModel, Encoder
-from ucds.training.encoding import evaluation_mode
-from ucds.training.prediction import predict
-from ucds.training.prepare import prepare
-from ucds.training.seeds import torch_generator
+from ucds.networks.encoder import evaluation_mode
+from ucds.networks.model import ClusteringModel
+from ucds.networks.model import Encoder as EncoderModule
 
 
 class PairSettings(ModelSettings):
@@ -58,18 +59,18 @@ S = TypeVar("S", bound=PairSettings)
 
 
 def cluster_by_iic(
-    session: Session[IICSettings], backbone: Backbone, data: Dataset, n_clusters: int
+    session: Session[IICSettings], encoder: Encoder, data: Dataset, n_clusters: int
 ) -> Clustering:
     """Cluster samples by invariant information.
 
-    With ``tune = "head"`` the backbone stays frozen; the original starts from random weights. The domains of
+    With ``tune = "head"`` the encoder stays frozen; the original starts from random weights. The domains of
     the samples are ignored, and images are cropped as the settings say.
     """
     settings = session.settings
-    networks, usual = prepare_networks(session, backbone, data, n_clusters, name="iic")
-    pairs = in_pairs(backbone, usual, settings, settings.repeats)
+    networks, usual = prepare_networks(session, encoder, data, n_clusters, name="iic")
+    pairs = in_pairs(encoder, usual, settings, settings.repeats)
     nowhere = np.zeros(len(pairs.samples), dtype=np.int64)
-    sampler = DomainBalancedSampler(nowhere, settings.batch_size, session.runtime.seed)
+    sampler = DomainBalancedSampler(nowhere, settings.batch_size, session.seed)
     loop = make_loop(session, "iic", networks.heads, pairs, settings.epochs * sampler.steps_per_epoch)
     for _ in range(settings.epochs):
         for over in (True, False):
@@ -108,7 +109,7 @@ class TwoHeads(nn.Module):
 
     def __init__(
         self,
-        encoder: Encoder,
+        encoder: EncoderModule,
         width: int,
         n_clusters: int,
         settings: PairSettings,
@@ -133,29 +134,29 @@ class TwoHeads(nn.Module):
 class Networks(NamedTuple):
     """The networks of a baseline, which share their encoder."""
 
-    whole: ClusteringModel  # as it is used after training
-    trained: ClusteringModel  # the same, or its head if the backbone stays frozen
+    trained: ClusteringModel  # as it is used after training, or its head if the encoder stays frozen
     heads: TwoHeads
+    frozen: int = 0  # number of parameters of a frozen encoder
 
 
 def prepare_networks(
-    session: Session[PairSettings], backbone: Backbone, data: Dataset, n_clusters: int, *, name: str
+    session: Session[PairSettings], encoder: Encoder, data: Dataset, n_clusters: int, *, name: str
 ) -> tuple[Networks, Dataset]:
     """Build the networks of a baseline, and the data that they take, in its usual view."""
-    training = prepare(session, backbone, data, n_clusters, side=name)
-    trained, device = training.trained, session.runtime.device
+    learning = prepare(session, encoder, data, n_clusters, side=name)
+    trained, device = learning.trained, session.runtime.device
     settings = session.settings
     if settings.tune == "full" and not settings.bottleneck:
         trained.encoder.bottleneck = nn.Sequential()
-        trained.prototypes = nn.Parameter(torch.zeros(backbone.spec.width, n_clusters, device=device))
-    generator = torch_generator(session.runtime.seed, name, "sub-heads")
+        trained.prototypes = nn.Parameter(torch.zeros(encoder.spec.width, n_clusters, device=device))
+    generator = torch_generator(session.seed, name, "sub-heads")
     heads = TwoHeads(trained.encoder, trained.bottleneck_width, n_clusters, settings, generator)
-    return Networks(training.model, trained, heads.to(device)), training.data
+    return Networks(trained, heads.to(device), learning.count_frozen()), learning.data
 
 
-def in_pairs(backbone: Backbone, data: Dataset, settings: PairSettings, repeats: int = 1) -> Dataset:
-    """Return data whose views are pairs, with images in the size that the backbone takes."""
-    spec, view = backbone.spec, data.view
+def in_pairs(encoder: Encoder, data: Dataset, settings: PairSettings, repeats: int = 1) -> Dataset:
+    """Return data whose views are pairs, with images in the size that the encoder takes."""
+    spec, view = encoder.spec, data.view
     if len(view.input_shape) == 1:
         return Dataset(data.samples, PairedVectorView(spec.width, settings.feature_dropout, repeats))
     return Dataset(data.samples, PairedImageView(spec, view, settings.crop, repeats))
@@ -193,9 +194,9 @@ def conclude(
     with torch.no_grad():
         networks.trained.prototypes.copy_(networks.heads.clusters[best])
     labels = loop.finish(predict(networks.trained, data, session.runtime, size))
-    whole = networks.whole.eval()
-    information_of_best, parameters = float(information[best]), whole.count_parameters()
-    return Clustering(labels, loop.seconds, loop.images_seen, whole, information_of_best, parameters)
+    trained, of_best = networks.trained.eval(), float(information[best])
+    parameters = trained.count_parameters() + networks.frozen
+    return Clustering(labels, loop.seconds, loop.images_seen, trained, of_best, parameters)
 
 
 def with_best_rate(settings: S, train: Callable[[S], Clustering]) -> Clustering:
@@ -218,7 +219,7 @@ def _information(
 ) -> Tensor:
     """Compute the mutual information ``(H,)`` of the views of all samples for each sub-head."""
     n, runtime, view = len(data.samples), session.runtime, in_training(data.view)
-    generator = torch_generator(runtime.seed, name, "choice")
+    generator = torch_generator(session.seed, name, "choice")
     joint = torch.zeros((), device=runtime.device)
     with evaluation_mode(heads):
         for index in np.array_split(np.arange(n), -(-n // size)):

@@ -21,10 +21,10 @@ from ucds.config import Settings
 from ucds.data.batches import DomainBalancedSampler
 from ucds.data.dataset import Dataset
 from ucds.errors import InputError, Interrupted, UcdsWarning
-from ucds.gradients.health import assess
 from ucds.gradients.session import Session
 from ucds.gradients.steps import Batch, Steps
 from ucds.math.arrays import IntArray
+from ucds.training.results import assess
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,9 +34,9 @@ class Clustering:
     labels: IntArray  # (n,) cluster of each sample
     seconds: float  # of training and clustering; frozen features are not counted
     images_seen: int  # samples that passed through the network in training, every view counted
-    model: nn.Module  # whole network, in evaluation mode
+    model: nn.Module  # what was trained, in evaluation mode: the whole network, or its head
     information: float | None = None  # mutual, of two views; of methods that maximise it
-    parameters: int = 0  # of the whole network in training
+    parameters: int = 0  # of the whole network in training, its frozen part included
 
 
 class Loop(Steps):
@@ -61,7 +61,7 @@ class Loop(Steps):
         super().__init__(session, name, module, optimiser, data, total)
         self._step, self._begun = 0, time.monotonic()
         self.images_seen = 0  # inputs that went through the network in training
-        self.runtime.reporter.show(name, 0, total)
+        self._session.compute.reporter.show(name, 0, total)
 
     @property
     def seconds(self) -> float:
@@ -78,8 +78,8 @@ class Loop(Steps):
                 self._step += 1
                 losses = self.read_losses(self._step)
                 if losses is not None:
-                    self.runtime.reporter.show(self._name, self._step, self._total, losses)
-                if self.runtime.asked_to_stop():
+                    self._session.compute.reporter.show(self._name, self._step, self._total, losses)
+                if self._session.asked_to_stop():
                     raise Interrupted
 
     def forward(self, inputs: Tensor, *arguments: Any) -> Any:
@@ -93,13 +93,12 @@ class Loop(Steps):
         Warns:
             UcdsWarning: the clustering has collapsed, or clusters are empty.
         """
-        evaluation = assess(probabilities, self._step)
+        evaluation = assess(probabilities.float().cpu().numpy(), self._step)
         figures = {"information": evaluation.information, "active_clusters": evaluation.active_clusters}
         self._session.write(self._name, self._step, "evaluation", figures)
         if evaluation.warning is not None:
             warnings.warn(f"{self._name}: {evaluation.warning}", UcdsWarning, stacklevel=3)
-        labels: IntArray = evaluation.labels.numpy()
-        return labels
+        return evaluation.labels
 
 
 @contextmanager

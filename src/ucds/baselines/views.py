@@ -15,9 +15,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ucds.data.dataset import View
-from ucds.encoders.spec import MODULE, Backbone, BackboneSpec, channels_last
+from ucds.encoders.spec import FUNCTION, EncoderSpec
 from ucds.gradients.views import RandomCropView, TrainingView
 from ucds.math.arrays import FloatArray
+from ucds.networks.encoder import NetworkEncoder, channels_last
 
 _JITTER, _HUE = 0.4, 0.125
 """Strength of the originals' colour changes: of brightness, contrast and saturation; of hue, in turns."""
@@ -35,7 +36,7 @@ class ResizedImageView(TrainingView):
     that of the ``usual`` view, and one that says nothing of the colours takes pixel values between 0 and 1.
     """
 
-    def __init__(self, spec: BackboneSpec, usual: View, crop: float) -> None:
+    def __init__(self, spec: EncoderSpec, usual: View, crop: float) -> None:
         self.size, self.crop = spec.input_size or usual.input_shape[-1], crop
         colours = spec.mean or (0.0, 0.0, 0.0), spec.std or (1.0, 1.0, 1.0)
         self._mean, self._std = (torch.tensor(values).view(3, 1, 1) for values in colours)
@@ -73,7 +74,7 @@ class ResizedImageView(TrainingView):
 class PairedImageView(ResizedImageView):
     """A plain crop of each image, and ``repeats`` crops, flipped half the time and changed in colour."""
 
-    def __init__(self, spec: BackboneSpec, usual: View, crop: float, repeats: int = 1) -> None:
+    def __init__(self, spec: EncoderSpec, usual: View, crop: float, repeats: int = 1) -> None:
         super().__init__(spec, usual, crop)
         self.repeats = repeats
 
@@ -149,10 +150,10 @@ class Sobel(nn.Module):
         return functional.conv2d(grey, self.filters, padding=1)
 
 
-def sobel_backbone(size: int = 64, *, seed: int = 0) -> Backbone:
+def sobel_network(size: int = 64, *, seed: int = 0) -> NetworkEncoder:
     """Build the encoder that IIC, ACIDS and DeepCluster train from scratch: a ResNet-18 on edges.
 
-    It takes RGB pixels between 0 and 1, as other backbones do. Its stem is IIC's for small pictures: a 3 x 3
+    It takes RGB pixels between 0 and 1, as other networks do. Its stem is IIC's for small pictures: a 3 x 3
     convolution of stride 1 and a 2 x 2 pooling. The inputs have ``size`` pixels a side. PyTorch's global
     generator is left as it was.
     """
@@ -166,5 +167,5 @@ def sobel_backbone(size: int = 64, *, seed: int = 0) -> Backbone:
     network.maxpool = nn.MaxPool2d(2, stride=2, padding=1)
     width = network.fc.in_features
     network.fc = nn.Identity()
-    spec = BackboneSpec(MODULE, width, size, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
-    return Backbone(nn.Sequential(Sobel(), channels_last(network)), spec, "none (random)")
+    spec = EncoderSpec(FUNCTION, width, size, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
+    return NetworkEncoder(nn.Sequential(Sobel(), channels_last(network)), spec, "none (random)")

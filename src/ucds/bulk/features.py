@@ -12,10 +12,9 @@ from itertools import islice
 from pathlib import Path
 
 import numpy as np
-import torch
+from safetensors.numpy import save
 
 from ucds.bulk.shards import Found, Images, Shard, find_shards
-from ucds.choices import Engine
 from ucds.data.content import content_key
 from ucds.data.decode import DECODER_VERSION, ByteArray, UnusableImageError, decode_image
 from ucds.data.features import ENCODER_FILE, FeaturePart, Manifest, part_path, read_manifest
@@ -24,18 +23,16 @@ from ucds.data.image_files import map_ahead, processors
 from ucds.data.parts import describe_rows, read_description, remove_part, rows_file, write_part
 from ucds.data.sources import Source, place_of
 from ucds.data.tables import write_table
-from ucds.encoders.spec import Backbone
+from ucds.encoders.encoder import Encoder
 from ucds.errors import DamagedFileError, InputError, UcdsWarning
 from ucds.files import refuse_inside, write_atomically, write_text_atomically
-from ucds.gradients.processes import choose_device
 from ucds.math.arrays import FloatArray
-from ucds.training.encoding import FrozenEncoder, choose_encoder, describe_encoder
-from ucds.training.inputs import stored_size, view_for
+from ucds.training.inputs import view_for
 from ucds.training.options import BulkOptions, Compute, EncoderOptions
 
 SKIPPED_FILE = "skipped.csv"
 _NAMED = 20
-_BATCH = 64  # images computed at a time, as in training
+_BATCH = 64  # images that an encoder takes at a time, as in training
 _Loaded = tuple[bytes, ByteArray] | str
 
 
@@ -66,14 +63,13 @@ class PartTask:
 
     Args:
         folder: folder of the parts.
-        encoder: encoder of images, on its device once it is used.
+        encoder: encoder of images.
         readers: number of threads that read and decode; one a processor if ``None``.
     """
 
-    def __init__(self, folder: Path, encoder: FrozenEncoder, readers: int | None) -> None:
+    def __init__(self, folder: Path, encoder: Encoder, readers: int | None) -> None:
         self._folder, self._encoder, self._readers = folder, encoder, readers
-        self._spec = encoder.backbone.spec
-        self._view = view_for(self._spec)
+        self._spec, self._view = encoder.spec, view_for(encoder.spec)
 
     def __call__(self, number: int, shard: Shard) -> int:
         """Compute the features of a shard, write them, and return its number.
@@ -97,7 +93,7 @@ class PartTask:
 
     def _encode(self, images: Images) -> tuple[list[bytes], FloatArray, dict[int, str]]:
         """Return keys and features ``(m, width)`` of the images that can be used, and reasons for others."""
-        keys, skipped, size = list[bytes](), dict[int, str](), stored_size(self._spec)
+        keys, skipped, size = list[bytes](), dict[int, str](), self._spec.stored_size
         found = [np.empty((0, self._spec.width), np.float32)]
         place: dict[bytes, int] = {}  # of each content among the features
 
@@ -149,9 +145,9 @@ def features(
     Args:
         images: image files, see :func:`ucds.bulk.shards.find_shards`.
         out: folder of the features.
-        encoder: encoder; ResNet-18 with published weights if ``None``.
+        encoder: encoder; the one in the package if ``None``.
         options: engine, and how it works; a loop in this process if ``None``.
-        compute: device, reporter, and cache of the graph that computes; the defaults if ``None``.
+        compute: device, reporter, and cache of networks by their names; the defaults if ``None``.
 
     Raises:
         InputError: images, encoder or folder cannot be used.
@@ -166,42 +162,25 @@ def features(
     if (place := place_of(images)) is not None:
         refuse_inside(folder, place)
     found = find_shards(images, options.shard_size)
-    backbone = (encoder or EncoderOptions()).build(compute.cache)
-    frozen = _choose_encoder(found, backbone, options.engine, compute)
-    manifest = _describe(found, frozen)
-    _claim(folder, manifest, backbone)
+    chosen = (encoder or EncoderOptions()).find(compute)
+    chosen = chosen.on(compute.accelerator, compute.precision, elsewhere=options.engine == "ray")
+    manifest = _describe(found, chosen)
+    _claim(folder, manifest, chosen)
     count = len(found.shards)
     missing = sorted(set(range(count)) - _finished(folder, manifest))
     if missing:
-        task = PartTask(folder, frozen, 1 if options.engine == "ray" else None)
+        task = PartTask(folder, chosen, 1 if options.engine == "ray" else None)
         _make(task, found.shards, missing, options, compute)
     _remove_others(folder, count)
     return _conclude(folder, count, len(missing))
 
 
-def _choose_encoder(found: Found, backbone: Backbone, engine: Engine, compute: Compute) -> FrozenEncoder:
-    """Choose what computes the features, as training does."""
-    remote = engine == "ray" and compute.accelerator == "cuda"  # this machine may have none
-    device = torch.device("cuda") if remote else choose_device(compute.accelerator)
-
-    def example(count: int) -> FloatArray:  # of the first images that can be used
-        images, size = found.shards[0].images(), stored_size(backbone.spec)
-        with warnings.catch_warnings(action="ignore"):
-            loaded = (_load(images, position, size) for position in range(len(images.ids)))
-            pixels = list(islice((one[1] for one in loaded if not isinstance(one, str)), count))
-        squares = np.array(pixels, np.uint8).reshape(-1, 3, size, size)
-        return view_for(backbone.spec).test(squares)
-
-    return choose_encoder(backbone, device, sum(map(len, found.shards)), example, compute)
-
-
-def _describe(found: Found, encoder: FrozenEncoder) -> Manifest:
-    backbone = encoder.backbone
+def _describe(found: Found, encoder: Encoder) -> Manifest:
     return Manifest(
-        **describe_encoder(backbone),
-        origin=backbone.weights,
+        **encoder.describe(),
+        origin=encoder.weights,
         computed_by=encoder.computed_by,
-        size=stored_size(backbone.spec),
+        size=encoder.spec.stored_size,
         decoder=DECODER_VERSION,
         root=found.root,
         domain=found.domain,
@@ -209,7 +188,7 @@ def _describe(found: Found, encoder: FrozenEncoder) -> Manifest:
     )
 
 
-def _claim(folder: Path, manifest: Manifest, backbone: Backbone) -> None:
+def _claim(folder: Path, manifest: Manifest, encoder: Encoder) -> None:
     """Write the description of the features, or find that the folder holds others."""
     if (folder / FEATURES_FILE).is_file():
         known = read_manifest(folder)
@@ -220,7 +199,7 @@ def _claim(folder: Path, manifest: Manifest, backbone: Backbone) -> None:
         raise InputError(f"{folder} is in use: choose a new folder for the features")
     write_text_atomically(folder / FEATURES_FILE, manifest.model_dump_json(indent=1) + "\n")
     if not (folder / ENCODER_FILE).is_file():
-        write_atomically(folder / ENCODER_FILE, lambda file: file.write(backbone.saved()))
+        write_atomically(folder / ENCODER_FILE, lambda file: file.write(save(encoder.saved())))
 
 
 def _finished(folder: Path, manifest: Manifest) -> set[int]:

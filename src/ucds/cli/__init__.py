@@ -17,7 +17,7 @@ import typer
 from ucds.cli import ledger, research, serving, source, target  # noqa: F401  (they add commands)
 from ucds.cli.options import app, say
 from ucds.errors import Interrupted, UcdsWarning, UserError, one_line, without_secrets
-from ucds.gradients.processes import is_first_process, started_by_torchrun
+from ucds.training.processes import is_first_process, started_by_torchrun
 from ucds.training.progress import end_bar
 
 _show_library_warning = warnings.showwarning
@@ -101,7 +101,7 @@ def _fail_unforeseen(error: Exception) -> NoReturn:
         _fail(f"{what}: lower --set batch_size=.. or --image-size, or use --accelerator cpu")
     handle, path = tempfile.mkstemp(prefix="ucds-fault-", suffix=".log")
     with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
-        versions = ", ".join(f"{name} {version(name)}" for name in ("ucds", "torch"))
+        versions = ", ".join(f"{name} {version(name)}" for name in ("ucds", "numpy", "onnxruntime"))
         told = f"{' '.join(sys.argv)}\n{versions}, Python {platform.python_version()}\n\n"
         file.write(without_secrets(told + "".join(traceback.format_exception(error))))
     what = without_secrets(f"{type(error).__name__}: {one_line(error)}")

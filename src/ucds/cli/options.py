@@ -19,10 +19,10 @@ import typer.core
 from typer import Argument, Option
 from typer.models import ArgumentInfo
 
-from ucds.choices import Accelerator, Method, Precision, Role, Tune
+from ucds.choices import Accelerator, Method, Pooling, Precision, Role, Tune
 from ucds.errors import printable
-from ucds.gradients.processes import is_first_on_machine, is_first_process
 from ucds.training.options import Compute, EncoderOptions, RunOptions
+from ucds.training.processes import is_first_on_machine, is_first_process
 from ucds.training.progress import STARTING, Quiet, Reporter, end_bar, print_line, terminal_reporter
 
 if TYPE_CHECKING:
@@ -106,22 +106,31 @@ class EncoderGroup:
     PANEL = ENCODER
     backbone: Annotated[
         str | None,
-        Option(help="Encoder of images by its timm name, or torchvision/NAME.", show_default="resnet18"),
+        Option(
+            help="Encoder of images: FILE.onnx, hf:OWNER/NAME, or a network's name; see docs/encoders.md.",
+            show_default="the encoder in the package",
+        ),
     ] = None
     weights: Annotated[
         str,
-        Option(
-            help="File of the encoder's weights; 'default' for published ones; 'none' for a random start."
-        ),
+        Option(help="File of a network's weights; 'default' for published ones; 'none' for a random start."),
     ] = "default"
     image_size: Annotated[
         int | None,
         Option(min=16, help="Side of the square crop in pixels.", show_default="the encoder's own"),
     ] = None
+    output: Annotated[
+        str | None,
+        Option("--encoder-output", help="Output of an ONNX encoder that holds the features."),
+    ] = None
+    pooling: Annotated[
+        Pooling | None,
+        Option(help="Features of an image from those of its tokens: the first one, or the mean of all."),
+    ] = None
 
     def encoder(self) -> EncoderOptions:
         """Return the encoder as training takes it."""
-        return EncoderOptions(self.backbone, self.weights, self.image_size)
+        return EncoderOptions(self.backbone, self.weights, self.image_size, self.output, self.pooling)
 
 
 @dataclass(frozen=True)

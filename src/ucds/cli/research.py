@@ -11,6 +11,7 @@ from typer import Argument, Option
 
 from ucds.choices import Method
 from ucds.cli import options
+from ucds.extras import require_extra
 from ucds.training.run_folder import require_model
 
 ConfigArgument = Annotated[Path, Argument(help="TOML file of a published table, see configs/.")]
@@ -97,6 +98,7 @@ def benchmark_command(
 ) -> None:
     """Run the cells of a benchmark that have no record yet, and write its table and figures."""
     reporter = output.start()
+    require_extra("torch", "ucds benchmark")
     from ucds.experiments.grid import read_benchmark
     from ucds.experiments.preflight import Machine, read_weights
     from ucds.experiments.runner import run_benchmark
@@ -117,6 +119,7 @@ def table_command(
 ) -> None:
     """Write a benchmark's table and figures again from its records."""
     output.start()
+    require_extra("torch", "ucds table")
     from ucds.experiments.grid import read_benchmark
     from ucds.reports.tables import write_table
 

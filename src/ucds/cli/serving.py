@@ -70,10 +70,7 @@ def serve_command(
             show_default="none",
         ),
     ] = None,
-    model_batch: Annotated[
-        int | None,
-        Option(min=1, help="Samples the model takes at a time.", show_default="8 on CPU, 64 on GPU"),
-    ] = None,
+    model_batch: Annotated[int, Option(min=1, help="Samples the model takes at a time.")] = 8,
     limits: Annotated[
         list[str] | None,
         Option("--limit", metavar="NAME=VALUE", help="Limit such as max-batch=64; may be repeated."),

@@ -15,8 +15,8 @@ from typer import Argument, Option
 
 from ucds.choices import ExportFormat, Sorting
 from ucds.cli import options
-from ucds.gradients.processes import is_first_process
 from ucds.training.options import Compute, RunOptions
+from ucds.training.processes import is_first_process
 from ucds.training.run_folder import require_model
 
 if TYPE_CHECKING:

@@ -62,7 +62,7 @@ class Manifest(BaseModel):
 
     Attributes:
         format: name of this format.
-        backbone: description of the encoder, as a model file has it.
+        encoder: description of the encoder, as a model file has it.
         origin: origin of the encoder's weights, in words.
         weights: digest of these weights, which lie beside the parts.
         computed_by: library that computed the features.
@@ -73,8 +73,8 @@ class Manifest(BaseModel):
         parts: mark of the images that each part was made from.
     """
 
-    format: Literal["ucds-features/1"] = "ucds-features/1"
-    backbone: dict[str, Any]
+    format: Literal["ucds-features/2"] = "ucds-features/2"
+    encoder: dict[str, Any]
     origin: str
     weights: str
     computed_by: str
@@ -86,7 +86,7 @@ class Manifest(BaseModel):
 
     def same_encoder(self, other: Manifest) -> bool:
         """Return whether two folders hold features of one encoder, computed in one way."""
-        names = {"backbone", "weights", "computed_by", "size", "decoder"}
+        names = {"encoder", "weights", "computed_by", "size", "decoder"}
         return self.model_dump(mode="json", include=names) == other.model_dump(mode="json", include=names)
 
 
@@ -207,7 +207,7 @@ def _read_part(folder: Path, number: int, manifest: Manifest) -> tuple[Part, Fea
         raise InputError(f"{folder} does not hold all features yet: run the same `ucds features` again")
     part = Part(path, described)
     named = {len(one or described.ids) for one in (described.ids, described.paths, described.domains)}
-    if named != {len(part)} or part.shape[1:] != (manifest.backbone.get("width"),):
+    if named != {len(part)} or part.shape[1:] != (manifest.encoder.get("width"),):
         raise DamagedFileError(f"{path}{DESCRIPTION} does not fit its rows: compute the features anew")
     part.check()
     return part, described

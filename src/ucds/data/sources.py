@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-import pyarrow
 
 from ucds.data.columns import WORD_NAMES, Pictures, plain_values, samples_in_columns, samples_in_items
 from ucds.data.features import FeatureFolder
 from ucds.data.folders import FEATURES_FILE, Scan, require_domains, scan_domains, scan_files, scan_folder
 from ucds.data.samples import Samples, subset
-from ucds.data.tables import READ_SUFFIXES, plain_array, read_table, texts_of_names
+from ucds.data.tables import READ_SUFFIXES, read_table, texts_of_names
 from ucds.data.vectors import load_vectors
 from ucds.errors import InputError
 
@@ -143,7 +142,9 @@ def _in_memory(source: Any) -> Scan | Samples | Pictures:
     source = plain_values(source)
     if (columns := _columns_of(source)) is not None:
         return samples_in_columns(columns, "the table", Path())
-    if isinstance(source, pyarrow.Array | pyarrow.ChunkedArray):
+    if _is_of_arrow(source):
+        from ucds.data.table_files import plain_array
+
         source = plain_array(source)
     if hasattr(source, "to_numpy"):  # a column of pandas or polars, whose index may begin anywhere
         source = source.to_numpy()
@@ -157,9 +158,16 @@ def _in_memory(source: Any) -> Scan | Samples | Pictures:
     return samples_in_items(source, n)
 
 
+def _is_of_arrow(source: Any) -> bool:
+    """Return whether an object is one of pyarrow, which takes a while to load and is not loaded for this."""
+    return type(source).__module__.partition(".")[0] == "pyarrow"
+
+
 def _columns_of(source: Any) -> dict[str, Any] | None:
     """Return the columns of a data frame, of a table of pyarrow, or of a structured array of NumPy."""
-    if isinstance(source, pyarrow.Table | pyarrow.RecordBatch):
+    if _is_of_arrow(source) and hasattr(source, "schema"):
+        from ucds.data.table_files import plain_array
+
         return dict(zip(texts_of_names(source.schema.names), map(plain_array, source.columns), strict=True))
     if hasattr(source, "columns") and hasattr(source, "to_numpy"):  # of pandas or polars
         values = [source[name].to_numpy() for name in source.columns]

@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 from scipy import ndimage
-from sklearn.datasets import load_digits
 
 SIDE = 36
 """Side of a drawn digit in pixels; a model sees a crop of 32."""
@@ -30,6 +29,8 @@ Picture = NDArray[np.uint8]
 
 def write_digits(root: Path) -> None:
     """Draw all digits below ``root`` as ``<style>/<digit>/<number>.png``."""
+    from sklearn.datasets import load_digits
+
     digits = load_digits()
     order = np.random.default_rng(0).permutation(len(digits.images))
     for style, numbers in zip(STYLES, np.array_split(order, len(STYLES)), strict=True):

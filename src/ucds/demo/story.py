@@ -27,6 +27,7 @@ from PIL import Image
 from ucds.data.folders import scan_folder
 from ucds.data.ground_truth import read_ground_truth
 from ucds.demo.digits import STYLES, write_digits
+from ucds.encoders.find import EDGES
 from ucds.errors import InputError, ServiceUnavailableError
 from ucds.evaluation import evaluate
 from ucds.experiments.datasets import small_subset
@@ -34,7 +35,6 @@ from ucds.files import write_text_atomically
 from ucds.labels.client import LabelClient
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.metrics import score
-from ucds.networks.oriented_edges import NAME as BACKBONE
 from ucds.page.report import report
 from ucds.serving.ledger import Ledger
 from ucds.serving.verify import verify
@@ -52,7 +52,7 @@ N_CLUSTERS = 10
 SMALL, LARGE, TURNED, PROVIDER = "small-clinic", "large-clinic", "turned-clinic", "provider"
 STYLE_OF = {SMALL: "chalk", LARGE: "neon", TURNED: "neon"}
 SOURCES = tuple(style for style in STYLES if style not in STYLE_OF.values())
-ENCODER = EncoderOptions(BACKBONE, "none")
+ENCODER = EncoderOptions(EDGES)
 
 QUESTIONS = 8
 """Questions that the person of the demo answers."""

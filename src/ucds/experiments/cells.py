@@ -26,7 +26,7 @@ from ucds.experiments.grid import Cell, Condition
 from ucds.experiments.jobs import Failure
 from ucds.experiments.methods import run_methods
 from ucds.experiments.pipeline import Sources, Task, TaskOptions
-from ucds.experiments.preflight import Machine, Survey, make_backbone, open_inputs
+from ucds.experiments.preflight import Machine, Survey, make_encoder, open_inputs
 from ucds.experiments.records import FILE, append_record, describe
 from ucds.experiments.scoring import measure, place_features, provenance
 from ucds.files import digest_of
@@ -85,8 +85,8 @@ def run_group(
                 values = provenance(cell.settings, machine.compute)
                 values |= {"variant": cell.variant} | describe(cell) | survey.origin(cell)
                 values |= measure(outcome, truth.classes, truth.names)
-                if survey.draws_features and outcome.training is not None:
-                    values |= place_features(outcome.training, options.runtime(), truth.classes)
+                if survey.draws_features and outcome.model is not None:
+                    values |= place_features(outcome.model, options, truth.classes)
                 append_record(folder / FILE, values)
                 yield values
             failed |= bool(reasons)
@@ -113,9 +113,9 @@ def digest(value: object) -> str:
 def _open(cell: Cell, located: Located, machine: Machine) -> tuple[Task, GroundTruth]:
     """Open the task of a cell, and the classes that score it, whose number is K, as in the paper."""
     condition = cell.condition
-    data = seen = open_inputs(located, condition.target, machine.compute.silent())
+    data = seen = open_inputs(located, condition.target, machine, machine.compute.silent())
     if condition.source != condition.target:
-        seen = open_inputs(located, condition.source, machine.compute.silent())
+        seen = open_inputs(located, condition.source, machine, machine.compute.silent())
     truth = read_ground_truth(data.samples)
     assert truth is not None  # or the survey would have said so
     domain = data.samples.domain_names.index(located.folders[cell.target])
@@ -129,8 +129,8 @@ def _open(cell: Cell, located: Located, machine: Machine) -> tuple[Task, GroundT
         source=Dataset(source_samples, seen.view),
         target=Dataset(subset(data.samples, target), data.view),
         queries=Dataset(subset(seen.samples, target), seen.view),
-        source_backbone=partial(make_backbone, condition.source, machine),
-        backbone=partial(make_backbone, condition.target, machine),
+        source_encoder=partial(make_encoder, condition.source, machine),
+        encoder=partial(make_encoder, condition.target, machine),
         source_clusters=condition.source_clusters or truth.n_classes,
         n_clusters=truth.n_classes,
     )

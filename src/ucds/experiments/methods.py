@@ -23,16 +23,18 @@ from ucds.baselines.acids import ACIDSSettings, cluster_by_acids
 from ucds.baselines.deepcluster import DeepClusterSettings, cluster_by_deepcluster
 from ucds.baselines.iic import IICSettings, PairSettings, cluster_by_iic, with_best_rate
 from ucds.baselines.loop import Clustering
-from ucds.baselines.views import sobel_backbone
-from ucds.config import ConsensusSettings, MethodSettings, ModelSettings, PCDSettings, Settings
+from ucds.baselines.views import sobel_network
+from ucds.choices import Tune
+from ucds.config import ConsensusSettings, ModelSettings, PCDSettings, Settings
+from ucds.encoders.encoder import Encoder
 from ucds.errors import InputError
 from ucds.experiments.jobs import reason_of
 from ucds.experiments.pipeline import Outcome, Pipeline, Sources, Task, TaskOptions
-from ucds.gradients.target_stages import refine_target
+from ucds.gradients.prepare import Learning, prepare
+from ucds.gradients.target_stages import learn_target_model, refine_target
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.arrays import FloatArray, IntArray
 from ucds.target.fit import fit_target
-from ucds.training.prepare import prepare
 
 PAPER_METHODS = ("kmeans", "po", "so", "to", "ao", "pcd")
 """k-means on frozen features, and the paper's own: pre-trained, source, target and adaptation only, PCD."""
@@ -140,16 +142,16 @@ def trained(
 
     def run(pipeline: Pipeline) -> Outcome:
         task, options = pipeline.task, pipeline.options
-        settings, make_backbone, target = options.settings_of(kind), task.backbone, task.target
+        settings, make_encoder, target = options.settings_of(kind), task.encoder, task.target
         if from_scratch:
             settings = settings.model_copy(update={"tune": "full"})
-            make_backbone = partial(sobel_backbone, seed=options.seed)
+            make_encoder = _from_scratch(options.seed)
         elif with_source:
-            make_backbone, target = task.source_backbone, task.queries
+            make_encoder, target = task.source_encoder, task.queries
         data = (task.source, target) if with_source else (target,)
 
         def train(settings: ModelSettings) -> Clustering:
-            return cluster(options.session(settings), make_backbone(), *data, task.n_clusters)
+            return cluster(options.session(settings), make_encoder(settings.tune), *data, task.n_clusters)
 
         found = with_best_rate(settings, train) if isinstance(settings, PairSettings) else train(settings)
         return Outcome(found.labels, found.seconds, parameters=found.parameters, images=found.images_seen)
@@ -157,30 +159,42 @@ def trained(
     return Method(title, run, kind, "none" if from_scratch else "source" if with_source else "target")
 
 
+def _from_scratch(seed: int) -> Callable[[Tune], Encoder]:
+    return lambda tune: sobel_network(seed=seed)
+
+
 def _pretrained_only(pipeline: Pipeline, *, of_source: bool = False) -> Outcome:
     """Run PO with the target's encoder, or with the source's, which the paper prints where the two differ."""
     task, options = pipeline.task, pipeline.options
     session = options.session(options.settings_of(PCDSettings))
-    backbone, data = (task.source_backbone, task.queries) if of_source else (task.backbone, task.target)
-    training = prepare(session, backbone(), data, task.n_clusters, side="target")
-    return pipeline.extended(None, training, session)
+    make, data = (task.source_encoder, task.queries) if of_source else (task.encoder, task.target)
+    encoder = make(session.settings.tune)
+    return pipeline.extended(None, prepare(session, encoder, data, task.n_clusters, side="target"), session)
 
 
-def _alone(pipeline: Pipeline, *, kind: type[MethodSettings]) -> Outcome:
-    """Cluster the target as a client without a provider does, by the method with settings of a kind."""
+def _target_only(pipeline: Pipeline) -> Outcome:
+    """Cluster the target by PCD as a client without a provider does."""
     task, options = pipeline.task, pipeline.options
-    session = options.session(options.settings_of(kind), f"alone-{kind.__name__}")
-    found = fit_target(session, task.backbone(), task.target, task.n_clusters, None)
+    session = options.session(options.settings_of(PCDSettings), "alone-PCDSettings")
+    found = learn_target_model(session, pipeline.encoder(session), task.target, task.n_clusters, None)
+    return pipeline.extended(None, found, session)
+
+
+def _alone(pipeline: Pipeline) -> Outcome:
+    """Cluster the target by the consensus method as a client without a provider does."""
+    task, options = pipeline.task, pipeline.options
+    session = options.session(options.settings_of(ConsensusSettings), "alone-ConsensusSettings")
+    found = fit_target(session, pipeline.encoder(session), task.target, task.n_clusters, None)
     return pipeline.extended(None, found, session)
 
 
 def _all_three(pipeline: Pipeline) -> Outcome:
     session = pipeline.options.session(pipeline.options.settings_of(PCDSettings), "refine-target")
-    training = pipeline.adapted.training
-    assert training is not None
-    training = replace(training, trained=copy.deepcopy(training.trained))  # AO's stays as it is
-    refine_target(session, training.trained, training.data)
-    return pipeline.extended(pipeline.adapted, training, session)
+    learning = pipeline.adapted.model
+    assert isinstance(learning, Learning)
+    learning = replace(learning, trained=copy.deepcopy(learning.trained))  # AO's stays as it is
+    refine_target(session, learning.trained, learning.data)
+    return pipeline.extended(pipeline.adapted, learning, session)
 
 
 def _consensus(pipeline: Pipeline) -> Outcome:
@@ -188,7 +202,7 @@ def _consensus(pipeline: Pipeline) -> Outcome:
     task, options, source = pipeline.task, pipeline.options, pipeline.transported
     session = options.session(options.settings_of(ConsensusSettings), "consensus")
     labels = ClusterLabels(task.target.samples.ids, source.labels, task.source_clusters, "source")
-    found = fit_target(session, task.backbone(), task.target, task.n_clusters, labels)
+    found = fit_target(session, pipeline.encoder(session), task.target, task.n_clusters, labels)
     return pipeline.extended(source, found, session)
 
 
@@ -213,15 +227,13 @@ METHODS: dict[str, Method] = {
     "po": Method("PO", _pretrained_only),
     "po-source": Method("PO, source's encoder", partial(_pretrained_only, of_source=True), encoders="source"),
     "so": Method("SO", lambda pipeline: pipeline.source, encoders="source"),
-    "to": Method("TO", partial(_alone, kind=PCDSettings)),
+    "to": Method("TO", _target_only),
     "ao": Method("AO", lambda pipeline: pipeline.adapted, encoders="both"),
     "pcd": Method("PCD", _all_three, encoders="both"),
     "consensus-source": Method(
         "consensus, provider's labels", lambda pipeline: pipeline.transported, ConsensusSettings, "source"
     ),
-    "consensus-alone": Method(
-        "consensus, without a provider", partial(_alone, kind=ConsensusSettings), ConsensusSettings
-    ),
+    "consensus-alone": Method("consensus, without a provider", _alone, ConsensusSettings),
     "consensus": Method("consensus", _consensus, ConsensusSettings, "both"),
 }
 """Every method of this package by the name that benchmarks use."""

@@ -9,23 +9,27 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal, TypeVar, cast
 
-from ucds.config import ConsensusSettings, MethodSettings, PCDSettings, Settings, for_source
+from ucds.choices import Tune
+from ucds.config import ConsensusSettings, MethodSettings, ModelSettings, PCDSettings, Settings, for_source
 from ucds.data.dataset import Dataset
-from ucds.encoders.spec import Backbone
-from ucds.gradients.checkpoint import StageResult
-from ucds.gradients.runtime import Runtime
+from ucds.encoders.encoder import Encoder
+from ucds.gradients.prediction import predict
+from ucds.gradients.prepare import Learning, features_of, prepare
 from ucds.gradients.session import Session
+from ucds.gradients.source_stage import learn_source_model
 from ucds.gradients.target_stages import cluster_target
+from ucds.heads import Head
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.arrays import IntArray
+from ucds.networks.stored import count_parameters
 from ucds.source.fit import fit_source
-from ucds.training.features import frozen_features
+from ucds.training.fitting import encode
 from ucds.training.loaded import recentre
 from ucds.training.options import Compute
-from ucds.training.prediction import predict
-from ucds.training.prepare import Training, prepare
+from ucds.training.prepare import Training
+from ucds.training.results import StageResult
 from ucds.training.run_folder import RunFolder
 
 Start = Literal["pre-trained", "source weights"]
@@ -42,8 +46,9 @@ class Task:
         source: samples and views of the provider.
         target: samples and views of the client, one domain.
         queries: target samples as the provider's encoder takes them.
-        source_backbone: function that makes the provider's pre-trained encoder, anew at every call.
-        backbone: function that makes the client's.
+        source_encoder: function that makes the provider's pre-trained encoder, frozen ("head") or to be
+            trained ("full"), anew at every call.
+        encoder: function that makes the client's.
         source_clusters: number of clusters of the provider's consensus.
         n_clusters: number of clusters of all other clusterings, K.
     """
@@ -51,8 +56,8 @@ class Task:
     source: Dataset
     target: Dataset
     queries: Dataset
-    source_backbone: Callable[[], Backbone]
-    backbone: Callable[[], Backbone]
+    source_encoder: Callable[[Tune], Encoder]
+    encoder: Callable[[Tune], Encoder]
     source_clusters: int
     n_clusters: int
 
@@ -79,17 +84,15 @@ class TaskOptions:
         """Return the settings of one class; its defaults if none were given."""
         return next((given for given in self.settings if type(given) is kind), None) or kind()
 
-    def runtime(self, folder: RunFolder | None = None) -> Runtime:
-        """Make the runtime of a session, with a run folder if its state is kept."""
-        return Runtime(self.compute, seed=self.seed, folder=folder)
-
     def session(self, settings: S, unfinished: str | None = None) -> Session[S]:
         """Make a session; if checkpoints are kept, its state goes into the folder ``unfinished``."""
-        folder = None
-        if self.checkpoints is not None and unfinished is not None:
-            folder = RunFolder(self.checkpoints / unfinished)
-            folder.open({"settings": settings.model_dump(mode="json"), "seed": self.seed}, resume=True)
-        return Session(self.runtime(folder), settings)
+        if self.checkpoints is None or unfinished is None:
+            return Session(settings, self.compute, seed=self.seed)
+        session = Session(
+            settings, self.compute, seed=self.seed, folder=RunFolder(self.checkpoints / unfinished)
+        )
+        session.open({"settings": settings.model_dump(mode="json"), "seed": self.seed}, resume=True)
+        return session
 
 
 @dataclass(frozen=True)
@@ -100,7 +103,7 @@ class Outcome:
         labels: ``(n,)`` cluster of each target sample.
         seconds: time spent in its stages, or in the clustering; cached features are not counted.
         stages: results of its stages, if it is made of this package's stages.
-        training: model after these stages; ``None`` for plain clusterings and for baselines.
+        model: model after these stages, a network or arrays; ``None`` for plain clusterings and baselines.
         parameters: number of parameters of the whole network, its frozen part included.
         images: number of images passed through training, every pass counted; 0 if unknown.
         method: name of the method, which :func:`ucds.experiments.methods.run_methods` fills in.
@@ -109,7 +112,7 @@ class Outcome:
     labels: IntArray
     seconds: float
     stages: tuple[StageResult, ...] = ()
-    training: Training | None = None
+    model: Learning | Training | None = None
     parameters: int = 0
     images: int = 0
     method: str = ""
@@ -148,35 +151,46 @@ class Pipeline:
         """PCD's target model after stage 2, which learns from the source model's labels."""
         session = self.options.session(self.options.settings_of(PCDSettings), "cluster-target")
         task, source = self.task, self.source
-        training = prepare(session, task.backbone(), task.target, task.n_clusters, side="target")
+        learning = prepare(session, self.encoder(session), task.target, task.n_clusters, side="target")
         if self.options.start == "source weights":
-            assert source.training is not None
-            training.model.load_state_dict(source.training.model.state_dict())
-        labels = ClusterLabels(training.data.samples.ids, source.labels, task.n_clusters, "source")
-        cluster_target(session, training.trained, training.data, labels)
-        return self.extended(source, training, session)
+            assert isinstance(source.model, Learning)
+            learning.trained.load_state_dict(source.model.trained.state_dict())
+        labels = ClusterLabels(learning.data.samples.ids, source.labels, task.n_clusters, "source")
+        cluster_target(session, learning.trained, learning.data, labels)
+        return self.extended(source, learning, session)
 
     def extended(
         self,
         before: Outcome | None,
-        training: Training,
-        session: Session[Settings],
+        model: Learning | Training,
+        session: Session[MethodSettings],
         labels: IntArray | None = None,
     ) -> Outcome:
         """Append the stages of a session to those done before; without labels, the model predicts them."""
         settings, n = session.settings, 0  # the consensus takes no steps
         if isinstance(settings, PCDSettings):
-            n = min(settings.batch_size, len(training.data.samples))
+            n = min(settings.batch_size, len(model.data.samples))
         earlier, images = ((), 0) if before is None else (before.stages, before.images)
         images += sum(stage.evaluations[-1].step * n for stage in session.results)
         stages = (*earlier, *session.results)
-        seconds, parameters = sum(stage.seconds for stage in stages), training.model.count_parameters()
-        labels = self._predict(training) if labels is None else labels
-        return Outcome(labels, float(seconds), stages, training, parameters, images)
+        seconds = sum(stage.seconds for stage in stages)
+        if isinstance(model, Learning):
+            parameters = model.count_parameters()
+            labels = self._predict(session, model, model.data) if labels is None else labels
+        else:
+            head, parameters = model.head, count_parameters(model.encoder)
+            parameters += head.weight.size + head.bias.size + head.prototypes.size
+            labels = _decide(head, model.data) if labels is None else labels
+        return Outcome(labels, float(seconds), stages, model, parameters, images)
+
+    def encoder(self, session: Session[Settings]) -> Encoder:
+        """Make the client's encoder, frozen or to be trained, as the settings of a session ask."""
+        return self.task.encoder(_part_of(session.settings))
 
     def target_vectors(self) -> Dataset:
         """Return the target samples as vectors: themselves, or their features under the frozen encoder."""
-        return frozen_features(self.task.backbone(), self.task.target, self.options.runtime())
+        session = self.options.session(ConsensusSettings())
+        return features_of(session, self.task.encoder("head"), self.task.target)
 
     def _learn_source(self, name: str, kind: type[MethodSettings], n_clusters: int) -> Outcome:
         """Learn a source model, unless it is known, and label the target's samples as ``ucds label`` does."""
@@ -184,18 +198,37 @@ class Pipeline:
         settings = for_source(self.options.settings_of(kind))
         key = f"{name}-{settings.hash}"
         if key not in self._sources.learned:
-            task = self.task
             own = replace(self.options, checkpoints=self._sources.checkpoints)
-            session, queries = own.session(settings, key), task.queries
-            found = fit_source(session, task.source_backbone(), task.source, n_clusters)
-            if found.tune == "head":
-                queries = frozen_features(found.backbone, queries, self.options.runtime())
-            trained = recentre(found.trained, queries) if found.recentres else found.trained
-            labels = self._predict(replace(found, trained=trained, data=queries))
-            self._sources.learned[key] = self.extended(None, found, session, labels)
+            session, task = own.session(settings, key), self.task
+            encoder = task.source_encoder(_part_of(settings))
+            model: Learning | Training
+            if isinstance(settings, PCDSettings):
+                ours = cast("Session[PCDSettings]", session)
+                model = learn_source_model(ours, encoder, task.source, n_clusters)
+                labels = self._predict(session, model, task.queries)
+            else:
+                model = found = fit_source(session, encoder, task.source, n_clusters)
+                queries = features_of(session, encoder, task.queries)
+                labels = _decide(found.head, queries, recentred=found.recentres)
+            self._sources.learned[key] = self.extended(None, model, session, labels)
         return self._sources.learned[key]
 
-    def _predict(self, training: Training) -> IntArray:
-        found = predict(training.trained, training.data, self.options.runtime())
-        labels: IntArray = found.argmax(-1).cpu().numpy()
+    def _predict(self, session: Session[Settings], model: Learning, data: Dataset) -> IntArray:
+        """Predict the clusters of samples by a network; those that it was not trained on may be images."""
+        if model.tune == "head":
+            data = features_of(session, model.encoder, data)
+        labels: IntArray = predict(model.trained, data, session.runtime).argmax(-1).cpu().numpy()
         return labels
+
+
+def _part_of(settings: Settings) -> Tune:
+    """Return the part of a model that a method trains; the encoder of all others stays frozen."""
+    return settings.tune if isinstance(settings, ModelSettings) else "head"
+
+
+def _decide(head: Head, features: Dataset, *, recentred: bool = False) -> IntArray:
+    """Find the most probable clusters of features, which may be seen from their own mean."""
+    if recentred:
+        head = recentre(head, features)
+    found: IntArray = head.logits(encode(head, features)).argmax(1)
+    return found

@@ -9,18 +9,17 @@ from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 
-from ucds.choices import NO_WEIGHTS
+from ucds.choices import Tune
 from ucds.config import ModelSettings
 from ucds.data.dataset import Dataset
 from ucds.data.folders import scan_domains
 from ucds.data.ground_truth import read_ground_truth
 from ucds.data.sources import find_samples
-from ucds.encoders.spec import Backbone
+from ucds.encoders.encoder import Encoder
 from ucds.errors import InputError, UcdsWarning, UserError
 from ucds.experiments.datasets import Located, check_counts, locate
 from ucds.experiments.grid import Benchmark, Cell
 from ucds.experiments.methods import method_named
-from ucds.gradients.runtime import Runtime
 from ucds.training.features import frozen_features
 from ucds.training.inputs import open_for_training
 from ucds.training.options import Compute, EncoderOptions
@@ -100,7 +99,7 @@ def survey(benchmark: Benchmark, machine: Machine) -> Survey:
     cells = list(benchmark.cells())
     for encoder in dict.fromkeys(e for cell in cells for e in encoders_of(cell)):
         try:
-            found.weights[encoder] = make_backbone(encoder, machine).weights
+            found.weights[encoder] = make_encoder(encoder, machine).weights
         except UserError as error:
             found.faults[encoder] = str(error).replace("--weights FILE", f"--weights {encoder.backbone}=FILE")
     for method in dict.fromkeys(method_named(cell.method) for cell in cells):
@@ -120,17 +119,18 @@ def survey(benchmark: Benchmark, machine: Machine) -> Survey:
     return found
 
 
-def make_backbone(encoder: EncoderOptions, machine: Machine) -> Backbone:
-    """Build an encoder with its weights on this machine, anew at every call."""
+def make_encoder(encoder: EncoderOptions, machine: Machine, tune: Tune = "head") -> Encoder:
+    """Find an encoder with its weights on this machine, frozen or to be trained, anew at every call."""
     given = machine.weights
     weights = given.get(encoder.backbone or "", given.get("", encoder.weights))
-    return replace(encoder, weights=weights).build(machine.compute.cache)
+    chosen = replace(encoder, weights=weights)
+    return chosen.network(machine.compute) if tune == "full" else chosen.find(machine.compute)
 
 
-def open_inputs(located: Located, encoder: EncoderOptions, compute: Compute) -> Dataset:
-    """Open all samples of a data set as an encoder takes them, without its weights."""
+def open_inputs(located: Located, encoder: EncoderOptions, machine: Machine, compute: Compute) -> Dataset:
+    """Open all samples of a data set as an encoder takes them."""
     found = find_samples(located.path, by_domain=True, domains=located.domains)
-    return open_for_training(found, replace(encoder, weights=NO_WEIGHTS), compute).data
+    return open_for_training(found, make_encoder(encoder, machine), compute).data
 
 
 def decode_all(cells: Iterable[Cell], found: Survey, machine: Machine) -> None:
@@ -138,7 +138,7 @@ def decode_all(cells: Iterable[Cell], found: Survey, machine: Machine) -> None:
     for cell in cells:
         for encoder in (cell.condition.source, cell.condition.target):
             if (cell.dataset, encoder) not in found.data:
-                data = open_inputs(found.located[cell.dataset], encoder, machine.compute)
+                data = open_inputs(found.located[cell.dataset], encoder, machine, machine.compute)
                 found.data[cell.dataset, encoder] = data.samples.fingerprint[:16]
 
 
@@ -153,5 +153,5 @@ def compute_features(cells: Iterable[Cell], found: Survey, machine: Machine) -> 
     for dataset, encoder in needed:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UcdsWarning)  # said when the images were decoded
-            data = open_inputs(found.located[dataset], encoder, machine.compute.silent())
-        frozen_features(make_backbone(encoder, machine), data, Runtime(machine.compute))
+            data = open_inputs(found.located[dataset], encoder, machine, machine.compute.silent())
+        frozen_features(make_encoder(encoder, machine), data, machine.compute, machine.compute.reporter.show)

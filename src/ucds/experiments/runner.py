@@ -13,8 +13,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import torch
-
 from ucds.errors import InputError
 from ucds.experiments.cells import UNFINISHED, CellGroup, group_cells, run_group
 from ucds.experiments.grid import Benchmark, Cell
@@ -22,6 +20,7 @@ from ucds.experiments.jobs import VISIBLE, Failure, run_jobs
 from ucds.experiments.preflight import Machine, Survey, compute_features, decode_all, survey
 from ucds.experiments.records import FILE, describe, identity, lock_records, origin_of, read_records
 from ucds.experiments.scoring import Record
+from ucds.networks.devices import count_devices
 from ucds.training.options import Compute
 
 
@@ -88,7 +87,7 @@ def _run(
 def visible_devices() -> list[str]:
     """Return the names of the GPUs that this process sees, as ``CUDA_VISIBLE_DEVICES`` takes them."""
     given = os.environ.get(VISIBLE)
-    count = torch.cuda.device_count()
+    count = count_devices()
     return given.split(",")[:count] if given else [str(number) for number in range(count)]
 
 

@@ -12,18 +12,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from ucds.config import Settings
-from ucds.experiments.pipeline import Outcome
+from ucds.experiments.pipeline import Outcome, TaskOptions
 from ucds.experiments.revision import code_revision
+from ucds.gradients.prediction import encode as network_features
+from ucds.gradients.prepare import Learning
 from ucds.gradients.runtime import Runtime
 from ucds.math.arrays import IntArray
 from ucds.math.metrics import clustering_accuracy, match_clusters, proportions_by_class, proportions_l1, score
 from ucds.math.spaces import unit_rows
+from ucds.networks.devices import describe_device, peak_device_memory_mib
+from ucds.training.fitting import encode
 from ucds.training.options import Compute
-from ucds.training.prediction import encode
 from ucds.training.prepare import Training
 
 SOURCE_STAGES = ("learn-source", "cluster-domains")
@@ -92,12 +94,12 @@ def measure(outcome: Outcome, classes: IntArray, names: Sequence[str]) -> dict[s
     }
     if outcome.images and outcome.seconds:
         record["images_per_second"] = round(outcome.images / outcome.seconds, 1)
-    if torch.cuda.is_available() and torch.cuda.max_memory_allocated():
-        record["peak_device_memory_mib"] = torch.cuda.max_memory_allocated() // 1024**2
+    if memory := peak_device_memory_mib():
+        record["peak_device_memory_mib"] = memory
     on_target = [stage for stage in outcome.stages if stage.name not in SOURCE_STAGES]
     if on_target:
-        evaluated = [evaluation.labels.numpy() for stage in on_target for evaluation in stage.evaluations]
-        proportions = on_target[-1].proportions[0].cpu().numpy()
+        evaluated = [evaluation.labels for stage in on_target for evaluation in stage.evaluations]
+        proportions = on_target[-1].proportions[0]
         estimated = proportions_by_class(proportions, matching, n)
         record |= {
             "oracle_accuracy": max(clustering_accuracy(found, classes) for found in evaluated),
@@ -111,16 +113,20 @@ def measure(outcome: Outcome, classes: IntArray, names: Sequence[str]) -> dict[s
     return record
 
 
-def place_features(trained: Training, runtime: Runtime, classes: IntArray) -> dict[str, Any]:
+def place_features(model: Learning | Training, options: TaskOptions, classes: IntArray) -> dict[str, Any]:
     """Compute the entries of a record that the paper's t-SNE figure is drawn from."""
     from sklearn.manifold import TSNE
 
-    model = trained.trained.to(runtime.device)
-    features = encode(model, trained.data, runtime).cpu().numpy()
-    directions = unit_rows(np.concatenate([features, model.prototypes.detach().cpu().numpy().T]))
+    if isinstance(model, Training):
+        features, prototypes = encode(model.head, model.data), model.head.prototypes
+    else:
+        runtime, trained = Runtime(options.compute), model.trained
+        features = network_features(trained.to(runtime.device), model.data, runtime).cpu().numpy()
+        prototypes = trained.prototypes.detach().cpu().numpy()
+    directions = unit_rows(np.concatenate([features, prototypes.T]))
     with threadpool_limits(1):  # the figure must not depend on the number of processors
         perplexity = min(30.0, (len(directions) - 1) / 3)
-        points = TSNE(perplexity=perplexity, random_state=runtime.seed).fit_transform(directions).round(2)
+        points = TSNE(perplexity=perplexity, random_state=options.seed).fit_transform(directions).round(2)
     return {
         "sample_points": points[: len(features)].tolist(),
         "sample_classes": classes.tolist(),
@@ -130,15 +136,13 @@ def place_features(trained: Training, runtime: Runtime, classes: IntArray) -> di
 
 def provenance(settings: Settings | None, compute: Compute) -> dict[str, Any]:
     """Return the time, settings, versions and device of a run that is made now."""
-    on_cuda = torch.cuda.is_available() and compute.accelerator != "cpu"
     return {
         "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "settings_hash": settings.hash if settings is not None else "none",
         "revision": code_revision(),
         "versions": {"python": platform.python_version()}
         | {name: version(name) for name in ("ucds", "torch", "timm", "scikit-learn")},
-        "device": torch.cuda.get_device_name() if on_cuda else "cpu",
-        "threads": torch.get_num_threads(),
+        **describe_device(compute.accelerator),
         "precision": compute.precision,
     }
 

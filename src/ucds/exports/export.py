@@ -6,24 +6,27 @@ import json
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from sklearn.linear_model import LogisticRegression
-from sklearn.pipeline import Pipeline
-from sklearn.preprocessing import Normalizer, PolynomialFeatures, StandardScaler
-from torch import Tensor
+from PIL import Image
 
 from ucds.choices import ExportFormat, require_choice
-from ucds.encoders.spec import BackboneSpec, Viewpoint
+from ucds.encoders.encoder import ViewpointEncoder
+from ucds.encoders.spec import EncoderSpec
 from ucds.errors import InputError, UcdsWarning
 from ucds.exports.graph import describe, write_graph
 from ucds.exports.hub import write_hub_folder
 from ucds.files import require_writable, write_atomically, write_text_atomically
-from ucds.networks.model import ClusteringModel
-from ucds.training.inputs import stored_size, view_for
+from ucds.math.arrays import DoubleArray, FloatArray
+from ucds.training.inputs import view_for
 from ucds.training.loaded import Model, load
+from ucds.training.model_file import StoredModel
 from ucds.training.options import Compute
+
+if TYPE_CHECKING:
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import Pipeline
 
 _NAMES: dict[ExportFormat, str] = {"onnx": "model.onnx", "sklearn": "model.skops", "hub": "hub"}
 _COMPARED = 64
@@ -90,50 +93,44 @@ def export(
     description = describe(model.stored)
     differences: dict[str, float] = {}
     if form == "sklearn":
-        content = _scikit_bytes(model.stored.model)
+        content = _scikit_bytes(model.stored)
     else:
-        inputs = _random_inputs(model.stored.card.backbone)
-        content, differences = write_graph(model.stored.model, description, inputs)
+        inputs = _random_inputs(model.stored.card.encoder)
+        content, differences = write_graph(model.stored, description, inputs)
     write_atomically(path, lambda file: file.write(content))
     written = description | {"largest_difference": differences}
     write_text_atomically(described, json.dumps(written, indent=2) + "\n")
     return Exported(path, form, differences)
 
 
-def _random_inputs(spec: BackboneSpec) -> Tensor:
-    """Draw pictures of random colours, or normal vectors, and return them as inputs of the model."""
-    generator = torch.Generator().manual_seed(0)
+def _random_inputs(spec: EncoderSpec) -> FloatArray:
+    """Draw pictures of random colours, or normal vectors, and return them as inputs of the encoder."""
+    rng = np.random.default_rng(0)
     if spec.input_size is None:
-        return torch.randn(_COMPARED, spec.takes, generator=generator)
-    side = stored_size(spec)
-    coarse = torch.rand(_COMPARED, 3, 8, 8, generator=generator)
-    smooth = torch.nn.functional.interpolate(coarse, size=(side, side), mode="bilinear")
-    return torch.from_numpy(view_for(spec).test((255 * smooth).to(torch.uint8).numpy()))
+        return rng.standard_normal((_COMPARED, spec.takes), np.float32)
+    coarse, side = rng.integers(0, 256, (_COMPARED, 8, 8, 3), np.uint8), spec.stored_size
+    smooth = [Image.fromarray(one).resize((side, side), Image.Resampling.BILINEAR) for one in coarse]
+    return view_for(spec).test(np.stack([np.asarray(one) for one in smooth]).transpose(0, 3, 1, 2))
 
 
-@torch.no_grad()
-def as_scikit(model: ClusteringModel) -> Pipeline:
-    """Return a pipeline whose ``predict`` and ``predict_proba`` are those of a model in evaluation mode.
+def as_scikit(stored: StoredModel) -> Pipeline:
+    """Return a pipeline whose ``predict`` and ``predict_proba`` are those of a model, from the features up.
 
-    The bottleneck is linear, its batch normalisation too once training is over, and so are the prototypes:
-    together they are one linear map, whose softmax is what a multinomial logistic regression computes. So
-    the pipeline consists of scikit-learn's own classes only, and needs nothing of this package.
+    Bottleneck and prototypes together are one affine map, whose softmax is what a multinomial logistic
+    regression computes. So the pipeline consists of scikit-learn's own classes only, and needs nothing of
+    this package.
     """
-    linear, norm = model.encoder.bottleneck.linear, model.encoder.bottleneck.norm
-    assert isinstance(linear, torch.nn.Linear)
-    assert isinstance(norm, torch.nn.BatchNorm1d)
-    assert norm.running_mean is not None
-    assert norm.running_var is not None
-    prototypes = model.prototypes.double()
-    scale = norm.weight.double() / (norm.running_var.double() + norm.eps).sqrt()
-    shift = (linear.bias.double() - norm.running_mean.double()) * scale + norm.bias.double()
-    weights = (prototypes.T @ (scale[:, None] * linear.weight.double())).cpu().numpy()
-    biases = (prototypes.T @ shift).cpu().numpy()
+    from sklearn.pipeline import Pipeline
+    from sklearn.preprocessing import Normalizer, PolynomialFeatures, StandardScaler
+
+    head = stored.head
+    prototypes = head.prototypes.astype(np.float64)
+    weights, biases = prototypes.T @ head.weight, prototypes.T @ head.bias
     unit_length = Normalizer()
     unit_length.n_features_in_ = weights.shape[1]
-    steps = [("unit_length", unit_length)] if model.encoder.unit_features else []
-    if isinstance(view := model.encoder.backbone, Viewpoint):
-        mean, radius = view.point[:-1].numpy(), -float(view.point[-1])
+    steps = [("unit_length", unit_length)] if head.unit_features else []
+    if isinstance(stored.encoder, ViewpointEncoder):
+        mean, radius = stored.encoder.point[:-1], -float(stored.encoder.point[-1])
         radii, constant = StandardScaler().fit(mean[None]), PolynomialFeatures(1).fit(mean[None])
         radii.scale_ = np.full(len(mean), radius)
         steps = [("radii", radii), ("constant", constant), ("unit_length", unit_length)]
@@ -141,8 +138,10 @@ def as_scikit(model: ClusteringModel) -> Pipeline:
     return Pipeline([*steps, ("clusters", _regression(weights, biases))])
 
 
-def _regression(weights: np.ndarray, biases: np.ndarray) -> LogisticRegression:
+def _regression(weights: DoubleArray, biases: DoubleArray) -> LogisticRegression:
     """Return a logistic regression with given weights ``(K, d)`` and biases ``(K,)``."""
+    from sklearn.linear_model import LogisticRegression
+
     clusters = np.arange(len(weights))
     if len(weights) == 2:  # scikit-learn has one row for two classes: that of the second against the first
         weights, biases = weights[1:] - weights[:1], biases[1:] - biases[:1]
@@ -152,10 +151,10 @@ def _regression(weights: np.ndarray, biases: np.ndarray) -> LogisticRegression:
     return regression
 
 
-def _scikit_bytes(model: ClusteringModel) -> bytes:
+def _scikit_bytes(stored: StoredModel) -> bytes:
     """Return the contents of a ``.skops`` file of a pipeline, which runs no code when it is opened."""
     try:
         import skops.io
     except ImportError:
         raise InputError("scikit-learn objects need a further package: pip install 'ucds[export]'") from None
-    return bytes(skops.io.dumps(as_scikit(model)))
+    return bytes(skops.io.dumps(as_scikit(stored)))

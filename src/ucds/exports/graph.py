@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from importlib.metadata import version
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor, nn
 
 from ucds.data.dataset import ImageView
-from ucds.errors import InputError, one_line
-from ucds.networks.model import ClusteringModel
-from ucds.training.encoding import run_onnx, write_onnx
-from ucds.training.inputs import stored_size, view_for
+from ucds.errors import InputError, UserError, one_line
+from ucds.exports.joined import join
+from ucds.extras import require_extra
+from ucds.math.arrays import FloatArray
+from ucds.training.inputs import view_for
 from ucds.training.model_file import StoredModel
 
 LARGEST_DIFFERENCE = 1e-4
@@ -34,14 +32,14 @@ def describe(stored: StoredModel) -> dict[str, Any]:
     square, turn upright, cut out the centre, scale to 0 .. 1, subtract the mean, divide by the standard
     deviation; ``None`` for embeddings.
     """
-    card, spec = stored.card, stored.card.backbone
+    card, spec = stored.card, stored.card.encoder
     view, transform = view_for(spec), None
     outputs = {"probabilities": ["n", card.n_clusters], "features": ["n", card.bottleneck_width]}
     taken: dict[str, list[str | int]] = {"embeddings": ["n", spec.takes]}
     if isinstance(view, ImageView):
         taken = {"images": ["n", *view.input_shape]}
         outputs["embeddings"] = ["n", spec.width]
-        side = stored_size(spec)
+        side = spec.stored_size
         transform = {
             "colours": "RGB of 8 bits, transparency on white, turned upright by EXIF",
             "grey": {"12 bits": [0, 4095], "16 bits": [0, 65535], "signed, 32 bits or float": "own range"},
@@ -64,35 +62,19 @@ def describe(stored: StoredModel) -> dict[str, Any]:
         "input": taken,
         "outputs": outputs,
         "transform": transform,
-        "made_with": {name: version(name) for name in ("ucds", "torch")},
+        "made_with": {name: version(name) for name in ("ucds", "onnx")},
     }
 
 
-class ExportedModel(nn.Module):
-    """Computes what an exported model gives: probabilities, features and, for images, embeddings."""
-
-    def __init__(self, model: ClusteringModel) -> None:
-        super().__init__()
-        copied = copy.deepcopy(model)
-        self.backbone, self.head = copied.encoder.backbone, copied.head()
-        self.of_images = model.spec.input_size is not None
-        self.eval().requires_grad_(False)
-
-    def forward(self, inputs: Tensor) -> tuple[Tensor, ...]:
-        """Compute probabilities ``(n, K)``, features ``(n, d_f)`` and, of images, embeddings ``(n, d)``."""
-        embeddings = self.backbone(inputs)
-        features, logits = self.head(embeddings)
-        found = logits.softmax(-1), features
-        return (*found, embeddings) if self.of_images else found
-
-
 def write_graph(
-    model: ClusteringModel, description: dict[str, Any], inputs: Tensor
+    stored: StoredModel, description: dict[str, Any], inputs: FloatArray
 ) -> tuple[bytes, dict[str, float]]:
-    """Write the exported model as an ONNX file, with its description as metadata, and compare the two.
+    """Write a model as an ONNX file, with its description as metadata, and compare the two.
+
+    The graph is that of the encoder with the head on top, or the head alone.
 
     Args:
-        model: model on the CPU, in evaluation mode.
+        stored: model.
         description: result of :func:`describe`.
         inputs: inputs ``(64, ...)`` to compare on.
 
@@ -100,27 +82,43 @@ def write_graph(
         Contents of the file; largest absolute difference of each output, by name.
 
     Raises:
-        InputError: the encoder cannot be written as a graph, or the graph gives other probabilities.
+        InputError: the package onnx is missing, the encoder cannot be written as a graph, or the graph gives
+            other probabilities.
     """
-    (name,), outputs = description["input"], list(description["outputs"])
-    exported, batches = ExportedModel(model), inputs.tensor_split(_BOUNDS)
-    with torch.no_grad():
-        expected = [exported(batch) for batch in batches]
+    require_extra("export", "an ONNX file of the model")
+    (name,) = description["input"]
     try:
-        described = {"ucds": json.dumps(description)}
-        content = write_onnx(exported, inputs[:2], input_name=name, outputs=outputs, metadata=described)
-    except Exception as error:  # exporters raise nearly anything over an operation that they do not know
-        reason = f"the encoder {model.spec.name!r} cannot be written in ONNX: {one_line(error)}"
+        model = join(stored, name, list(description["outputs"]))
+    except UserError:
+        raise
+    except Exception as error:  # whatever a graph of others may lead to
+        reason = f"the encoder {stored.card.encoder.name!r} cannot be written in ONNX: {one_line(error)}"
         raise InputError(reason) from error
-    computed = [run_onnx(content, batch.numpy()) for batch in batches]
-    differences = [
-        [np.abs(given - own.numpy()).max() for given, own in zip(found, wanted, strict=True)]
-        for found, wanted in zip(computed, expected, strict=True)
-    ]
-    largest = dict(zip(outputs, np.max(differences, axis=0).tolist(), strict=True))
+    model.metadata_props.add(key="ucds", value=json.dumps(description))
+    content: bytes = model.SerializeToString()
+    largest = _compare(content, stored, inputs, list(description["outputs"]))
     if not (found := largest["probabilities"]) <= LARGEST_DIFFERENCE:
         raise InputError(
             f"the exported model gives probabilities that differ by {found:.2g} from the model's, "
             f"and {LARGEST_DIFFERENCE:g} is allowed: it is not written"
         )
     return content, largest
+
+
+def _compare(content: bytes, stored: StoredModel, inputs: FloatArray, outputs: list[str]) -> dict[str, float]:
+    """Compute the largest absolute difference of each output of a graph from the model's own, by name."""
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    taken, largest = session.get_inputs()[0].name, dict.fromkeys(outputs, 0.0)
+    for batch in np.split(inputs, _BOUNDS):
+        embeddings = stored.encoder(batch)
+        features = stored.head.features(embeddings)
+        own = {
+            "probabilities": stored.head.probabilities(features),
+            "features": features,
+            "embeddings": embeddings,
+        }
+        for name, found in zip(outputs, session.run(outputs, {taken: batch}), strict=True):
+            largest[name] = max(largest[name], float(np.abs(found - own[name]).max()))
+    return largest

@@ -57,7 +57,7 @@ def write_card(stored: StoredModel, run: Path | None) -> str:
     """
     from huggingface_hub import ModelCard, ModelCardData
 
-    card, images = stored.card, stored.card.backbone.input_size is not None
+    card, images = stored.card, stored.card.encoder.input_size is not None
     metadata = ModelCardData(
         library_name="ucds",
         pipeline_tag="image-feature-extraction" if images else "feature-extraction",

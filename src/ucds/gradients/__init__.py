@@ -1,1 +1,5 @@
-"""Trains networks by gradients: the loops of PCD, their losses, stages, devices and processes."""
+"""Trains networks by gradients, with the extra `torch`: the loops of PCD, its loss, stages and processes."""
+
+from ucds.extras import require_extra
+
+require_extra("torch", "ucds.gradients")

@@ -11,39 +11,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 from torch import Tensor
 
 from ucds.errors import DamagedFileError, one_line
 from ucds.files import read_sealed, write_sealed
-from ucds.gradients.health import Evaluation
 from ucds.networks.weight_files import load_pickle
+from ucds.training.results import Evaluation, StageResult
 from ucds.training.run_folder import CHECKPOINT_FILE
 
 Tensors = dict[str, Tensor]
-
-
-@dataclass(frozen=True)
-class StageResult:
-    """Result of a finished stage, apart from the model.
-
-    Attributes:
-        name: name of the stage.
-        evaluations: evaluations in order, ten a stage by default.
-        selected: position of the evaluation whose model was kept.
-        proportions: ``(D, K)`` sizes of the clusters in each domain, at that evaluation.
-        seconds: time spent in the stage, over all resumed parts.
-        assignments: ``(n, K)`` share of each cluster in each sample, rows sum to 1, if the stage clusters
-            features without training; ``None`` for other stages.
-    """
-
-    name: str
-    evaluations: list[Evaluation]
-    selected: int
-    proportions: Tensor
-    seconds: float
-    assignments: Tensor | None = None
 
 
 @dataclass
@@ -94,6 +73,7 @@ class Checkpoint:
 
 _SEAL = "ucds-checkpoint/1"
 _TYPES: list[Any] = [Checkpoint, StageProgress, StageResult, Evaluation]
+_TYPES += [np.ndarray, np.dtype, np.dtypes.Int64DType, np.dtypes.Float32DType, np.empty(0).__reduce__()[0]]
 _FORM = TypeAdapter(Checkpoint)
 
 

@@ -1,4 +1,4 @@
-"""Device, precision, processes and folder of a run. The only module that imports Fabric.
+"""Device, precision and processes of a run. The only module that imports Fabric.
 
 Fabric places models that are trained, computes in other precisions and joins several processes. It takes
 seconds to load, so that a process that is alone loads it only for one of these.
@@ -7,10 +7,9 @@ seconds to load, so that a process that is alone loads it only for one of these.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -18,12 +17,10 @@ from torch import Tensor, nn
 from torch.distributed import DistError
 from torch.optim import Optimizer
 
-from ucds.choices import Precision, require_choice
-from ucds.errors import InputError, Interrupted, UserError
-from ucds.gradients.processes import Processes, check_devices, choose_device, started_by_torchrun
+from ucds.errors import InputError
+from ucds.networks.devices import check_devices, choose_device
 from ucds.training.options import Compute
-from ucds.training.progress import Reporter
-from ucds.training.run_folder import RunFolder
+from ucds.training.processes import Processes, started_by_torchrun
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -32,45 +29,28 @@ T = TypeVar("T")
 
 
 class Runtime:
-    """Device, processes and everything else that the stages share and that is not the method.
+    """Device and processes of a run.
 
     Args:
-        compute: device, precision, cache and reporter; by default nothing is said, and nothing kept on disk.
+        compute: accelerator and precision.
         devices: number of processes, one a device. Where torchrun has started the processes, their number is
             known, and 1 stands for it.
-        seed: seed of every random choice of the run.
-        folder: folder for checkpoints, log and result; ``None`` keeps nothing.
-        checkpoint_seconds: longest time between two checkpoints, in seconds.
 
     Raises:
         InputError: the machine has no such accelerator, or fewer devices; torchrun has started another number
-            of processes; or there is no such precision.
+            of processes.
     """
 
-    def __init__(
-        self,
-        compute: Compute | None = None,
-        *,
-        devices: int = 1,
-        seed: int = 0,
-        folder: RunFolder | None = None,
-        checkpoint_seconds: float = 60.0,
-    ) -> None:
-        compute = compute or Compute(cache=None)
+    def __init__(self, compute: Compute, devices: int = 1) -> None:
         started = started_by_torchrun() or Processes(devices, 1)
         if devices not in (1, started.on_machine):
             raise InputError(
                 f"--devices {devices}, but torchrun has started {started.on_machine} on this machine: "
                 "leave the option out"
             )
-        require_choice("precision", compute.precision, Precision)
         check_devices(compute.accelerator, started.on_machine)
         self._started = started
-        self.seed = seed
-        self.folder = folder
         self.compute = compute
-        self.checkpoint_seconds = checkpoint_seconds
-        self.stop_requested = False
 
     @cached_property
     def _fabric(self) -> Fabric:
@@ -96,11 +76,6 @@ class Runtime:
         """Start the other processes of a run on several devices."""
         if not self._alone:
             self._fabric.launch()
-
-    @property
-    def reporter(self) -> Reporter:
-        """Receiver of progress messages."""
-        return self.compute.reporter
 
     @property
     def device(self) -> torch.device:
@@ -135,41 +110,15 @@ class Runtime:
         """Return the context in which forward passes have the run's precision."""
         return nullcontext() if self.compute.precision == "32-true" else self._fabric.autocast()
 
-    def asked_to_stop(self) -> bool:
-        """Return whether any process was asked to stop, with the same answer in all of them."""
+    def any_of(self, asked: bool) -> bool:
+        """Return whether something holds in any process, with the same answer in all of them."""
         if self.processes == 1:
-            return self.stop_requested
-        asked = torch.tensor(float(self.stop_requested), device=self.device)
-        return bool(self._fabric.all_reduce(asked, reduce_op="sum"))
+            return asked
+        return bool(self._fabric.all_reduce(torch.tensor(float(asked), device=self.device), reduce_op="sum"))
 
-    def watch(self, work: str, done: int, total: int) -> None:
-        """Show how far some work is, and end it if the run was asked to stop; a ``Watch`` of the mathematics.
-
-        Raises:
-            Interrupted: the run was asked to stop.
-        """
-        if self.stop_requested:
-            raise Interrupted
-        self.reporter.show(work, done, total)
-
-    def once(self, work: Callable[[], T]) -> T:
-        """Do something in the first process alone, and return what it returned in all of them.
-
-        Raises:
-            UserError: ``work`` raised it; all processes do, so that none waits for one that has stopped.
-            Interrupted: the run was asked to stop during ``work``.
-        """
-        result: T | UserError | Interrupted | None = None
-        if self.rank == 0:
-            try:
-                result = work()
-            except (UserError, Interrupted) as error:
-                result = error
-        if not self._alone:
-            result = self._fabric.broadcast(result)
-        if isinstance(result, UserError | Interrupted):
-            raise result
-        return cast("T", result)
+    def broadcast(self, given: T) -> T:
+        """Return what the first process was given, in all of them."""
+        return given if self._alone else self._fabric.broadcast(given)
 
     def has_lost_others(self, error: Exception) -> bool:
         """Return whether an error says that another process of the run has ended."""
@@ -177,11 +126,6 @@ class Runtime:
             return False
         # NCCL raises an error class of its own; gloo's errors are told by the place that they name.
         return isinstance(error, DistError) or "gloo" in str(error).lower()
-
-    def wait_for_all(self) -> None:
-        """Wait until every process has called this."""
-        if not self._alone:
-            self._fabric.barrier()
 
     def backward(self, loss: Tensor) -> None:
         """Compute the gradients of a loss, in the run's precision."""

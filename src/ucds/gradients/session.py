@@ -3,61 +3,119 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import IO, Generic, TypeVar
+from typing import IO, Any, TypeVar, cast
 
 from torch import Tensor
 
 from ucds.config import Settings
+from ucds.errors import Interrupted, UserError
 from ucds.files import writing
-from ucds.gradients.checkpoint import (
-    Checkpoint,
-    StageProgress,
-    StageResult,
-    read_checkpoint,
-    write_checkpoint,
-)
+from ucds.gradients.checkpoint import Checkpoint, StageProgress, read_checkpoint, write_checkpoint
 from ucds.gradients.runtime import Runtime
 from ucds.networks.model import ClusteringModel
 from ucds.received import open_received
-from ucds.training.run_folder import LOG_FILE
+from ucds.training.options import Compute
+from ucds.training.results import StageResult
+from ucds.training.run_folder import LOG_FILE, RunFolder
+from ucds.training.work import Work
 
+T = TypeVar("T")
 SettingsT = TypeVar("SettingsT", bound=Settings, covariant=True)
 
 
-class Session(Generic[SettingsT]):
-    """Results, checkpoint and log of a run, so that an unfinished run can be resumed.
+class Session(Work[SettingsT]):
+    """A run of one process or several that learns by gradients, and that can be resumed at any step.
 
     A checkpoint holds the results of the finished stages, the weights, and the state of the stage in
     progress. A resumed run goes through the same stages: finished ones yield no steps, the others continue.
     The log has one JSON object a line. A run that was killed wrote lines after its last checkpoint, and the
     resumed one writes them again: so the checkpoint holds the length of the log, which is cut back to it.
 
-    The folder of the runtime, if there is one, holds the checkpoint and the log.
+    Args:
+        settings: settings of the method.
+        compute: device, precision, cache and reporter; by default nothing is said, and nothing kept on disk.
+        seed: seed of every random choice of the run.
+        folder: folder for checkpoints, log and result; ``None`` keeps nothing.
+        devices: number of processes, one a device.
+        checkpoint_seconds: longest time between two checkpoints, in seconds.
 
     Attributes:
+        runtime: device and processes.
         checkpoint: checkpoint that the run was resumed from; ``None`` from the end of the next stage on.
-        results: results of the finished stages, in order.
-
-    Raises:
-        DamagedFileError: the checkpoint in the folder cannot be read.
     """
 
-    def __init__(self, runtime: Runtime, settings: SettingsT) -> None:
-        self.runtime = runtime
-        self.settings = settings
+    def __init__(
+        self,
+        settings: SettingsT,
+        compute: Compute | None = None,
+        *,
+        seed: int = 0,
+        folder: RunFolder | None = None,
+        devices: int = 1,
+        checkpoint_seconds: float = 60.0,
+    ) -> None:
+        super().__init__(settings, compute, seed=seed, folder=folder)
+        self.runtime = Runtime(self.compute, devices)
+        self.checkpoint_seconds = checkpoint_seconds
+        self.checkpoint: Checkpoint | None = None
         self._log: IO[bytes] | None = None
-        folder = runtime.folder
-        self.checkpoint = None if folder is None else read_checkpoint(folder.path)
-        self.results: list[StageResult] = [] if self.checkpoint is None else self.checkpoint.results
-        if folder is None or runtime.rank != 0:
+
+    def open(self, identity: dict[str, Any], *, resume: bool) -> None:
+        """Start the processes, take possession of the folder, and take up what an earlier start left there.
+
+        Arguments and further errors are those of :meth:`ucds.training.run_folder.RunFolder.open`.
+
+        Raises:
+            DamagedFileError: the checkpoint in the folder cannot be read.
+        """
+        self.runtime.launch()
+        folder = self.folder
+        if folder is None:
             return
-        kept = 0 if self.checkpoint is None else self.checkpoint.log
-        with writing(folder.path / LOG_FILE):
-            self._log = open_received(folder.path / LOG_FILE, "a+b")
+        self.once(lambda: folder.open(identity, resume=resume))
+        self.checkpoint = read_checkpoint(folder.path)
+        if self.checkpoint is not None:
+            self.results = self.checkpoint.results
+        if not self.first:
+            return
+        path, kept = folder.path / LOG_FILE, 0 if self.checkpoint is None else self.checkpoint.log
+        with writing(path):
+            self._log = open_received(path, "a+b")
             self._log.truncate(max(0, min(kept, self._log.tell())))  # at most what it holds
             self._log.seek(0, 2)
+
+    @property
+    def first(self) -> bool:
+        """Whether this process is the only one, or the first: the one that writes files."""
+        return self.runtime.rank == 0
+
+    def once(self, work: Callable[[], T]) -> T:
+        """Do something in the first process alone, and return what it returned in all of them.
+
+        Raises:
+            UserError: ``work`` raised it; all processes do, so that none waits for one that has stopped.
+            Interrupted: the run was asked to stop during ``work``.
+        """
+        result: T | UserError | Interrupted | None = None
+        if self.first:
+            try:
+                result = work()
+            except (UserError, Interrupted) as error:
+                result = error
+        result = self.runtime.broadcast(result)
+        if isinstance(result, UserError | Interrupted):
+            raise result
+        return cast("T", result)
+
+    def asked_to_stop(self) -> bool:
+        """Return whether any process was asked to stop, with the same answer in all of them."""
+        return self.runtime.any_of(self.stop_requested)
+
+    def has_lost_others(self, error: Exception) -> bool:
+        """Return whether an error says that another process of the run has ended."""
+        return self.runtime.has_lost_others(error)
 
     def result_of(self, stage: str) -> StageResult | None:
         """Return the result of a stage; ``None`` when it is not finished."""
@@ -70,12 +128,12 @@ class Session(Generic[SettingsT]):
 
     def save(self, stage: str, model: dict[str, Tensor], progress: StageProgress | None) -> None:
         """Write a checkpoint of a stage, if the run has a folder; at its end ``progress`` is ``None``."""
-        folder = self.runtime.folder
-        if folder is None or self._log is None:
+        if self.folder is None or self._log is None:
             return
-        with writing(folder.path / LOG_FILE):
+        with writing(self.folder.path / LOG_FILE):
             self._log.flush()
-        write_checkpoint(folder.path, Checkpoint(stage, model, progress, self.results, self._log.tell()))
+        checkpoint = Checkpoint(stage, model, progress, self.results, self._log.tell())
+        write_checkpoint(self.folder.path, checkpoint)
 
     def conclude(self, result: StageResult, model: dict[str, Tensor]) -> None:
         """Record the result of a stage, and write a checkpoint with the model at its end."""
@@ -93,7 +151,9 @@ class Session(Generic[SettingsT]):
             self._log.write(line.encode() + b"\n")
 
     def close(self) -> None:
-        """Write the log to disk and close it."""
+        """Write the log to disk, and let other processes use the folder."""
         if self._log is not None:
             with writing(Path(self._log.name)):
                 self._log.close()
+        if self.folder is not None:
+            self.folder.close()

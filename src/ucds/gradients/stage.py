@@ -23,14 +23,14 @@ from ucds.data.batches import DomainBalancedSampler
 from ucds.data.dataset import Dataset
 from ucds.data.samples import Samples
 from ucds.errors import InputError, Interrupted, UcdsWarning
-from ucds.gradients.checkpoint import StageProgress, StageResult
-from ucds.gradients.health import assess, select
-from ucds.gradients.losses import mix, soft_cross_entropy
-from ucds.gradients.objective import PrototypeTransport
+from ucds.gradients.checkpoint import StageProgress
+from ucds.gradients.mixing import Mixture, mix
+from ucds.gradients.pcd_loss import PCDLoss
+from ucds.gradients.prediction import predict, threads_for
 from ucds.gradients.session import Session
 from ucds.gradients.steps import Batch, Steps, build_optimiser, diverged, set_learning_rate
 from ucds.networks.model import ClusteringModel, ModelOutput
-from ucds.training.prediction import predict, threads_for
+from ucds.training.results import StageResult, assess, select
 
 
 @dataclass(frozen=True)
@@ -81,11 +81,11 @@ class Stage(Steps):
         self._moments = {-(-total * i // n) for i in range(1, n + 1)}
         self._progress = StageProgress()
 
-    def steps(self, state: PrototypeTransport) -> Iterator[Step]:
+    def steps(self, state: PCDLoss) -> Iterator[Step]:
         """Yield the stage's steps, from the one a checkpoint ends at; none when the stage is finished.
 
-        Between two steps it evaluates, logs and saves. The loop carries the state from step to step; a
-        resumed run restores it in place.
+        Between two steps it evaluates, logs and saves. The loop carries the state of its loss from step to
+        step; a resumed run restores it in place.
 
         Raises:
             Interrupted: the run was asked to stop; its work is saved.
@@ -99,8 +99,8 @@ class Stage(Steps):
         batches = self.batches(self._sampler, progress.step, self._total)
         with closing(batches), threads_for(self.model):
             self.model.train()
-            if self.runtime.rank == 0:
-                self.runtime.reporter.show(self._name, progress.step, self._total)
+            if self._session.first:
+                self._session.compute.reporter.show(self._name, progress.step, self._total)
             # A resumed stage needs the predictions of an evaluation just before its step once more.
             predictions = self._predict() if progress.step in self._moments else None
             started = saved = time.monotonic()
@@ -112,10 +112,10 @@ class Stage(Steps):
                 now = time.monotonic()
                 progress.seconds += now - started
                 started = now
-                if predictions is not None or now - saved > self.runtime.checkpoint_seconds:
+                if predictions is not None or now - saved > self._session.checkpoint_seconds:
                     self._save()
                     saved = now
-                if self.runtime.asked_to_stop():
+                if self._session.asked_to_stop():
                     self._save()
                     raise Interrupted
             self._finish()
@@ -130,20 +130,19 @@ class Stage(Steps):
         set_learning_rate(self.optimiser, self._progress.step / self._total, self.settings)
         super().update(**terms)
 
-    def mixing_loss(self, step: Step, logits: Tensor) -> Tensor:
-        """Compute the CutMix loss of a batch: predictions of mixed samples equal the mixed predictions.
+    def forward_mixed(self, step: Step) -> tuple[Mixture, Tensor] | None:
+        """Mix the pooled batch, and compute the logits of the mixture, for the CutMix term of the loss.
 
-        Pairs are drawn from all domains together, so that the clusters do not separate domains. The softmax
-        of the logits ``(n, K)`` of the pooled batch gives the targets, without gradient.
+        Pairs are drawn from all domains together, so that the clusters do not separate domains.
 
         Returns:
-            A scalar; zero, without a second forward pass, when the setting ``mixing_weight`` is zero.
+            The mixture and its logits; ``None``, without a second forward pass, when the setting
+            ``mixing_weight`` is zero.
         """
         if self.settings.mixing_weight == 0:
-            return logits.new_zeros(())
+            return None
         mixture = mix(self.runtime.pool(step.inputs), self.settings.mixing_alpha, step.rng)
-        mixed_logits = self.forward(mixture.inputs[self.runtime.share(len(mixture.inputs))]).logits
-        return soft_cross_entropy(mixed_logits, mixture.mix_targets(logits.softmax(-1)))
+        return mixture, self.forward(mixture.inputs[self.runtime.share(len(mixture.inputs))]).logits
 
     def result(self) -> StageResult:
         """Return the result of the finished stage."""
@@ -158,16 +157,16 @@ class Stage(Steps):
 
     def _report_losses(self) -> None:
         losses = self.read_losses(self._progress.step)
-        if losses is None or self.runtime.rank != 0:
+        if losses is None or not self._session.first:
             return
         if self._progress.evaluations:
             last = self._progress.evaluations[-1]
             losses |= {"entropy": last.conditional_entropy, "clusters": last.active_clusters}
-        self.runtime.reporter.show(self._name, self._progress.step, self._total, losses)
+        self._session.compute.reporter.show(self._name, self._progress.step, self._total, losses)
 
     def _evaluate(self) -> Tensor:
         progress, predictions = self._progress, self._predict()
-        evaluation = assess(predictions, progress.step)
+        evaluation = assess(predictions.float().cpu().numpy(), progress.step)
         if not np.isfinite(evaluation.information):
             raise diverged(self._name, progress.step, "predictions")
         progress.evaluations.append(evaluation)
@@ -184,11 +183,10 @@ class Stage(Steps):
         self.model.load_state_dict(progress.kept_model)
         selected = select(progress.evaluations)
         assert progress.kept_proportions is not None  # a stage ends with an evaluation
-        result = StageResult(
-            self._name, progress.evaluations, selected, progress.kept_proportions, progress.seconds
-        )
+        proportions = progress.kept_proportions.numpy()
+        result = StageResult(self._name, progress.evaluations, selected, proportions, progress.seconds)
         self._session.conclude(result, self.model.state_dict())
-        if self.runtime.rank == 0:
+        if self._session.first:
             for warning in (result.evaluations[selected].warning, self._state.warning):
                 if warning is not None:
                     warnings.warn(f"stage {self._name}: {warning}", UcdsWarning, stacklevel=3)
@@ -220,7 +218,7 @@ def make_sampler(samples: Samples, session: Session[PCDSettings]) -> DomainBalan
     """Make the sampler of a stage's batches, once it is known that they can be formed and shared."""
     if len(samples) < 2:
         raise InputError("training needs at least 2 samples, for batch normalisation")
-    sampler = DomainBalancedSampler(samples.domain, session.settings.batch_size, session.runtime.seed)
+    sampler = DomainBalancedSampler(samples.domain, session.settings.batch_size, session.seed)
     size, processes = sum(sampler.counts), session.runtime.processes
     if size % processes:
         raise InputError(f"a batch of {size} cannot be shared evenly by {processes} processes")

@@ -16,11 +16,11 @@ from ucds.data.batches import DomainBalancedSampler
 from ucds.data.dataset import Dataset
 from ucds.data.image_files import map_ahead
 from ucds.errors import InputError
+from ucds.gradients.seeds import step_seeds
 from ucds.gradients.session import Session
 from ucds.gradients.views import in_training
 from ucds.math.arrays import IntArray
 from ucds.networks.model import ClusteringModel
-from ucds.training.seeds import step_seeds
 
 LOG_STEPS = 20
 """Number of steps between two readings of the losses; each reading waits for the device."""
@@ -110,7 +110,7 @@ class Steps:
 
     def _batch(self, step: int, index: IntArray, raw: Tensor) -> Batch:
         runtime = self.runtime
-        seeds = step_seeds(runtime.seed, self._name, step)
+        seeds = step_seeds(self._session.seed, self._name, step)
         # Stochastic layers of a backbone (dropout, stochastic depth) draw from the global generator.
         runtime.seed_layers(seeds.layers + runtime.rank)
         draws = self._view.draw(len(index), seeds.augmentation)[runtime.share(len(index))]

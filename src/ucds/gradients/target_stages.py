@@ -2,61 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import cast
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from ucds.config import PCDSettings
+from ucds.config import PCDSettings, Settings
 from ucds.data.dataset import Dataset
 from ucds.data.samples import Samples
-from ucds.encoders.spec import Backbone
+from ucds.encoders.encoder import Encoder
 from ucds.errors import InputError
-from ucds.gradients.checkpoint import StageResult
-from ucds.gradients.losses import (
-    cosine_momentum,
-    distillation_loss,
-    mutual_information_loss,
-    place_targets,
-    smooth_labels,
-    temporal_ensemble,
-)
-from ucds.gradients.objective import PrototypeTransport
+from ucds.gradients.pcd_loss import PCDLoss, cosine_momentum, place_targets, smooth_labels
+from ucds.gradients.prepare import Learning, conclude, prepare
 from ucds.gradients.session import Session
 from ucds.gradients.stage import Stage
 from ucds.labels.cluster_labels import ClusterLabels
-from ucds.math.arrays import IntArray
 from ucds.networks.model import ClusteringModel
-from ucds.training.prepare import Training, conclude, draw_dataset, prepare
+from ucds.training.prepare import Training, draw_dataset
+from ucds.training.results import StageResult
+from ucds.training.work import Work
 
 _USE = "get targets and choose the model; only the last stage sees all"
-
-
-class TaughtTransport(PrototypeTransport):
-    """The transport's state together with the soft targets of the distillation.
-
-    Attributes:
-        targets: ``(N, K)`` the paper's ``y^``: smoothed labels of the provider at first, zeros for samples
-            that have none.
-    """
-
-    targets: Tensor
-
-    def __init__(
-        self,
-        labels: ClusterLabels,
-        rows: IntArray,
-        n_samples: int,
-        counts: Sequence[int],
-        settings: PCDSettings,
-        device: torch.device,
-    ) -> None:
-        super().__init__(counts, labels.n_clusters, settings, device)
-        hard = torch.tensor(labels.labels, device=device)
-        smooth = smooth_labels(hard, labels.n_clusters, settings.label_smoothing)
-        targets = place_targets(smooth, torch.tensor(rows, device=device), n_samples)
-        self.register_buffer("targets", targets)
 
 
 def cluster_target(
@@ -86,25 +52,22 @@ def cluster_target(
     rows = labels.rows_in(data.samples.ids)
     settings = session.settings
     stage = Stage(session, "cluster-target", model, data, epochs=settings.clustering_epochs)
-    taught = TaughtTransport(labels, rows, len(data.samples), stage.counts, settings, session.runtime.device)
-    for step in stage.steps(taught):  # line 2: a mini-batch of target data
+    device = session.runtime.device
+    # Line 1: y^ are the smoothed labels at first, and zeros for samples that have none.
+    hard, known = torch.tensor(labels.labels, device=device), torch.tensor(rows, device=device)
+    smooth = smooth_labels(hard, labels.n_clusters, settings.label_smoothing)
+    targets = place_targets(smooth, known, len(data.samples))
+    loss = PCDLoss(stage.counts, labels.n_clusters, settings, targets=targets, device=device)
+    for step in stage.steps(loss):  # line 2: a mini-batch of target data
         # Line 3: the temporal ensemble, over the whole target set ten times a stage.
         if step.predictions is not None:
-            taught.targets = temporal_ensemble(taught.targets, step.predictions, settings.ensemble_momentum)
+            loss.update_targets(step.predictions)
         features, logits = stage.forward(step.inputs)
         # Eq. 2 and 1, as in stage 1, on the one target domain.
-        momentum = cosine_momentum(settings.target_proportion_momentum, step.progress)
-        taught.update_proportions(logits, momentum)
-        transport_term = taught.loss(features, model.prototypes)
-        mixing_term = stage.mixing_loss(step, logits)
-        distillation_term = distillation_loss(logits, taught.targets[step.index])
-        # Line 4: distillation and the clustering loss of stage 1.
-        stage.update(
-            distillation=settings.distillation_weight * distillation_term,
-            transport=settings.transport_weight * transport_term,
-            information=settings.information_weight * mutual_information_loss(logits),
-            mixing=settings.mixing_weight * mixing_term,
-        )
+        loss.update_proportions(logits, cosine_momentum(settings.target_proportion_momentum, step.progress))
+        transport, mixed = loss.transport(features, model.prototypes), stage.forward_mixed(step)
+        # Line 4: distillation and the clustering loss of stage 1, Eq. 4.
+        stage.update(**loss.terms(transport, logits, mixed=mixed, index=step.index))
     return stage.result()
 
 
@@ -125,40 +88,44 @@ def refine_target(
     settings = session.settings
     epochs = settings.refinement_epochs
     stage = Stage(session, "refine-target", model, data, epochs=epochs, evaluation=evaluation)
-    transport = PrototypeTransport(stage.counts, model.n_clusters, settings, session.runtime.device)
-    for step in stage.steps(transport):  # line 2: a mini-batch of target data
+    loss = PCDLoss(stage.counts, model.n_clusters, settings, device=session.runtime.device)
+    for step in stage.steps(loss):  # line 2: a mini-batch of target data
         features, logits = stage.forward(step.inputs)
         # Line 3, Eq. 2.
-        momentum = cosine_momentum(settings.target_proportion_momentum, step.progress)
-        transport.update_proportions(logits, momentum)
+        loss.update_proportions(logits, cosine_momentum(settings.target_proportion_momentum, step.progress))
         # Line 4, Eq. 1.
-        transport_term = transport.loss(features, model.prototypes)
-        # Line 5.
-        stage.update(
-            transport=settings.transport_weight * transport_term,
-            information=settings.information_weight * mutual_information_loss(logits),
-        )
+        transport = loss.transport(features, model.prototypes)
+        # Line 5: transport and mutual information.
+        stage.update(**loss.terms(transport, logits))
     return stage.result()
 
 
-def fit_target_by_pcd(
+def learn_target_model(
     session: Session[PCDSettings],
-    backbone: Backbone,
+    encoder: Encoder,
     data: Dataset,
     n_clusters: int,
     labels: ClusterLabels | None,
-) -> Training:
-    """Learn a clustering model by stages 2 and 3; without labels by stage 3 only (the paper's TO).
+) -> Learning:
+    """Build a model and train it by stages 2 and 3; without labels by stage 3 only (the paper's TO).
 
     Stage 2 keeps a target for each sample, and predicts all of them ten times. Of many samples
     (``most_samples``) it sees so many, those with a label first; stage 3 draws its batches from all.
     Arguments and errors are those of :func:`ucds.target.fit.fit_target`.
     """
-    training = prepare(session, backbone, data, n_clusters, side="target")
+    learning = prepare(session, encoder, data, n_clusters, side="target")
     labelled = np.empty(0, np.int64) if labels is None else labels.rows_in(data.samples.ids)
-    drawn, positions = draw_dataset(session, training.data, first=(labelled,), use=_USE)
+    drawn, positions = draw_dataset(session, learning.data, first=(labelled,), use=_USE)
     if labels is not None:
         known = labels.take(np.isin(labelled, positions))
-        cluster_target(session, training.trained, drawn, known)
-    refine_target(session, training.trained, training.data, drawn.samples)
-    return conclude(session, training)
+        cluster_target(session, learning.trained, drawn, known)
+    refine_target(session, learning.trained, learning.data, drawn.samples)
+    return learning
+
+
+def fit_target_by_pcd(
+    work: Work[Settings], encoder: Encoder, data: Dataset, n_clusters: int, labels: ClusterLabels | None
+) -> Training:
+    """Learn a clustering model by stages 2 and 3, see :func:`ucds.target.fit.fit_target`."""
+    session = cast("Session[PCDSettings]", work)
+    return conclude(session, learn_target_model(session, encoder, data, n_clusters, labels))

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm, rankdata
-from sklearn.metrics import roc_curve
 
 Scores = NDArray[np.floating[Any]]
 CONFIDENCE = 0.95
@@ -53,6 +52,8 @@ def attack_success(members: Scores, others: Scores) -> AttackSuccess:
         E. DeLong, D. DeLong and D. Clarke-Pearson, Comparing the areas under two or more correlated receiver
         operating characteristic curves, 1988 (interval).
     """
+    from sklearn.metrics import roc_curve
+
     m, n = len(members), len(others)
     scores = np.concatenate([members, others])
     false_rates, true_rates, _ = roc_curve(np.repeat([1, 0], [m, n]), scores, drop_intermediate=False)

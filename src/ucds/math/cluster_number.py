@@ -19,7 +19,6 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.cluster.hierarchy import fcluster, ward
-from sklearn.metrics import adjusted_rand_score, silhouette_score
 
 from ucds.math.arrays import DoubleArray, FloatArray, IntArray, Watch, counted
 from ucds.math.consensus import USUAL, Partition, average_linkage, memberships, refine
@@ -169,6 +168,8 @@ def _draw_parts(
 
 def _measure(parts: Sequence[_Part], k: int, rng: np.random.Generator) -> tuple[DoubleArray, DoubleArray]:
     """Cluster parts of one domain into ``k`` clusters; return stability and separation of each part."""
+    from sklearn.metrics import adjusted_rand_score
+
     partitions = [_cluster(part, k, rng) for part in parts]
     agreement = np.zeros((len(parts), len(parts)))
     for i, j in combinations(range(len(parts)), 2):
@@ -190,6 +191,8 @@ def _cluster(part: _Part, k: int, rng: np.random.Generator) -> Partition:
 
 def _silhouette(part: _Part, partition: Partition) -> float:
     """Compute the mean silhouette; 0 if it is not defined or negative."""
+    from sklearn.metrics import silhouette_score
+
     if not 1 < len(np.unique(partition)) < len(partition):
         return 0.0
     return max(float(silhouette_score(part.distances, partition, metric="precomputed")), 0.0)

@@ -19,8 +19,6 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.optimize import linear_sum_assignment
-from sklearn.metrics import adjusted_mutual_info_score
-from sklearn.metrics.cluster import contingency_matrix
 
 from ucds.choices import VoteChoices
 from ucds.math.arrays import DoubleArray, FloatArray, IntArray, Watch, counted
@@ -85,6 +83,8 @@ class Vote:
     @cached_property
     def agreement(self) -> float:
         """Mean adjusted mutual information of the partitions that are compared; 1 for a single one."""
+        from sklearn.metrics import adjusted_mutual_info_score
+
         pairs = [(a, b) for i, a in enumerate(self.compared) for b in self.compared[:i]]
         return float(np.mean([adjusted_mutual_info_score(a, b) for a, b in pairs])) if pairs else 1.0
 
@@ -335,6 +335,8 @@ def match(partition: Partition, other: Partition) -> dict[int, int]:
     Source:
         H. W. Kuhn, The Hungarian method for the assignment problem, 1955.
     """
+    from sklearn.metrics.cluster import contingency_matrix
+
     counts = contingency_matrix(partition, other)
     rows, columns = linear_sum_assignment(counts, maximize=True)
     common = counts[rows, columns] > 0

@@ -14,7 +14,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from sklearn.neighbors import NearestNeighbors
 
 from ucds.math.arrays import FloatArray
 
@@ -52,6 +51,8 @@ def link_neighbours(vectors: FloatArray, count: int) -> sparse.csr_array:
     relation to the others: the surenesses of all sum to the binary logarithm of ``count``. Two samples are
     neighbours if either has the other for one.
     """
+    from sklearn.neighbors import NearestNeighbors
+
     n, count = len(vectors), min(count, len(vectors))
     search = NearestNeighbors(n_neighbors=count, algorithm="brute").fit(vectors)
     distances, nearest = (found[:, 1:] for found in search.kneighbors(vectors))

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
-from sklearn.neighbors import NearestNeighbors
 
 from ucds.math.arrays import FloatArray, IntArray
 from ucds.math.spaces import unit_rows
@@ -75,6 +74,8 @@ class Nearest:
 
 def find_nearest(features: FloatArray) -> Nearest:
     """Find the five nearest other samples of each sample ``(n, d)``, all others if there are fewer."""
+    from sklearn.neighbors import NearestNeighbors
+
     directions, count = unit_rows(features), min(_NEIGHBOURS, len(features) - 1)
     if count < 1:
         return Nearest(np.empty((len(features), 0)), np.empty((len(features), 0), dtype=np.int64))

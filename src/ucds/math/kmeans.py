@@ -9,9 +9,6 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 import numpy as np
-from sklearn import config_context
-from sklearn.cluster import KMeans
-from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_info, threadpool_limits  # type: ignore[import-untyped]
 
 from ucds.math.arrays import FloatArray, IntArray, Watch, counted
@@ -40,6 +37,8 @@ def run_kmeans(
     Of more than :data:`REPRESENTATIVES` samples, the runs in a space see that many, and every other sample
     gets the nearest centre. The ``starts`` runs of each space and size are one list, space after space.
     """
+    from sklearn.exceptions import ConvergenceWarning
+
     with side_by_side() as pool, warnings.catch_warnings():
         # Copies give fewer clusters than asked for, which is no matter for a vote.
         warnings.simplefilter("ignore", ConvergenceWarning)
@@ -73,6 +72,9 @@ def _run(
     space: FloatArray, seen: FloatArray, distances: FloatArray, size: int, seeds: Sequence[int]
 ) -> list[KMeansRun]:
     """Find centres among the samples seen, once for each seed; all samples get the nearest one."""
+    from sklearn import config_context
+    from sklearn.cluster import KMeans
+
     found = []
     for positions in spread_samples(distances, size, seeds):
         # All samples are finite, and the size is one that scikit-learn takes.

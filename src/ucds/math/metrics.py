@@ -7,8 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import linear_sum_assignment
-from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
-from sklearn.metrics.cluster import contingency_matrix
 
 from ucds.math.arrays import DoubleArray, IntArray
 from ucds.math.consensus import match
@@ -31,6 +29,8 @@ class ClusteringScores:
 
 def score(labels: ArrayLike, classes: ArrayLike) -> ClusteringScores:
     """Compute all scores of a clustering; arguments are those of :func:`match_clusters`."""
+    from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
+
     return ClusteringScores(
         accuracy=clustering_accuracy(labels, classes),
         nmi=float(normalized_mutual_info_score(classes, labels)),
@@ -62,6 +62,8 @@ def clustering_accuracy(labels: ArrayLike, classes: ArrayLike) -> float:
 
     Samples of clusters without a class count as wrong. Arguments are those of that function.
     """
+    from sklearn.metrics.cluster import contingency_matrix
+
     labels, classes = _checked(labels, classes)
     counts = contingency_matrix(labels, classes)
     return float(counts[linear_sum_assignment(counts, maximize=True)].sum() / len(labels))

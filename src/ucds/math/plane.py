@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.neighbors import NearestNeighbors
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from ucds.math.embedding import embed
@@ -31,6 +30,8 @@ def place_all(
     Returns:
         ``(n, 2)`` points of the samples and ``(K, 2)`` points of the prototypes.
     """
+    from sklearn.neighbors import NearestNeighbors
+
     vectors, stars = unit_rows(np.asarray(features)), unit_rows(np.asarray(prototypes).T)
     rng = np.random.default_rng(seed)
     chosen = np.sort(rng.permutation(len(vectors))[:largest])

@@ -10,8 +10,6 @@ from dataclasses import replace
 
 import numpy as np
 from scipy.stats import entropy
-from sklearn.metrics import adjusted_mutual_info_score
-from sklearn.neighbors import NearestNeighbors
 
 from ucds.choices import OpinionChoices, VoteChoices
 from ucds.math import consensus
@@ -43,6 +41,9 @@ def cluster_by_opinions(
         second: figures of the second opinion.
         watch: told after each part of the work.
     """
+    from sklearn.metrics import adjusted_mutual_info_score
+    from sklearn.neighbors import NearestNeighbors
+
     own = consensus.cluster_by_vote(
         list(spaces.vectors.values()), n_clusters, rng, choices=choices, watch=watch
     )

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy import sparse
-from sklearn.neighbors import NearestNeighbors
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from ucds.choices import SPACES, Space
@@ -94,6 +93,8 @@ def mutual_neighbours(vectors: FloatArray, count: int, *, watch: Watch | None = 
     Row i of the ``(n, n)`` row-stochastic matrix averages over sample i and its mutual neighbours, of which a
     sample has ``count`` at most.
     """
+    from sklearn.neighbors import NearestNeighbors
+
     count = min(count, len(vectors) - 1)
     search = NearestNeighbors(n_neighbors=count + 1, algorithm="brute").fit(vectors)
     firsts = range(0, len(vectors), _BLOCK)

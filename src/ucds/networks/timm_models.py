@@ -1,4 +1,4 @@
-"""Backbones from timm, by its model names, with or without a pre-training tag."""
+"""Networks from timm, by its model names, with or without a pre-training tag."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 from torch import nn
 
-from ucds.encoders.spec import Backbone, StateDict, image_backbone
 from ucds.errors import InputError, one_line
+from ucds.networks.encoder import NetworkEncoder, StateDict, image_network
 from ucds.networks.weight_files import REMEDY, download_weights, require_reachable
 
 
@@ -19,8 +19,8 @@ def names() -> list[str]:
     return [*timm.list_models(), *timm.list_pretrained()]
 
 
-def create(name: str, *, pretrained: bool, input_size: int | None) -> Backbone:
-    """Build a timm model without its classifier; see :func:`ucds.networks.build.build_backbone`."""
+def create(name: str, *, pretrained: bool, input_size: int | None) -> NetworkEncoder:
+    """Build a timm model without its classifier; see :func:`ucds.networks.build.build_network`."""
     import timm
     from timm.models import PretrainedCfg
 
@@ -39,7 +39,7 @@ def create(name: str, *, pretrained: bool, input_size: int | None) -> Backbone:
         raise InputError(f"{reason}: {one_line(error)}" + (f"; {REMEDY}" if pretrained else "")) from error
     mean: Any = tuple(map(float, config.mean))
     std: Any = tuple(map(float, config.std))
-    return image_backbone(name, module, input_size or config.input_size[-1], mean, std, origin)
+    return image_network(name, module, input_size or config.input_size[-1], mean, std, origin)
 
 
 def adapt(module: nn.Module, state: StateDict) -> StateDict:

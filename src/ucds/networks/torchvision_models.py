@@ -1,4 +1,4 @@
-"""Backbones from torchvision's classification models, named ``torchvision/NAME``."""
+"""Networks from torchvision's classification models, named ``torchvision/NAME``."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Any
 
 from torch import nn
 
-from ucds.encoders.spec import Backbone, image_backbone
 from ucds.errors import InputError
+from ucds.networks.encoder import NetworkEncoder, image_network
 from ucds.networks.weight_files import download_weights, load_file
 
 PREFIX = "torchvision/"
@@ -28,8 +28,8 @@ def names() -> list[str]:
     return [PREFIX + name for name in (*models.list_models(module=models), *PUBLISHED)]
 
 
-def create(name: str, *, pretrained: bool, input_size: int | None) -> Backbone:
-    """Build a torchvision model without its classifier; see :func:`ucds.networks.build.build_backbone`."""
+def create(name: str, *, pretrained: bool, input_size: int | None) -> NetworkEncoder:
+    """Build a torchvision model without its classifier; see :func:`ucds.networks.build.build_network`."""
     from torchvision import models
 
     short, url = PUBLISHED.get(name.removeprefix(PREFIX), (name.removeprefix(PREFIX), None))
@@ -44,7 +44,7 @@ def create(name: str, *, pretrained: bool, input_size: int | None) -> Backbone:
     if pretrained:
         load_file(module, download_weights(url or weights.url, name), name)
         origin = f"hub: {url or f'torchvision {weights}'}"
-    return image_backbone(name, module, size, tuple(recipe.mean), tuple(recipe.std), origin)
+    return image_network(name, module, size, tuple(recipe.mean), tuple(recipe.std), origin)
 
 
 def without_classifier(module: nn.Module) -> nn.Module:

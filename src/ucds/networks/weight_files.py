@@ -1,4 +1,4 @@
-"""Weights of backbones: downloaded once, read safely, matched key by key, refused if they do not fit."""
+"""Weights of networks: downloaded once, read safely, matched key by key, refused if they do not fit."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from ucds.choices import require_weights
-from ucds.encoders.spec import StateDict
 from ucds.errors import InputError, one_line
+from ucds.networks.encoder import StateDict
 from ucds.received import open_received
 
 REMEDY = "copy that file here and give it with --weights FILE, or ask for a random start with --weights none"
@@ -31,7 +31,7 @@ WRAPPERS = ("state_dict", "model_state_dict", "model_state", "model")
 # Parts that DataParallel, DistributedDataParallel and torch.compile insert into parameter names.
 WRAPPER_SEGMENTS = frozenset({"module", "_orig_mod"})
 
-# Classifiers and projection heads: a file may hold them, a backbone has no use for them. Any other key
+# Classifiers and projection heads: a file may hold them, a network has no use for them. Any other key
 # that the model lacks is refused, for a ResNet-34 file would otherwise pass for a ResNet-18.
 CLASSIFIERS = frozenset(
     {"fc", "classifier", "head", "heads", "head_dist", "last_linear", "logits", "projection_head"}
@@ -42,12 +42,12 @@ CLASSIFIERS = frozenset(
 def load_file(
     module: nn.Module, path: Path, name: str, adapt: Callable[[nn.Module, StateDict], StateDict] | None = None
 ) -> str:
-    """Load a local checkpoint into a backbone of a name, and return the name and digest of what was loaded.
+    """Load a local checkpoint into a network of a name, and return the name and digest of what was loaded.
 
     ``adapt`` converts older formats of the model's family; it is tried if the file does not fit as it is.
 
     Raises:
-        InputError: the file cannot be read, is no checkpoint, or does not fit the backbone.
+        InputError: the file cannot be read, is no checkpoint, or does not fit the network.
     """
     state = _without_wrapper_segments(read_state_dict(path), module.state_dict().keys())
     mismatch = _mismatch(module, state)
@@ -58,8 +58,8 @@ def load_file(
                 state, mismatch = adapted, ""
     if mismatch:
         raise InputError(
-            f"{path} does not fit backbone '{name}': {mismatch}; "
-            "give the file that belongs to this backbone, or the --backbone the file belongs to"
+            f"{path} does not fit network '{name}': {mismatch}; "
+            "give the file that belongs to this network, or the --backbone the file belongs to"
         )
     module.load_state_dict(state, strict=False)
     with path.open("rb") as file:
@@ -173,11 +173,11 @@ def _mismatch(module: nn.Module, state: Mapping[str, Tensor]) -> str:
         "missing in the file": [
             key for key in expected if key not in state and not key.endswith(".num_batches_tracked")
         ],
-        "unknown to the backbone": [
+        "unknown to the network": [
             key for key in state if key not in expected and key.split(".")[0] not in CLASSIFIERS
         ],
         "of another shape": [
-            f"{key}: file {tuple(state[key].shape)}, backbone {tuple(weight.shape)}"
+            f"{key}: file {tuple(state[key].shape)}, network {tuple(weight.shape)}"
             for key, weight in expected.items()
             if key in state and state[key].shape != weight.shape
         ],

@@ -160,7 +160,7 @@ def find_facts(
     model.compute.reporter.say("drawing the report")
     places = np.lexsort((-found.confidence, clusters))  # stable: then by position
     features, probabilities, confidence = (each[places] for each in found)
-    prototypes = model.stored.head.prototypes.detach().cpu().numpy()
+    prototypes = model.stored.head.prototypes
     order = shown[places]
     ids = tuple(samples.ids[i] for i in order.tolist())
     sheets = small = None

@@ -161,7 +161,7 @@ def gather(
     summary = summarise(findings, record, what)
     if sentence := describe_followed(followed, what):
         summary.append(finish(sentence))
-    described, encoder = record.described, model.stored.card.backbone.name
+    described, encoder = record.described, model.stored.card.encoder.name
     method, seed = described.get("method", "unknown"), described.get("seed", "unknown")
     version = described.get("versions", {}).get("ucds", "unknown")
     return Facts(

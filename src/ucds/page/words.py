@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import torch
-
-from ucds.gradients.health import SAMPLES_TO_TELL, assess
 from ucds.math.metrics import clustering_accuracy
 from ucds.page.findings import Findings, RunRecord
+from ucds.training.results import SAMPLES_TO_TELL, assess
 
 SURE, DOUBTFUL = 0.9, 0.5
 """Certainties from which the model is called sure, and below which it is called doubtful, about a sample."""
@@ -71,7 +69,7 @@ def summarise(findings: Findings, record: RunRecord, what: str) -> list[str]:
 def warn(findings: Findings, record: RunRecord, skipped: int, what: str, trained_on: bool) -> list[str]:
     """List what a reader should know before trusting the clusters; ``skipped`` files could not be used."""
     shown, total, k = len(findings.ids), findings.total, findings.n_clusters
-    warnings = [assess(torch.from_numpy(findings.probabilities), 0).warning] if shown == total else []
+    warnings = [assess(findings.probabilities).warning] if shown == total else []
     doubtful = float((findings.certainty < DOUBTFUL).mean())
     if doubtful >= MUCH_DOUBT:
         warnings.append(

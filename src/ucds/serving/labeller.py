@@ -5,55 +5,64 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict, deque
+from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
 
-from ucds.encoders.spec import tensors_digest
 from ucds.errors import InputError
+from ucds.heads import mean_direction
+from ucds.math.arrays import FloatArray
 from ucds.serving.problems import stopping
-from ucds.training.inputs import stored_size, view_for
-from ucds.training.model_file import StoredModel
+from ucds.training.inputs import view_for
+from ucds.training.model_file import StoredModel, arrays_digest
+from ucds.training.options import Compute
 
 Rows = npt.NDArray[Any]
 Labels = npt.NDArray[np.int64]
 Means = npt.NDArray[np.float32]
+USUAL_BATCH = 8
 _LONGEST_WAIT = 0.005  # seconds that a batch may wait to be filled
 
 
 class ModelLabeller:
-    """A source model that answers in batches of one fixed size: 8 on a CPU and 64 on a GPU by default.
+    """A source model that answers in batches of one fixed size, 8 by default.
 
     A row computed in batches of different sizes may differ in its last bits, and a near tie then has two
     answers. In batches of one size a row comes out the same to the bit, whatever the other rows are.
+
+    Args:
+        stored: model.
+        compute: device and precision of an encoder that is a network; the defaults if ``None``.
+        batch_size: rows of a batch.
+
+    Raises:
+        InputError: the batch size is below 1, or the model cannot be computed.
     """
 
     def __init__(
-        self, stored: StoredModel, device: torch.device | None = None, batch_size: int | None = None
+        self, stored: StoredModel, compute: Compute | None = None, batch_size: int = USUAL_BATCH
     ) -> None:
-        if batch_size is not None and batch_size < 1:
+        if batch_size < 1:
             raise InputError(f"the model must take at least one sample at a time, not {batch_size}")
-        spec = stored.card.backbone
+        spec, compute = stored.card.encoder, compute or Compute()
         self.name = stored.card.name
         self.n_clusters = stored.card.n_clusters
         self.privacy = stored.card.privacy
         self.columns = spec.columns
         # The ledger keeps the answers of models apart by it.
-        self.digest = tensors_digest(stored.model.state_dict())[:32]
+        self.digest = arrays_digest(stored.arrays).decode()[:32]
         self.mean_width = spec.width if stored.card.recentres else None  # of a mean to see samples from
-        self._device = device or torch.device("cpu")
-        self._view = view_for(spec)
-        self._model = stored.model.to(self._device).eval()
+        self._view, self._head = view_for(spec), stored.head
+        self._encoder = stored.encoder.on(compute.accelerator, compute.precision)
         self.row_shape: tuple[int, ...] = (spec.takes,)
         self.dtype: npt.DTypeLike = np.float32
         if spec.input_size is not None:
-            self.row_shape, self.dtype = (3, stored_size(spec), stored_size(spec)), np.uint8
-        self.batch_size = batch_size or (8 if self._device.type == "cpu" else 64)
+            self.row_shape, self.dtype = (3, spec.stored_size, spec.stored_size), np.uint8
+        self.batch_size = batch_size
         self.label(np.zeros((self.batch_size, *self.row_shape), self.dtype))  # what fails, fails at the start
 
     def label(self, rows: Rows, means: Means | None = None) -> Labels:
@@ -62,30 +71,24 @@ class ModelLabeller:
         ``means`` holds the ``(batch_size, mean_width)`` mean from which each row is seen; NaN stands for the
         model's own.
         """
-        return self._probabilities(rows, means).argmax(-1).cpu().numpy()
+        # The same steps as where labels are made offline, so that a tie is decided alike.
+        features = self._head.features(self._features(rows), means)
+        return np.asarray(self._head.probabilities(features).argmax(1))
 
     def mean(self, rows: Rows) -> Means:
         """Compute the mean ``(mean_width,)`` of the unit features of any number of rows."""
-        total = torch.zeros(self.mean_width or 0, dtype=torch.float64, device=self._device)
+        return mean_direction(self._blocks(rows))
+
+    def _blocks(self, rows: Rows) -> Iterator[FloatArray]:
+        """Compute the encoder's features of rows in batches, the last one filled up with zeros."""
         buffer = np.zeros((self.batch_size, *self.row_shape), self.dtype)
         for start in range(0, len(rows), self.batch_size):
             part = rows[start : start + self.batch_size]
             buffer[: len(part)] = part
-            with torch.inference_mode():
-                features = self._model.encoder.backbone_features(self._inputs(buffer))
-            total += features[: len(part)].double().sum(0)
-        return np.asarray((total / len(rows)).float().cpu().numpy())
+            yield self._features(buffer)[: len(part)]
 
-    def _probabilities(self, rows: Rows, means: Means | None = None) -> Tensor:
-        # The same steps as where labels are made offline, so that a tie is decided alike.
-        with torch.inference_mode():
-            inputs = self._inputs(rows)
-            seen = None if means is None else torch.from_numpy(means).to(self._device)
-            logits: Tensor = self._model(inputs, seen).logits
-            return logits.float().softmax(-1)
-
-    def _inputs(self, rows: Rows) -> Tensor:
-        return torch.from_numpy(self._view.test(rows)).to(self._device)
+    def _features(self, rows: Rows) -> FloatArray:
+        return self._encoder(self._view.test(rows))
 
 
 @dataclass(eq=False)

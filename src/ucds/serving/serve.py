@@ -20,18 +20,18 @@ from starlette.types import ASGIApp
 
 from ucds.choices import Accelerator
 from ucds.errors import InputError
-from ucds.gradients.processes import choose_device
 from ucds.serving.app import BehindProxy, create_app
 from ucds.serving.checkpoints import Snapshots
 from ucds.serving.database import ledger_url
 from ucds.serving.keys import as_text
-from ucds.serving.labeller import ModelLabeller
+from ucds.serving.labeller import USUAL_BATCH, ModelLabeller
 from ucds.serving.ledger import Ledger
 from ucds.serving.limits import Limits
 from ucds.serving.ops import create_ops_app
 from ucds.serving.service import Service
 from ucds.serving.signing import SIGNING_KEY_FILE, Signer
 from ucds.training.model_file import load_model
+from ucds.training.options import Compute
 
 FIRST_KEY, FIRST_BUDGET = "first", 10_000
 _KEEP_ALIVE_SECONDS = 75  # longer than the proxy keeps a connection: else it sends into one that is closed
@@ -48,7 +48,7 @@ def serve(
     signing_key: str | Path | None = None,
     signers: Iterable[str] = (),
     checkpoints: str | Path | None = None,
-    model_batch: int | None = None,
+    model_batch: int = USUAL_BATCH,
     limits: Limits | None = None,
     accelerator: Accelerator = "auto",
     notice: Callable[[str], None] = lambda sentence: None,
@@ -74,7 +74,7 @@ def serve(
         signers: earlier public keys of the provider, whose snapshots of the ledger count, too.
         checkpoints: file for signed snapshots of the ledger's log; none are written outside the ledger if
             ``None``.
-        model_batch: samples that the model takes at a time; 8 on a CPU and 64 on a GPU if ``None``.
+        model_batch: samples that the model takes at a time; more are worth it on a GPU only.
         limits: limits of a request and of the service; the defaults if ``None``.
         accelerator: device to compute on.
         notice: receives what the provider should know before the service starts.
@@ -90,7 +90,7 @@ def serve(
     """
     _check_exposure(host, behind_proxy)
     stored = load_model(Path(run), role="source")
-    labeller = ModelLabeller(stored, choose_device(accelerator), model_batch)
+    labeller = ModelLabeller(stored, Compute(accelerator), model_batch)
     with ExitStack() as stack:
         book = _open_ledger(ledger or run, _is_loopback(host), notice)
         stack.callback(book.close)
@@ -120,8 +120,8 @@ def listen(
     """Answer over HTTP for a service that is open already; :func:`serve` explains the other arguments."""
     with ExitStack() as stack:
         listening = stack.enter_context(_listening(host, port))
-        # The collector of garbage passes over what is there already. With torch that is 420,000 objects, for
-        # which it would take a quarter of a second and stop every thread.
+        # The collector of garbage passes over what is there already. There are hundreds of
+        # thousands of objects, over which it would pass in a quarter of a second, while every thread waits.
         gc.collect()
         gc.freeze()
         stack.callback(gc.unfreeze)

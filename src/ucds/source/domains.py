@@ -2,35 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from ucds.config import ConsensusSettings
 from ucds.data.dataset import Dataset
 from ucds.data.samples import Samples
-from ucds.encoders.spec import Backbone
+from ucds.encoders.encoder import Encoder
 from ucds.errors import InputError
-from ucds.gradients.session import Session
 from ucds.math.domain_transport import cluster_domains
 from ucds.math.spaces import WIDTH
+from ucds.training.features import read_all
 from ucds.training.fitting import (
     FeatureClusters,
-    build_model,
+    build_head,
     features_to_cluster,
-    read_all,
-    remember,
     tell_what_drawing_costs,
 )
-from ucds.training.prediction import encode
-from ucds.training.prepare import Training, conclude, draw_dataset
+from ucds.training.prepare import Training, draw_dataset
 from ucds.training.seeds import numpy_generator
+from ucds.training.work import Work
 
 STAGE = "cluster-domains"
 
 
 def fit_source_by_transport(
-    session: Session[ConsensusSettings], backbone: Backbone, data: Dataset, n_clusters: int
+    work: Work[ConsensusSettings], encoder: Encoder, data: Dataset, n_clusters: int
 ) -> Training:
     """Cluster the frozen features of all source domains, and build a model that labels any single sample.
 
@@ -44,14 +40,12 @@ def fit_source_by_transport(
     """
     _refuse_small_domains(data.samples, n_clusters)
     everything = len(data.samples)
-    data, drawn = draw_dataset(session, data)
-    features = features_to_cluster(session, backbone, data, n_clusters)
-    found = remember(session, STAGE, lambda: _cluster(session, features, n_clusters))
-    training = build_model(session, STAGE, backbone, features, found, n_clusters)
+    data, drawn = draw_dataset(work, data)
+    features = features_to_cluster(work, encoder, data, n_clusters)
+    head, found, encoded = build_head(work, STAGE, features, lambda: _cluster(work, features, n_clusters))
     if len(drawn) < everything:
-        encoded = encode(training.trained, training.data, session.runtime).cpu().numpy()
-        tell_what_drawing_costs(session, training.trained, encoded, found.assignments, fitted=False)
-    return replace(conclude(session, training), recentres=True)
+        tell_what_drawing_costs(work, head, encoded, found.assignments, fitted=False)
+    return Training(encoder, head, features, "head", tuple(work.results), recentres=True)
 
 
 def _refuse_small_domains(samples: Samples, n_clusters: int) -> None:
@@ -63,18 +57,18 @@ def _refuse_small_domains(samples: Samples, n_clusters: int) -> None:
             )
 
 
-def _cluster(session: Session[ConsensusSettings], features: Dataset, n_clusters: int) -> FeatureClusters:
-    settings, domain, vectors = session.settings, features.samples.domain, read_all(features)
+def _cluster(work: Work[ConsensusSettings], features: Dataset, n_clusters: int) -> FeatureClusters:
+    settings, domain, vectors = work.settings, features.samples.domain, read_all(features)
     clusters = cluster_domains(
         [vectors[domain == d] for d in range(len(features.samples.domain_names))],
         n_clusters,
-        numpy_generator(session.runtime.seed, STAGE),
+        numpy_generator(work.seed, STAGE),
         width=min(WIDTH, settings.bottleneck_width),  # the axes become the bottleneck
         whitening=settings.whitening,
         choices=settings.voting,
         second=settings.second_opinion,
         lengths=features.samples.kind == "lengths",
-        watch=session.runtime.watch,
+        watch=work.watch,
     )
     # Plans come domain by domain, samples in any order.
     assignments = np.empty_like(clusters.assignments)

@@ -7,6 +7,7 @@ from pathlib import Path
 from ucds.data.sources import Source, require_there
 from ucds.files import require_writable
 from ucds.labels.cluster_labels import ClusterLabels, marks_of
+from ucds.training.loaded import load
 from ucds.training.options import Compute
 from ucds.training.run_folder import files_read, require_model
 
@@ -33,14 +34,12 @@ def label(
         require_writable(Path(out), ".json", inputs=files_read(Path(run), images))
     require_model(Path(run))
     require_there(images)
-    from ucds.training.loaded import load  # it brings torch, which takes seconds
-
     model = load(run, role="source", compute=compute)
     data = model.open(images)
     ids, marks, card = data.samples.ids, marks_of(data.samples.keys), model.stored.card
     found = model.decide(data, recentred=True)[0]
     del data  # its content keys, 16 MB for a million samples, are not needed any more
-    labels = ClusterLabels(ids, found, card.n_clusters, card.name, marks, card.backbone.columns)
+    labels = ClusterLabels(ids, found, card.n_clusters, card.name, marks, card.encoder.columns)
     if out is not None:
         labels.save(out)
     return labels

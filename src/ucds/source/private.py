@@ -8,34 +8,28 @@ second time would have to be paid for a second time.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from ucds.config import ConsensusSettings
 from ucds.data.dataset import Dataset
 from ucds.data.samples import Samples
 from ucds.data.tables import read_table
-from ucds.encoders.spec import Backbone
+from ucds.encoders.encoder import Encoder
+from ucds.encoders.graphs import GraphEncoder
 from ucds.errors import InputError
-from ucds.gradients.session import Session
-from ucds.math.arrays import DoubleArray, FloatArray, IntArray
+from ucds.heads import softmax
+from ucds.math.arrays import DoubleArray, IntArray
 from ucds.math.privacy import noise_scale
 from ucds.math.private_prototypes import DIRECTIONS, learn_private_prototypes
 from ucds.math.spaces import unit_rows
-from ucds.training.fitting import (
-    LOGIT_SCALE,
-    FeatureClusters,
-    build_model,
-    features_to_cluster,
-    read_all,
-    remember,
-)
-from ucds.training.prepare import Training, conclude
+from ucds.training.features import read_all
+from ucds.training.fitting import LOGIT_SCALE, FeatureClusters, build_head, features_to_cluster
+from ucds.training.prepare import Training
 from ucds.training.seeds import numpy_generator
+from ucds.training.work import Work
 
 STAGE = "private-clusters"
 
@@ -101,8 +95,8 @@ class GaussianNoise:
 
 
 def fit_source_privately(
-    session: Session[ConsensusSettings],
-    backbone: Backbone,
+    work: Work[ConsensusSettings],
+    encoder: Encoder,
     data: Dataset,
     n_clusters: int,
     groups: Mapping[str, str] | None,
@@ -116,14 +110,14 @@ def fit_source_privately(
         InputError: there are too few samples, delta is too large, a sample has no group, or OpenDP is not
             installed.
     """
-    settings = session.settings
+    settings = work.settings
     epsilon = settings.dp_epsilon
     assert epsilon is not None
     units = number_units(data.samples, groups)
     unit = "image" if groups is None else "person"
     delta, noise = settle_delta(settings.dp_delta, units, unit), GaussianNoise()
-    directions = public_directions(backbone)
-    features = features_to_cluster(session, backbone, data, n_clusters)
+    directions = public_directions(encoder)
+    features = features_to_cluster(work, encoder, data, n_clusters)
 
     def cluster() -> FeatureClusters:
         vectors = read_all(features)
@@ -134,7 +128,7 @@ def fit_source_privately(
             n_clusters,
             noise.rho_of(epsilon, delta),
             noise,
-            numpy_generator(session.runtime.seed, STAGE),
+            numpy_generator(work.seed, STAGE),
             directions=directions,
             width=min(_AXES, settings.bottleneck_width),
             whitening=settings.whitening,
@@ -142,15 +136,11 @@ def fit_source_privately(
         )
         assert noise.epsilon_of(noise.spent, delta) <= epsilon * (1 + 1e-9)
         logits = LOGIT_SCALE * (unit_rows(vectors) - found.mean) @ found.axes @ found.prototypes
-        assignments: FloatArray = torch.from_numpy(logits).softmax(1).numpy()
-        # The variances of the samples are not paid for.
-        variances = np.ones(found.axes.shape[1], dtype=np.float32)
-        return FeatureClusters(**vars(found), assignments=assignments, variances=variances)
+        return FeatureClusters(**vars(found), assignments=softmax(logits.astype(np.float32)))
 
-    found = remember(session, STAGE, cluster)
-    training = build_model(session, STAGE, backbone, features, found, n_clusters)
+    head, _, _ = build_head(work, STAGE, features, cluster)
     guarantee = f"epsilon {epsilon!r}, delta {delta!r}, for each {unit}"
-    return replace(conclude(session, training), recentres=True, privacy=guarantee)
+    return Training(encoder, head, features, "head", tuple(work.results), recentres=True, privacy=guarantee)
 
 
 def read_groups(path: Path) -> dict[str, str]:
@@ -215,7 +205,7 @@ def settle_delta(delta: float | None, units: IntArray, unit: str) -> float:
     return delta
 
 
-def public_directions(backbone: Backbone) -> DoubleArray | None:
+def public_directions(encoder: Encoder) -> DoubleArray | None:
     """Find the directions in which the last layer of an encoder moves the features most.
 
     They are the left singular vectors of the layer's weights, and so as public as the encoder. Features vary
@@ -225,10 +215,8 @@ def public_directions(backbone: Backbone) -> DoubleArray | None:
         ``(d, p)`` orthonormal columns, widest first, :data:`ucds.math.private_prototypes.DIRECTIONS` or as
         many as there are; ``None`` if no layer of the encoder returns as many values as there are features.
     """
-    layers = [
-        one for one in backbone.module.parameters() if one.dim() > 1 and len(one) == backbone.spec.width
-    ]
-    if not layers:
+    last = encoder.last_weights() if isinstance(encoder, GraphEncoder) else None
+    if last is None:
         return None
-    last = layers[-1].detach().double().flatten(1).cpu().numpy()
-    return np.asarray(np.linalg.svd(last, full_matrices=False)[0][:, :DIRECTIONS])
+    flat = last.reshape(len(last), -1).astype(np.float64)
+    return np.asarray(np.linalg.svd(flat, full_matrices=False)[0][:, :DIRECTIONS])

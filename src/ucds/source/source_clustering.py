@@ -17,8 +17,8 @@ class SourceClustering(ClusteringEstimator):
     Args:
         n_clusters: number of clusters, K; ``"auto"`` or a range such as ``"3..40"`` to have it chosen from
             the features of the frozen encoder (docs/consensus.md).
-        backbone: for folders of images the name of an encoder (``"resnet18"`` if ``None``); for
-            arrays ``None``, or a :class:`ucds.encoders.spec.Backbone` that takes them.
+        backbone: for folders of images the name of an encoder (the one in the package if ``None``); for
+            both an :class:`ucds.Encoder` of your own.
         weights: weights of the named encoder: ``"default"``, ``"none"`` or a file.
         method: ``"consensus"`` (docs/consensus.md), or ``"pcd"``, the paper's method; if ``None``, that of
             the settings, and else ``"consensus"``.
@@ -40,7 +40,6 @@ class SourceClustering(ClusteringEstimator):
         prototypes_: ``(n_clusters_, width)`` prototypes, shared by all domains.
         proportions_: ``(n_domains, n_clusters_)`` sizes of the clusters in each domain.
         domain_names_: names of the domains, in the order of the proportions.
-        model_: the trained :class:`ucds.networks.model.ClusteringModel`.
         stored_: the model with its description, as :meth:`save` writes it.
         stages_: results of the stages of the training.
         n_features_in_: width of the vectors, when ``fit`` was given an array.
@@ -92,5 +91,5 @@ class SourceClustering(ClusteringEstimator):
         data = self._open_fitted(X, "target")
         labels, _ = self._fitted.decide(data, recentred=True)
         marks = marks_of(data.samples.keys)
-        columns = self.stored_.card.backbone.columns
+        columns = self.stored_.card.encoder.columns
         return ClusterLabels(data.samples.ids, labels, self.n_clusters_, provider, marks, columns)

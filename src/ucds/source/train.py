@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ucds.choices import Method, read_clusters
 from ucds.config import MethodSettings, choose_settings
 from ucds.data.sources import Source, find_samples, place_of
+from ucds.encoders.encoder import Encoder
 from ucds.files import digest_of
+from ucds.source.fit import fit_source
+from ucds.source.private import read_groups
+from ucds.training.inputs import open_for_training
 from ucds.training.options import Compute, EncoderOptions, RunOptions
+from ucds.training.run import TrainedRun, require_able, train_run
 from ucds.training.run_folder import RunFolder
-
-if TYPE_CHECKING:
-    from ucds.training.run import TrainedRun
 
 
 def train_source(
@@ -24,7 +26,7 @@ def train_source(
     n_clusters: int | str,
     *,
     domains: Sequence[str] | None = None,
-    encoder: EncoderOptions | None = None,
+    encoder: EncoderOptions | Encoder | None = None,
     method: Method | None = None,
     settings: MethodSettings | Mapping[str, Any] | None = None,
     options: RunOptions | None = None,
@@ -40,7 +42,8 @@ def train_source(
         n_clusters: number of clusters, K; ``"auto"`` or a range such as ``"3..40"`` to have it chosen from
             the features of the frozen encoder.
         domains: names of the domains to use; all if ``None``.
-        encoder: encoder for images; ResNet-18 with published weights if ``None``.
+        encoder: encoder for images, of any architecture, or one of your own; the one in the package if
+            ``None``.
         method: ``"consensus"``, or ``"pcd"``, the paper's method; if ``None``, that of the settings, and else
             ``"consensus"``.
         settings: :class:`ucds.PCDSettings` or :class:`ucds.ConsensusSettings`, or settings of the method by
@@ -56,14 +59,9 @@ def train_source(
     out, options, compute = Path(out), options or RunOptions(), compute or Compute()
     chosen = choose_settings(method, "source", settings)
     read_clusters(n_clusters, least=2)
+    require_able(chosen, options)
     RunFolder(out).require_usable(place_of(data), resume=options.resume)
     found = find_samples(data, by_domain=True, domains=domains)
-    # What follows brings torch, which takes seconds: wrong inputs are refused before.
-    from ucds.source.fit import fit_source
-    from ucds.source.private import read_groups
-    from ucds.training.inputs import open_for_training
-    from ucds.training.run import train_run
-
     people = None if groups is None else read_groups(Path(groups))
     inputs = open_for_training(found, encoder or EncoderOptions(), compute, chosen.tune)
     return train_run(
@@ -74,6 +72,6 @@ def train_source(
         chosen,
         options,
         compute,
-        lambda session: fit_source(session, inputs.backbone, inputs.data, n_clusters, groups=people),
+        lambda work: fit_source(work, inputs.encoder, inputs.data, n_clusters, groups=people),
         identity={} if people is None else {"groups": digest_of(json.dumps(people, sort_keys=True).encode())},
     )

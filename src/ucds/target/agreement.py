@@ -6,20 +6,19 @@ The numbers of the steps are those of ``docs/consensus.md``.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from scipy import sparse
-from sklearn.neighbors import NearestNeighbors
 
 from ucds.config import ConsensusSettings
 from ucds.data.dataset import Dataset
 from ucds.data.samples import Samples
-from ucds.encoders.spec import Backbone
+from ucds.encoders.encoder import Encoder
 from ucds.errors import InputError
 from ucds.files import write_text_atomically
-from ucds.gradients.session import Session
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.arrays import FloatArray, Watch
 from ucds.math.consensus import (
@@ -37,20 +36,18 @@ from ucds.math.second_opinion import cluster_by_opinions
 from ucds.math.spaces import Spaces, centre, make_spaces, principal_axes, unit_rows
 from ucds.target.guard import Evidence, KnownLabels, weigh_labels
 from ucds.target.remembered import MOST_SHARES, Remembered, number_alike, write_features, write_remembered
+from ucds.training.features import read_all
 from ucds.training.fitting import (
     FeatureClusters,
-    build_model,
+    build_head,
     features_to_cluster,
     fit_prototypes,
-    read_all,
-    remember,
     tell_what_drawing_costs,
 )
-from ucds.training.prediction import encode
-from ucds.training.prepare import Training, conclude, draw_dataset
-from ucds.training.progress import Reporter
+from ucds.training.prepare import Training, draw_dataset
 from ucds.training.run_folder import STABILITY_FILE, TRANSFER_FILE
 from ucds.training.seeds import numpy_generator
+from ucds.training.work import Work
 
 STAGE = "agree"
 _BLOCK = 2**22  # numbers of a matrix that are dense at a time
@@ -133,6 +130,8 @@ def average_labels(spaces: Spaces, labels: KnownLabels) -> Memberships:
 
     A sample without a label first gets that of the nearest labelled one.
     """
+    from sklearn.neighbors import NearestNeighbors
+
     everywhere = np.full(len(spaces.principal), -1)
     everywhere[labels.rows] = labels.values
     missing = np.flatnonzero(everywhere < 0)
@@ -148,7 +147,7 @@ def average_labels(spaces: Spaces, labels: KnownLabels) -> Memberships:
 
 
 def draw_with_labels(
-    session: Session[ConsensusSettings], data: Dataset, labels: ClusterLabels | None
+    work: Work[ConsensusSettings], data: Dataset, labels: ClusterLabels | None
 ) -> tuple[Dataset, KnownLabels | None]:
     """Draw samples where there are more than ``most_samples``, those with a label first, and their labels.
 
@@ -158,7 +157,7 @@ def draw_with_labels(
         InputError: the labels of so many samples tell more clusters apart than fit into memory.
     """
     labelled = np.empty(0, np.int64) if labels is None else labels.rows_in(data.samples.ids)
-    data, drawn = draw_dataset(session, data, first=(labelled,))
+    data, drawn = draw_dataset(work, data, first=(labelled,))
     if labels is None:
         return data, None
     labels, n = labels.take(np.isin(labelled, drawn)), len(data.samples)
@@ -172,45 +171,40 @@ def draw_with_labels(
 
 
 def fit_target_by_consensus(
-    session: Session[ConsensusSettings],
-    backbone: Backbone,
+    work: Work[ConsensusSettings],
+    encoder: Encoder,
     data: Dataset,
     n_clusters: int,
     labels: ClusterLabels | None,
 ) -> Training:
-    """Cluster the frozen features of the target, and fit a model to the shares of the votes.
+    """Cluster the frozen features of the target, and fit a head to the shares of the votes.
 
     The folder of the run, if there is one, gets ``stability.json``, the agreement of the own clusterings,
     and, if there are labels, ``transfer.json``, their use and its reasons.
     Arguments and errors are those of :func:`ucds.target.fit.fit_target`.
     """
     everything = len(data.samples)
-    data, known = draw_with_labels(session, data, labels)
-    runtime = session.runtime
-    features = features_to_cluster(session, backbone, data, n_clusters)
+    data, known = draw_with_labels(work, data, labels)
+    features = features_to_cluster(work, encoder, data, n_clusters)
 
-    def cluster() -> FeatureClusters:  # by the first process alone
-        rng = numpy_generator(runtime.seed, STAGE)
-        vectors = read_all(features)
+    def cluster() -> FeatureClusters:
+        rng, vectors = numpy_generator(work.seed, STAGE), read_all(features)
         lengths = features.samples.kind == "lengths"
-        agreed = agree(vectors, n_clusters, session.settings, rng, known, runtime.watch, lengths)
-        _say(runtime.reporter, agreed)
-        if runtime.folder is not None:
-            write_evidence(runtime.folder.path, agreed)
+        agreed = agree(vectors, n_clusters, work.settings, rng, known, work.watch, lengths)
+        _say(work.say, agreed)
+        if work.folder is not None:
+            write_evidence(work.folder.path, agreed)
             alike = number_alike(agreed.own.partition, agreed.partition)
-            remember_vote(runtime.folder.path, data.samples, agreed, alike)
-        return describe_clusters(vectors, agreed.shares, session.settings.bottleneck_width)
+            remember_vote(work.folder.path, data.samples, agreed, alike)
+        return describe_clusters(vectors, agreed.shares, work.settings.bottleneck_width)
 
-    found = remember(session, STAGE, cluster)
-    training = build_model(session, STAGE, backbone, features, found, n_clusters)
-    model, shares = training.trained, found.assignments
-    encoded = encode(model, features, runtime).cpu().numpy()  # by all processes
-    fit_prototypes(session, "fit-target", model, encoded, shares)
+    head, found, encoded = build_head(work, STAGE, features, cluster)
+    head = fit_prototypes(work, "fit-target", head, encoded, found.assignments)
     if len(data.samples) < everything:
-        tell_what_drawing_costs(session, model, encoded, shares, fitted=True)
-    if runtime.folder is not None and runtime.rank == 0:
-        write_features(runtime.folder.path, encoded)
-    return conclude(session, training)
+        tell_what_drawing_costs(work, head, encoded, found.assignments, fitted=True)
+    if work.folder is not None:
+        write_features(work.folder.path, encoded)
+    return Training(encoder, head, features, "head", tuple(work.results))
 
 
 def describe_clusters(vectors: FloatArray, shares: FloatArray, width: int) -> FeatureClusters:
@@ -222,7 +216,7 @@ def describe_clusters(vectors: FloatArray, shares: FloatArray, width: int) -> Fe
     return FeatureClusters(axes, mean, prototypes, shares.mean(0, keepdims=True), shares)
 
 
-def _say(reporter: Reporter, agreed: Agreed) -> None:
+def _say(say: Callable[[str], None], agreed: Agreed) -> None:
     """Say how far the clusterings agree, and what became of the provider's labels."""
     agreement = agreed.own.agreement
     advice = " (1 is full agreement)"
@@ -232,11 +226,11 @@ def _say(reporter: Reporter, agreed: Agreed) -> None:
         advice = (
             ": fewer samples are in the right cluster than the confidence says; look at the clusters first"
         )
-    reporter.say(f"single clusterings of your samples agree with each other to {agreement:.2f}{advice}")
+    say(f"single clusterings of your samples agree with each other to {agreement:.2f}{advice}")
     if agreed.own.opinion is not None:
-        reporter.say(describe_opinion(agreed.own.opinion))
+        say(describe_opinion(agreed.own.opinion))
     if agreed.evidence is not None:
-        reporter.say(agreed.evidence.sentence)
+        say(agreed.evidence.sentence)
 
 
 def describe_opinion(opinion: Opinion) -> str:

@@ -22,17 +22,16 @@ from ucds.math.arrays import FloatArray, IntArray
 from ucds.training.options import Compute, EncoderOptions
 from ucds.training.run_folder import files_read
 
-if TYPE_CHECKING:  # they bring torch: asking about all samples needs none of it, and begins seconds earlier
+if TYPE_CHECKING:  # asking about all samples needs neither
     from ucds.data.dataset import Dataset
-    from ucds.encoders.spec import Backbone
-    from ucds.gradients.runtime import Runtime
+    from ucds.encoders.encoder import Encoder
 
 _TRIALS = 8
 """Draws for each sample, of which the best is kept; always so many, so that a longer choice begins with the
 shorter one."""
 
 
-def choose_spread(data: Dataset, backbone: Backbone, runtime: Runtime, count: int) -> Selector:
+def choose_spread(data: Dataset, encoder: Encoder, compute: Compute, seed: int, count: int) -> Selector:
     """Make a selector of samples that are well spread over the frozen features of an encoder.
 
     The choice depends on samples, encoder and seed only, so a killed query goes on with the same one.
@@ -40,8 +39,9 @@ def choose_spread(data: Dataset, backbone: Backbone, runtime: Runtime, count: in
 
     Args:
         data: samples and views.
-        backbone: encoder whose features are compared.
-        runtime: device to compute on, and seed of the choice.
+        encoder: encoder whose features are compared.
+        compute: cache and reporter.
+        seed: seed of the choice.
         count: number of distinct samples to have labelled.
     """
     from ucds.training.features import frozen_features
@@ -52,8 +52,8 @@ def choose_spread(data: Dataset, backbone: Backbone, runtime: Runtime, count: in
         given = [i for i in distinct.tolist() if i in known]
         chosen = given
         if len(given) < count:
-            features = frozen_features(backbone, data, runtime, batch_size=256)
-            spread = distinct[select_spread(features.samples.read(distinct), count, runtime.seed)]
+            features = frozen_features(encoder, data, compute, compute.reporter.show)
+            spread = distinct[select_spread(features.samples.read(distinct), count, seed)]
             chosen = given + [i for i in spread.tolist() if i not in given][: count - len(given)]
         copies = np.flatnonzero(np.isin(first, chosen) & (first != np.arange(len(first))))
         return chosen + copies.tolist()
@@ -135,13 +135,12 @@ def query(
     if max_queries is not None:
         from ucds.data.samples import Samples
         from ucds.data.vectors import in_order
-        from ucds.gradients.runtime import Runtime
         from ucds.training.inputs import open_for_training
 
         if isinstance(found, Samples) and found.columns is not None:  # the journal has the service's order
             found = in_order(found, client.info().columns)
         inputs = open_for_training(found, encoder or EncoderOptions(), compute)
         questions = open_questions(inputs.data.samples, **how)
-        choose = choose_spread(inputs.data, inputs.backbone, Runtime(compute, seed=seed), max_queries)
+        choose = choose_spread(inputs.data, inputs.encoder, compute, seed, max_queries)
     show, say = partial(compute.reporter.show, "ask for labels"), compute.reporter.say
     return query_labels(client, questions, Path(out), choose=choose, progress=show, say=say)

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from ucds.config import ConsensusSettings
@@ -18,8 +17,6 @@ from ucds.data.sources import Source
 from ucds.encoders.spec import LENGTHS
 from ucds.errors import InputError
 from ucds.files import making, read_object, write_text_atomically, writing
-from ucds.gradients.runtime import Runtime
-from ucds.gradients.session import Session
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.arrays import FloatArray
 from ucds.math.consensus import Partition
@@ -34,6 +31,7 @@ from ucds.training.model_file import StoredModel, load_model, save_model
 from ucds.training.options import Compute
 from ucds.training.run_folder import EARLY_FILES, LABELS_FILE, RUN_FILE, RunFolder, require_same_samples
 from ucds.training.seeds import numpy_generator
+from ucds.training.work import Work
 
 _MOST_FITTED = 50_000  # samples that prototypes are fitted to
 
@@ -155,14 +153,8 @@ def write_successor(
             named = ClusterNames(format="ucds-names/1", model=stored.fingerprint, names=dict(names))
             write_text_atomically(partial / NAMES_FILE, named.model_dump_json(indent=1) + "\n")
     inside = np.flatnonzero(kept.own != ASIDE)
-    given = (features[inside] @ prototypes_of(stored)).argmax(1)
+    given = (features[inside] @ stored.head.prototypes).argmax(1)
     return float((given == kept.own[inside]).mean())
-
-
-def prototypes_of(stored: StoredModel) -> FloatArray:
-    """Return the prototypes ``(d_f, K)`` of a model."""
-    found: FloatArray = stored.head.prototypes.detach().cpu().numpy()
-    return found
 
 
 def fit(stored: StoredModel, kept: Remembered, features: FloatArray, shares: FloatArray) -> StoredModel:
@@ -171,10 +163,9 @@ def fit(stored: StoredModel, kept: Remembered, features: FloatArray, shares: Flo
     rows = inside[np.linspace(0, len(inside) - 1, min(len(inside), _MOST_FITTED)).astype(np.int64)]
     start = np.zeros((features.shape[1], kept.n_clusters), np.float32)
     prototypes = solve_prototypes(features[rows], shares[rows], start)
-    stored.head.prototypes = torch.nn.Parameter(torch.from_numpy(prototypes))
-    proportions = torch.from_numpy(shares[rows]).mean(0, keepdim=True)
     card = replace(stored.card, n_clusters=kept.n_clusters)
-    return replace(stored, card=card, proportions=proportions)
+    head, proportions = replace(stored.head, prototypes=prototypes), shares[rows].mean(0, keepdims=True)
+    return replace(stored, card=card, head=head, proportions=proportions)
 
 
 def vote_afterwards(run: Path, images: Source | None, compute: Compute | None) -> None:
@@ -193,10 +184,10 @@ def vote_afterwards(run: Path, images: Source | None, compute: Compute | None) -
         labels = ClusterLabels.load(run / LABELS_FILE).align_with(data.samples)
     bound = {"most_samples": described["settings"]["most_samples"]} if "settings" in described else {}
     settings = ConsensusSettings(transfer="own", **bound)
-    session = Session(Runtime(model.compute), settings)
-    data, known = draw_with_labels(session, data, labels)
-    found, rng, watch = model.outputs(data), numpy_generator(0, "review"), session.runtime.watch
-    lengths = model.stored.card.backbone.name == LENGTHS
-    agreed = agree(found.features, model.n_clusters, settings, rng, known, watch, lengths)
+    work = Work(settings, model.compute)
+    data, known = draw_with_labels(work, data, labels)
+    found, rng = model.outputs(data), numpy_generator(0, "review")
+    lengths = model.stored.card.encoder.name == LENGTHS
+    agreed = agree(found.features, model.n_clusters, settings, rng, known, work.watch, lengths)
     write_features(run, found.features)
     remember_vote(run, data.samples, agreed, found.probabilities.argmax(1))

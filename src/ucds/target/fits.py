@@ -32,7 +32,7 @@ def fit(model: Model, data: Dataset, remembered: Remembered, features: FloatArra
         return None
     found = np.full(len(data.samples), np.nan)
     new = np.flatnonzero(~np.isin(keys_of(data.samples.keys).array, keys_of(remembered.keys).array))
-    inside, lengths = remembered.own >= 0, model.stored.card.backbone.name == LENGTHS
+    inside, lengths = remembered.own >= 0, model.stored.card.encoder.name == LENGTHS
     n_clusters, rng = len(np.unique(remembered.own[inside])), numpy_generator(0, "fits")
     for rows in np.array_split(new, -(-len(new) // _TOGETHER)) if len(new) else ():
         given = model.outputs(Dataset(subset(data.samples, rows), data.view)).features

@@ -21,7 +21,6 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from scipy import sparse
-from sklearn.metrics import adjusted_mutual_info_score
 
 from ucds.choices import GuardChoices, Transfer
 from ucds.math.arrays import IntArray
@@ -165,6 +164,8 @@ def weigh_labels(
         transfer: use of the labels, or ``"guarded"``.
         choices: weights and thresholds.
     """
+    from sklearn.metrics import adjusted_mutual_info_score
+
     values, rows, provider_clusters = labels
     agreements = [adjusted_mutual_info_score(one[rows], values) for one in own.compared]
     found = Evidence(

@@ -81,9 +81,7 @@ def predict(
         images = listed
         if sort_how == "copy":
             require_room(folder, listed)
-    from ucds.data.images import ImageSamples  # they bring torch, which takes seconds
-    from ucds.target.fits import fit
-    from ucds.target.remembered import read_remembered
+    from ucds.data.images import ImageSamples
     from ucds.training.centring import as_trained
     from ucds.training.loaded import load
 
@@ -96,6 +94,9 @@ def predict(
     clusters, confidence = model.decide(seen)
     source, unused, fits = None, set[int](), None
     if (run / VOTES_FILE).exists():
+        from ucds.target.fits import fit  # they bring what clusters, which takes a while
+        from ucds.target.remembered import read_remembered
+
         remembered, features = read_remembered(run)
         fits = fit(model, seen, remembered, features)
         source = remembered.correct(data.samples.keys, clusters, confidence)

@@ -33,7 +33,7 @@ from ucds.math.doubts import Doubt
 from ucds.math.telling_words import TellingWords, words_of_path
 from ucds.target.actions import Actions
 from ucds.target.answers import ANSWERS_FILE
-from ucds.target.finishing import Reviewed, ReviewedRun, prototypes_of, vote_afterwards
+from ucds.target.finishing import Reviewed, ReviewedRun, vote_afterwards
 from ucds.target.predictions import (
     ClusterNames,
     Predictions,
@@ -336,7 +336,7 @@ class Review(Actions):
 
     @cached_property
     def _likely(self) -> sparse.csr_array:
-        return likeliest(self.features, prototypes_of(self._stored))
+        return likeliest(self.features, self._stored.head.prototypes)
 
     def _worthwhile(self) -> list[Doubt]:
         """List the doubts that an answer is likely to be worth its time; of two clusters, one of both."""

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from ucds.config import MethodSettings
     from ucds.data.dataset import Dataset
     from ucds.data.samples import Samples
-    from ucds.encoders.spec import Backbone
-    from ucds.gradients.session import Session
+    from ucds.encoders.encoder import Encoder
     from ucds.training.prepare import Training
+    from ucds.training.work import Work
 
 
 class TargetClustering(ClusteringEstimator):
@@ -59,9 +59,9 @@ class TargetClustering(ClusteringEstimator):
         """
         from ucds.target.fit import fit_target
 
-        def train(session: Session[MethodSettings], backbone: Backbone, data: Dataset) -> Training:
+        def train(work: Work[MethodSettings], encoder: Encoder, data: Dataset) -> Training:
             labels = self._read_labels(source_labels, data.samples)
-            return fit_target(session, backbone, data, self.n_clusters, labels)
+            return fit_target(work, encoder, data, self.n_clusters, labels)
 
         return self._fit(X, train)
 

@@ -5,25 +5,28 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ucds.choices import Method, read_clusters
 from ucds.config import ConsensusSettings, MethodSettings, choose_settings
 from ucds.data.about import choose_rows, column_of, find_about
 from ucds.data.content import find_places
 from ucds.data.sources import Source, find_samples, place_of
+from ucds.encoders.encoder import Encoder
 from ucds.errors import InputError
 from ucds.files import digest_of
-from ucds.gradients.processes import is_first_process
 from ucds.labels.cluster_labels import ClusterLabels
+from ucds.target.fit import fit_target
 from ucds.target.followed import describe_followed, list_followed, what_is_followed
+from ucds.target.review import Review
+from ucds.training.centring import Centring, features_of
+from ucds.training.inputs import open_for_training
 from ucds.training.options import Compute, EncoderOptions, RunOptions
+from ucds.training.prepare import Training
+from ucds.training.processes import is_first_process
+from ucds.training.run import TrainedRun, require_able, train_run
 from ucds.training.run_folder import LABELS_FILE, VOTES_FILE, RunFolder
-
-if TYPE_CHECKING:
-    from ucds.gradients.session import Session
-    from ucds.training.prepare import Training
-    from ucds.training.run import TrainedRun
+from ucds.training.work import Work
 
 
 def train_target(
@@ -32,7 +35,7 @@ def train_target(
     *,
     labels: str | Path | ClusterLabels | None = None,
     n_clusters: int | str | None = None,
-    encoder: EncoderOptions | None = None,
+    encoder: EncoderOptions | Encoder | None = None,
     method: Method | None = None,
     settings: MethodSettings | Mapping[str, Any] | None = None,
     options: RunOptions | None = None,
@@ -50,7 +53,8 @@ def train_target(
             alone.
         n_clusters: number of clusters, K; ``"auto"`` or a range such as ``"3..40"`` to have it chosen from
             the features of the frozen encoder, whatever the provider's number; the provider's if ``None``.
-        encoder: encoder for images, of any architecture; ResNet-18 with published weights if ``None``.
+        encoder: encoder for images, of any architecture, or one of your own; the one in the package if
+            ``None``.
         method: ``"consensus"``, or ``"pcd"``, the paper's method; if ``None``, that of the settings, and else
             ``"consensus"``.
         settings: :class:`ucds.PCDSettings` or :class:`ucds.ConsensusSettings`, or settings of the method by
@@ -76,6 +80,7 @@ def train_target(
         read_clusters(n_clusters, least=2)
     out, options, compute = Path(out), options or RunOptions(), compute or Compute()
     chosen, encoder = choose_settings(method, "target", settings), encoder or EncoderOptions()
+    require_able(chosen, options)
     place = place_of(images)
     if centre_by is not None and not isinstance(chosen, ConsensusSettings):
         raise InputError("`centre_by` is for the method consensus, whose encoder stays frozen: leave it out")
@@ -85,12 +90,6 @@ def train_target(
     known, listed = {} if (about or group or centre_by) is None else find_about(found, about), found.ids
     for name in filter(None, (group, centre_by)):
         column_of(known, name)
-    # What follows brings torch, which takes seconds: wrong inputs are refused before.
-    from ucds.target.fit import fit_target
-    from ucds.training.centring import Centring, features_of
-    from ucds.training.inputs import open_for_training
-    from ucds.training.run import train_run
-
     inputs = open_for_training(found, encoder, compute, chosen.tune)
     samples = inputs.data.samples
     aligned = None if answers is None else answers.align_with(samples)
@@ -99,18 +98,18 @@ def train_target(
     if known:
         known = choose_rows(known, find_places(ids, listed))  # some files may be no images
 
-    def train(session: Session[MethodSettings]) -> Training:
-        if aligned is not None and session.runtime.rank == 0:
+    def train(work: Work[MethodSettings]) -> Training:
+        if aligned is not None and work.first:
             (out / LABELS_FILE).unlink(missing_ok=True)  # which may be a link
             aligned.save(out / LABELS_FILE)
         data = inputs.data  # noqa: F821  (see below)
         if centre_by is not None:
-            features = features_of(inputs.backbone, data, session.runtime)  # noqa: F821
+            features = features_of(inputs.encoder, data, work.compute)  # noqa: F821
             centring = Centring.fit(centre_by, known[centre_by], data.samples, features)
-            compute.reporter.say(centring.sentence)
-            session.runtime.once(lambda: centring.save(out))
+            work.say(centring.sentence)
+            centring.save(out)
             data = centring.apply(known[centre_by], data.samples, features)
-        return fit_target(session, inputs.backbone, data, clusters, aligned)  # noqa: F821
+        return fit_target(work, inputs.encoder, data, clusters, aligned)  # noqa: F821
 
     where = None if place is None else str(place.resolve())
     identity = {"labels": aligned and aligned.fingerprint, "images": where}
@@ -119,8 +118,6 @@ def train_target(
     run = train_run(out, "target", clusters, inputs, chosen, options, compute, train, identity=identity)
     del found, inputs, samples  # after the training, and before the review reads what the run remembers
     if is_first_process() and (out / VOTES_FILE).exists():
-        from ucds.target.review import Review
-
         review = Review(out)
         compute.reporter.say(f"{review.outlook} (ucds review {out})")
         if known:

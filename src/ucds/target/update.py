@@ -22,12 +22,11 @@ from ucds.data.sources import Source, place_of, require_there
 from ucds.encoders.spec import LENGTHS
 from ucds.errors import InputError
 from ucds.files import read_object
-from ucds.gradients.runtime import Runtime
 from ucds.labels.cluster_labels import ClusterLabels, marks_of
 from ucds.math.arrays import FloatArray, IntArray
 from ucds.math.corrections import ASIDE
 from ucds.math.kmeans import draw_representatives
-from ucds.target.finishing import fit, prototypes_of, write_successor
+from ucds.target.finishing import fit, write_successor
 from ucds.target.growing import grow
 from ucds.target.guard import KnownLabels
 from ucds.target.remembered import Remembered
@@ -36,6 +35,7 @@ from ucds.training.loaded import Model, load
 from ucds.training.options import Compute
 from ucds.training.run_folder import LABELS_FILE, RUN_FILE, RunFolder, require_model
 from ucds.training.seeds import numpy_generator
+from ucds.training.work import Work
 
 
 @dataclass(frozen=True)
@@ -149,8 +149,8 @@ def update(
         settings,
         numpy_generator(seed, "update"),
         None if answers is None else KnownLabels(values[rows], rows, answers.n_clusters),
-        lengths=model.stored.card.backbone.name == LENGTHS,
-        watch=Runtime(compute).watch,
+        lengths=model.stored.card.encoder.name == LENGTHS,
+        watch=Work(settings, compute).watch,
     )
     averaged, changed = found.agreed.averaged, (found.proposed != found.clusters).any()
     after = Remembered(
@@ -207,7 +207,7 @@ def _remembered(run: Path, model: Model, compute: Compute) -> tuple[Remembered, 
     before = replace(review.start, own=state.clusters, by_person=state.by_person, n_clusters=state.n_clusters)
     if not review.answered and review.start.by_person is None:
         before = replace(
-            before, own=(state.features @ prototypes_of(model.stored)).argmax(1).astype(np.int64)
+            before, own=(state.features @ model.stored.head.prototypes).argmax(1).astype(np.int64)
         )
     return before, state.features, dict(state.names)
 

@@ -22,15 +22,15 @@ from ucds.data.dataset import Dataset
 from ucds.data.images import MemoryImages
 from ucds.data.samples import Samples
 from ucds.data.vectors import read_arrays
-from ucds.encoders.spec import Backbone
+from ucds.encoders.encoder import Encoder
 from ucds.errors import DamagedFileError, InputError, UcdsWarning, shown
 from ucds.files import parse_json, write_atomically
-from ucds.gradients.runtime import Runtime
 from ucds.math.arrays import DoubleArray, FloatArray, IntArray
 from ucds.math.spaces import unit_rows
 from ucds.received import require_few
 from ucds.training.features import frozen_features
 from ucds.training.loaded import FEWEST_TO_CENTRE, Model
+from ucds.training.options import Compute
 from ucds.training.run_folder import CENTRES_FILE
 
 _BLOCK = 4096  # samples that are read at a time
@@ -167,12 +167,12 @@ class Centring:
             raise DamagedFileError(f"{path} is damaged ({error}): train again") from None
 
 
-def features_of(backbone: Backbone, data: Dataset, runtime: Runtime) -> Samples:
+def features_of(encoder: Encoder, data: Dataset, compute: Compute) -> Samples:
     """Compute the features of images; vectors of the user's own, and features, stay as they are."""
     if data.samples.kind != "images":
         return data.samples
     keep = not isinstance(data.samples, MemoryImages)  # which may never come again
-    return frozen_features(backbone, data, runtime, keep=keep).samples
+    return frozen_features(encoder, data, compute, keep=keep).samples
 
 
 def as_trained(run: Path, model: Model, data: Dataset, about: str | Path | None = None) -> Dataset:
@@ -191,7 +191,7 @@ def as_trained(run: Path, model: Model, data: Dataset, about: str | Path | None 
     """
     if (centring := Centring.load(run)) is None:
         return data
-    features = features_of(model.stored.backbone, data, Runtime(model.compute))
+    features = features_of(model.stored.encoder, data, model.compute)
     return centring.apply(centring.texts_of(data.samples, about), data.samples, features)
 
 

@@ -14,26 +14,21 @@ from ucds.choices import ClusterRange, read_clusters
 from ucds.config import Settings
 from ucds.data.content import first_positions, keys_of
 from ucds.data.dataset import Dataset
-from ucds.encoders.spec import Backbone
+from ucds.encoders.encoder import Encoder
 from ucds.errors import DamagedFileError, InputError, UcdsWarning
 from ucds.files import write_text_atomically
-from ucds.gradients.session import Session
 from ucds.math.cluster_number import FEWEST_SAMPLES, ClusterNumber, choose_cluster_number, most_clusters
 from ucds.received import read_text
 from ucds.training.features import frozen_features
 from ucds.training.run_folder import CLUSTERS_FILE
 from ucds.training.seeds import numpy_generator
+from ucds.training.work import Work
 
 _EVIDENCE = TypeAdapter(ClusterNumber)
 
 
 def settle_clusters(
-    session: Session[Settings],
-    backbone: Backbone,
-    data: Dataset,
-    n_clusters: int | str,
-    *,
-    finest: bool = False,
+    work: Work[Settings], encoder: Encoder, data: Dataset, n_clusters: int | str, *, finest: bool = False
 ) -> int:
     """Return the number of clusters that was asked for, or choose it from the features of a frozen encoder.
 
@@ -53,27 +48,27 @@ def settle_clusters(
     asked = read_clusters(n_clusters)
     if isinstance(asked, int):
         return asked
-    runtime, folder = session.runtime, session.runtime.folder
-    known = runtime.once(lambda: None if folder is None else read_choice(folder.path))
+    folder = work.folder
+    known = work.once(lambda: None if folder is None else read_choice(folder.path))
     if known is not None:
         return known.number
     rows = [np.flatnonzero(data.samples.domain == d) for d in range(len(data.samples.domain_names))]
     keys = keys_of(data.samples.keys)
     different = min(len(first_positions(keys.take(of_domain))) for of_domain in rows)
     high = _largest(asked, different)
-    features = frozen_features(backbone, data, runtime).samples
 
     def choose() -> ClusterNumber:
-        rng = numpy_generator(runtime.seed, "cluster-number")
+        features = frozen_features(encoder, data, work.compute, work.watch).samples
+        rng = numpy_generator(work.seed, "cluster-number")
         vectors = [features.read(own) for own in rows]
         lengths = features.kind == "lengths"
-        found = choose_cluster_number(vectors, asked.low, high, rng, runtime.watch, lengths)
+        found = choose_cluster_number(vectors, asked.low, high, rng, work.watch, lengths)
         if finest and not found.clear:
             found = replace(found, number=found.high)
-        _report(session, found, n_clusters, finest)
+        _report(work, found, n_clusters, finest)
         return found
 
-    return runtime.once(choose).number
+    return work.once(choose).number
 
 
 def read_choice(run: Path) -> ClusterNumber | None:
@@ -110,20 +105,20 @@ def _largest(asked: ClusterRange, n_samples: int) -> int:
     return asked.high or most
 
 
-def _report(session: Session[Settings], found: ClusterNumber, asked: int | str, finest: bool) -> None:
+def _report(work: Work[Settings], found: ClusterNumber, asked: int | str, finest: bool) -> None:
     """Say and write down which number was chosen, and on what evidence."""
-    runtime, tried = session.runtime, f"{found.candidates[0]} to {found.candidates[-1]}"
+    tried = f"{found.candidates[0]} to {found.candidates[-1]}"
     plausible = f"{found.low} to {found.high} are plausible"
     if found.clear:
-        runtime.reporter.say(f"{found.number} clusters were chosen among {tried}; {plausible}")
+        work.say(f"{found.number} clusters were chosen among {tried}; {plausible}")
     else:
         advice = "choose `n_clusters` by what you need, or try another encoder"
         if finest:
-            run = "RUN" if runtime.folder is None else runtime.folder.path
+            run = "RUN" if work.folder is None else work.folder.path
             advice = (
                 f"you get the finest, {found.high}, and `ucds review {run}` joins them down to {found.low}"
             )
         warnings.warn(f"no number of clusters stands out, {plausible}: {advice}", UcdsWarning, stacklevel=2)
-    if runtime.folder is not None:
+    if work.folder is not None:
         values = {"asked": asked, **asdict(found), "clear": found.clear}
-        write_text_atomically(runtime.folder.path / CLUSTERS_FILE, json.dumps(values, indent=2) + "\n")
+        write_text_atomically(work.folder.path / CLUSTERS_FILE, json.dumps(values, indent=2) + "\n")

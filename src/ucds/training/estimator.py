@@ -1,7 +1,6 @@
 """Common part of the two scikit-learn estimators: parameters, inputs, prediction, files.
 
-Modules that need torch are imported by the methods that use them, so that importing an estimator takes about
-a second and not ten.
+Modules are imported by the methods that use them, so that importing an estimator takes less than a second.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from ucds.choices import Accelerator, Method, Precision, Role, Tune, read_clusters
 from ucds.data.sources import find_samples
 from ucds.errors import InputError
-from ucds.training.options import Compute, EncoderOptions, default_cache_dir
+from ucds.training.options import Compute, EncoderOptions, RunOptions, default_cache_dir
 from ucds.training.progress import Quiet, terminal_reporter
 
 if TYPE_CHECKING:
@@ -29,11 +28,11 @@ if TYPE_CHECKING:
     from ucds.data.dataset import Dataset
     from ucds.data.samples import Samples
     from ucds.data.sources import Source
-    from ucds.encoders.spec import Backbone
-    from ucds.gradients.session import Session
+    from ucds.encoders.encoder import Encoder
     from ucds.training.loaded import Model
     from ucds.training.model_file import StoredModel
     from ucds.training.prepare import Training
+    from ucds.training.work import Work
 
 FolderOrArray = str | Path | ArrayLike
 
@@ -48,7 +47,7 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         self,
         n_clusters: int | str = 8,
         *,
-        backbone: str | Backbone | None = None,
+        backbone: str | Encoder | None = None,
         weights: str = "default",
         method: Method | None = None,
         tune: Tune | None = None,
@@ -104,12 +103,11 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             InputError: there is no finished run of this side in the folder.
             DamagedFileError: the model file cannot be read.
         """
-        from ucds.encoders.spec import Backbone
         from ucds.training.model_file import load_model
 
         backbone = parameters.get("backbone")
-        given = backbone if isinstance(backbone, Backbone) else None
-        stored = load_model(Path(run), role=cls._role, backbone=given)
+        given = None if isinstance(backbone, str) else backbone
+        stored = load_model(Path(run), role=cls._role, encoder=given)
         estimator = cls(n_clusters=stored.card.n_clusters, **parameters)
         estimator._take(stored)
         return estimator
@@ -117,14 +115,14 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     def _fit(
         self,
         X: FolderOrArray,  # noqa: N803
-        train: Callable[[Session[MethodSettings], Backbone, Dataset], Training],
+        train: Callable[[Work[MethodSettings], Encoder, Dataset], Training],
         sample_domain: ArrayLike | None = None,
     ) -> Self:
         from ucds.training.run import describe_trained
 
-        session = self._session()
-        data, backbone = self._open(X, sample_domain)
-        found = train(session, backbone, data)
+        work = self._work()
+        data, encoder = self._open(X, sample_domain, work.settings.tune)
+        found = train(work, encoder, data)
         self._take(describe_trained(found, self._role, type(self).__name__))
         self.stages_ = list(found.stages)
         self.ids_ = data.samples.listed
@@ -135,15 +133,14 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         from ucds.encoders.spec import VECTORS
 
         self.stored_ = stored
-        self.model_ = stored.model
         self.n_clusters_ = stored.card.n_clusters
         self.domain_names_ = stored.card.domains
-        self.prototypes_ = stored.head.prototypes.detach().cpu().numpy().T
-        self.proportions_ = stored.proportions.numpy()
-        if stored.card.backbone.name in VECTORS:
-            self.n_features_in_ = getattr(self, "n_features_in_", stored.card.backbone.takes)
-            if stored.card.backbone.columns is not None:
-                self.feature_names_in_ = np.array(stored.card.backbone.columns, dtype=object)
+        self.prototypes_ = stored.head.prototypes.T
+        self.proportions_ = stored.proportions
+        if stored.card.encoder.name in VECTORS:
+            self.n_features_in_ = getattr(self, "n_features_in_", stored.card.encoder.takes)
+            if stored.card.encoder.columns is not None:
+                self.feature_names_in_ = np.array(stored.card.encoder.columns, dtype=object)
 
     @property
     def _fitted(self) -> Model:
@@ -153,45 +150,46 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         return Model(self.stored_, self._compute())
 
-    def _session(self) -> Session[MethodSettings]:
+    def _work(self) -> Work[MethodSettings]:
         from ucds.config import choose_settings
-        from ucds.gradients.runtime import Runtime
-        from ucds.gradients.session import Session
+        from ucds.training.run import make_work, require_able
 
         settings = choose_settings(self.method, self._role, self.settings, tune=self.tune)
         read_clusters(self.n_clusters)
-        return Session(Runtime(self._compute(), seed=_seed_of(self.random_state)), settings)
+        options = RunOptions(seed=_seed_of(self.random_state))
+        require_able(settings, options)
+        return make_work(settings, options, self._compute())
 
     def _open(
         self,
         X: FolderOrArray,  # noqa: N803
         sample_domain: ArrayLike | None,
-    ) -> tuple[Dataset, Backbone]:
-        from ucds.encoders.spec import Backbone
+        tune: Tune,
+    ) -> tuple[Dataset, Encoder]:
+        from ucds.encoders.encoder import Encoder
         from ucds.training.inputs import open_for_training
 
-        own, name = (self.backbone, None) if isinstance(self.backbone, Backbone) else (None, self.backbone)
-        encoder = EncoderOptions()
+        # A copy of an encoder of the caller's own: fit changes no parameter of the estimator.
+        own = copy.deepcopy(self.backbone) if isinstance(self.backbone, Encoder) else None
+        name = None if isinstance(self.backbone, Encoder) else self.backbone
+        options = EncoderOptions()
         if isinstance(X, str | Path):
             if sample_domain is not None:
                 raise InputError("sample_domain is for arrays: the domains of a folder are its sub-folders")
-            if own is not None:
-                raise InputError("a backbone of your own takes arrays: name one to open a folder of images")
             found = find_samples(X, by_domain=self._role == "source")
-            encoder = EncoderOptions(name, self.weights)
+            options = EncoderOptions(name, self.weights)
         else:
             vectors = validate_data(self, X, dtype=[np.float64, np.float32], ensure_min_samples=2)
             found = _with_domains(vectors, sample_domain, getattr(self, "feature_names_in_", None))
             if name is not None:
                 raise InputError("a named backbone is for folders of images: arrays are used as they are")
-        inputs = open_for_training(found, encoder, self._compute())
-        # A copy of a backbone of the caller's own: fit changes no parameter of the estimator.
-        return inputs.data, inputs.backbone if own is None else copy.deepcopy(own)
+        inputs = open_for_training(found, own or options, self._compute(), tune)
+        return inputs.data, inputs.encoder
 
     def _open_fitted(self, X: FolderOrArray, side: Role) -> Dataset:  # noqa: N803
         model, source = self._fitted, cast("Source", X)
         if not isinstance(X, str | Path):
-            if self.stored_.card.backbone.input_size is not None:
+            if self.stored_.card.encoder.input_size is not None:
                 raise InputError("this estimator was fitted on images: give a folder of them, not an array")
             source = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
         return model.open(source, side)

@@ -1,7 +1,7 @@
-"""Computes the features of a frozen backbone once, for ``tune = "head"``.
+"""Computes the features of encoders once, and keeps them.
 
-Features are stored under the content of the sample, the weights of the backbone and what computed them, so
-all runs with the same backbone share them, whatever their seed, split, method and file names.
+Features are stored under the content of the sample, the weights of the encoder and what computed them, so
+all runs with the same encoder share them, whatever their seed, split, method and file names.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from ucds.data.content import first_positions
 from ucds.data.dataset import Dataset
@@ -21,83 +20,88 @@ from ucds.data.features import FeatureSamples
 from ucds.data.parts import PartStore
 from ucds.data.samples import SeenSamples
 from ucds.data.vectors import VectorSamples
-from ucds.encoders.spec import IDENTITY, LENGTHS, MODULE, Backbone
+from ucds.encoders.encoder import Encoder
+from ucds.encoders.spec import IDENTITY, LENGTHS
 from ucds.files import make_private
-from ucds.gradients.runtime import Runtime
-from ucds.math.arrays import FloatArray, IntArray
-from ucds.training.encoding import FrozenEncoder, choose_encoder, describe_encoder
+from ucds.math.arrays import FloatArray, IntArray, Watch
+from ucds.training.options import Compute
+
+BATCH = 64
+"""Samples that an encoder takes at a time."""
+
+
+def takes_features(encoder: Encoder, data: Dataset) -> bool:
+    """Return whether samples are features of the encoder already: embeddings, or computed in bulk."""
+    takes_images = encoder.spec.input_size is not None
+    return encoder.spec.name == IDENTITY or (takes_images and data.samples.kind != "images")
 
 
 def frozen_features(
-    backbone: Backbone, data: Dataset, runtime: Runtime, *, batch_size: int = 64, keep: bool = True
+    encoder: Encoder,
+    data: Dataset,
+    compute: Compute,
+    watch: Watch | None = None,
+    *,
+    batch_size: int = BATCH,
+    keep: bool = True,
 ) -> Dataset:
-    """Replace samples by their features under a frozen backbone, computed on the test view.
+    """Replace samples by their features under an encoder, computed on the test view.
 
-    Each of several processes computes a share. The cache gets the features and the graph that computes them;
-    without one PyTorch computes, and features stay in memory. So do features that are not to be kept, and
-    those of a module of the caller's own, because no name identifies what it computes.
+    They are kept in the cache, if there is one. Features that are not to be kept stay in memory, and so do
+    those of an encoder without a digest, because nothing tells what it computes.
 
     Returns:
         The same samples, domains and ids with vectors ``(n, width)`` fp32 as inputs; ``data`` itself if it
-        has vectors already, which are embeddings or were computed in bulk.
+        has features already.
 
     Raises:
         InputError: a feature is not finite.
         Interrupted: the run was asked to stop.
     """
-    samples, cache = data.samples, runtime.compute.cache
-    if backbone.spec.name == LENGTHS:
-        return Dataset(SeenSamples(samples, lambda rows: backbone.module(torch.from_numpy(rows)).numpy()))
-    takes_images = backbone.spec.input_size is not None
-    if backbone.spec.name == IDENTITY or (takes_images and samples.kind != "images"):
+    samples, cache = data.samples, compute.cache
+    if takes_features(encoder, data):
         return data
-    if cache is not None:
+    if encoder.spec.name == LENGTHS:
+        return Dataset(SeenSamples(samples, encoder))
+    encoder = encoder.on(compute.accelerator, compute.precision)
+    if cache is not None and keep and encoder.digest:
         make_private(cache)
-
-    def example(count: int) -> FloatArray:
-        return data.view.test(samples.read(np.arange(min(count, len(samples)))))
-
-    encoder = choose_encoder(backbone, runtime.device, len(samples), example, runtime.compute, runtime.once)
-    if cache is not None and keep and backbone.spec.name != MODULE:
         store = _open_store(encoder, cache)
         first = first_positions(samples.keys)  # each content once
         missing = first[store.rows_of(samples.keys)[first] < 0]
-        runtime.wait_for_all()  # every process has counted before any of them adds rows
-        if not runtime.once(lambda: len(missing) > 0 and not store.writable):
-            share = missing[runtime.rank :: runtime.processes]
-            extracted = _extract(encoder, data, runtime, share, batch_size)
-            store.gather(([samples.keys[i] for i in index], features) for index, features in extracted)
-            runtime.wait_for_all()
+        if not len(missing) or store.writable:
+            parts = _extract(encoder, data, missing, batch_size, watch)
+            store.gather(([samples.keys[i] for i in index], features) for index, features in parts)
             store.refresh()
             return Dataset(FeatureSamples(samples, store))
-    return _in_memory(encoder, data, runtime, batch_size)
+    rows = _extract(encoder, data, np.arange(len(samples)), batch_size, watch)
+    whole = np.empty((len(samples), encoder.spec.width), np.float32)
+    for index, features in rows:
+        whole[index] = features
+    return Dataset(VectorSamples(whole, samples.domain, samples.domain_names, samples.ids))
 
 
-def _in_memory(encoder: FrozenEncoder, data: Dataset, runtime: Runtime, batch_size: int) -> Dataset:
-    """Compute all features, a share in each process, and send them to all processes."""
-    samples, n = data.samples, len(data.samples)
-    size = -(-n // runtime.processes)  # the last shares repeat samples, which are cut off again
-    share = (np.arange(size) + runtime.rank * size) % n
-    parts = [features for _, features in _extract(encoder, data, runtime, share, batch_size)]
-    whole = runtime.pool(torch.from_numpy(np.concatenate(parts)).to(runtime.device))[:n]
-    vectors = VectorSamples(whole.cpu().numpy(), samples.domain, samples.domain_names, samples.ids)
-    return Dataset(vectors)
+def read_all(features: Dataset) -> FloatArray:
+    """Read the features ``(n, d)`` of all samples."""
+    vectors: FloatArray = features.samples.read(np.arange(len(features.samples)))
+    return vectors
 
 
-def _open_store(encoder: FrozenEncoder, cache: Path) -> PartStore:
-    """Open the store of the features that an encoder of images gives."""
-    what = describe_encoder(encoder.backbone)
-    what |= {"package": version("ucds"), "computed_by": encoder.computed_by}
+def _open_store(encoder: Encoder, cache: Path) -> PartStore:
+    """Open the store of the features that an encoder gives."""
+    what = encoder.describe() | {"package": version("ucds"), "computed_by": encoder.computed_by}
     kind = f"features {DECODER_VERSION} {json.dumps(what, sort_keys=True)}"
-    return PartStore(cache, kind, (encoder.backbone.spec.width,), np.float32)
+    return PartStore(cache, kind, (encoder.spec.width,), np.float32)
 
 
 def _extract(
-    encode: FrozenEncoder, data: Dataset, runtime: Runtime, positions: IntArray, batch_size: int
+    encode: Encoder, data: Dataset, positions: IntArray, batch_size: int, watch: Watch | None
 ) -> Iterator[tuple[IntArray, FloatArray]]:
-    for start in range(0, len(positions), batch_size):
-        runtime.watch("compute features", start, len(positions))
+    total = len(positions)
+    for start in range(0, total, batch_size):
+        if watch is not None:
+            watch("compute features", start, total)
         index = positions[start : start + batch_size]
         yield index, encode(data.view.test(data.samples.read(index)))
-    if len(positions):
-        runtime.watch("compute features", len(positions), len(positions))
+    if total and watch is not None:
+        watch("compute features", total, total)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from pydantic import TypeAdapter, ValidationError
 from safetensors import SafetensorError
 
@@ -22,23 +21,14 @@ from ucds.data.images import ImageSamples, MemoryImages
 from ucds.data.samples import Samples
 from ucds.data.sources import Source, find_samples
 from ucds.data.vectors import in_order
-from ucds.encoders.spec import (
-    LENGTHS,
-    MODULE,
-    VECTORS,
-    Backbone,
-    BackboneSpec,
-    Viewpoint,
-    identity_backbone,
-    tensors_digest,
-)
+from ucds.encoders.encoder import Encoder, IdentityEncoder, ViewpointEncoder
+from ucds.encoders.spec import FUNCTION, VECTORS, EncoderSpec
 from ucds.errors import DamagedFileError, InputError, first_problem
 from ucds.files import make_private
-from ucds.networks.build import StoredBackbone
-from ucds.networks.weight_files import read_tensors
+from ucds.training.model_file import make_encoder, read_tensors
 from ucds.training.options import Compute, EncoderOptions, default_cache_dir
 
-_SPEC = TypeAdapter(BackboneSpec)
+_SPEC = TypeAdapter(EncoderSpec)
 _DIMENSIONS = 10  # effective ones, up to which the lengths of vectors tell much of them
 _FAR = 10  # radii from zero, beyond which the directions of all vectors are alike
 _SEEN = 10**7  # numbers in the vectors, 1,000 at most, that decide
@@ -49,32 +39,46 @@ class Inputs:
     """Inputs of a training run: samples with their views, and the encoder that takes them."""
 
     data: Dataset
-    backbone: Backbone
+    encoder: Encoder
 
     @property
     def identity(self) -> dict[str, Any]:
         """Description of the inputs; a resumed run must have the same."""
         return {
             "data": self.data.samples.fingerprint,
-            "backbone": asdict(self.backbone.spec),
-            "weights": self.backbone.weights,
+            "encoder": asdict(self.encoder.spec),
+            "weights": self.encoder.weights,
         }
 
 
 def open_for_training(
-    found: Scan | Samples | Pictures, encoder: EncoderOptions, compute: Compute, tune: Tune | None = None
+    found: Scan | Samples | Pictures,
+    encoder: EncoderOptions | Encoder,
+    compute: Compute,
+    tune: Tune | None = None,
 ) -> Inputs:
     """Open samples that :func:`ucds.data.sources.find_samples` has found, and the encoder to train on them.
 
-    The part ``tune`` of the model is to be trained; any if ``None``.
+    The part ``tune`` of the model is to be trained; any if ``None``. An encoder of the caller's own takes the
+    samples as they are, images if it has an input size.
 
     Raises:
         InputError: the samples or the encoder cannot be used, or the encoder of features is to be trained.
         DamagedFileError: a folder of features is damaged.
     """
+    if isinstance(encoder, Encoder):
+        images = isinstance(found, Scan | Pictures)
+        if images != (encoder.spec.input_size is not None):
+            kind = "images" if images else "embeddings"
+            raise InputError(
+                f"your encoder has {'no' if images else 'an'} input_size; the samples are {kind}"
+            )
+        if isinstance(found, Scan | Pictures):
+            return Inputs(_open_images(found, encoder.spec, compute), encoder)
+        return Inputs(Dataset(found), encoder)
     if isinstance(found, Scan | Pictures):
-        built = encoder.build(compute.cache)
-        return Inputs(_open_images(found, built.spec, compute), built)
+        chosen = encoder.network(compute) if tune == "full" else encoder.find(compute)
+        return Inputs(_open_images(found, chosen.spec, compute), chosen)
     if encoder != EncoderOptions():
         what = "embeddings" if found.kind == "embeddings" else "features, which name their encoder"
         raise InputError(f"--backbone, --weights and --image-size are for images, not for {what}")
@@ -86,7 +90,7 @@ def open_for_training(
     return Inputs(Dataset(found), see_vectors(found))
 
 
-def open_for_prediction(source: Source, backbone: Backbone, side: Role, compute: Compute) -> Dataset:
+def open_for_prediction(source: Source, encoder: Encoder, side: Role, compute: Compute) -> Dataset:
     """Open samples for a trained model with some encoder; see :func:`ucds.data.sources.find_samples`.
 
     A folder for the side "source" holds one folder a domain.
@@ -95,13 +99,13 @@ def open_for_prediction(source: Source, backbone: Backbone, side: Role, compute:
         InputError: the samples cannot be used, or their kind, width or columns are not what the model takes.
     """
     what = str(source) if isinstance(source, str | Path) else "the input"
-    found, spec = find_samples(source, by_domain=side == "source"), backbone.spec
+    found, spec = find_samples(source, by_domain=side == "source"), encoder.spec
     if isinstance(found, Scan | Pictures):
         if spec.input_size is None:
             raise InputError(f"this model takes embeddings of width {spec.takes}, not the images in {what}")
         return _open_images(found, spec, compute)
     if spec.input_size is not None and isinstance(found, FeatureFolder):
-        _require_encoder(found, backbone)
+        _require_encoder(found, encoder)
     elif spec.input_size is not None:
         raise InputError(f"this model takes images, not the embeddings in {what}")
     elif (
@@ -113,8 +117,8 @@ def open_for_prediction(source: Source, backbone: Backbone, side: Role, compute:
     return Dataset(in_order(found, spec.columns))
 
 
-def see_vectors(samples: Samples) -> Backbone:
-    """Choose the backbone of vectors: one that keeps lengths where they tell something, or the identity.
+def see_vectors(samples: Samples) -> Encoder:
+    """Choose the encoder of vectors: one that keeps lengths where they tell something, or the identity.
 
     Embeddings are directions in many dimensions. In few dimensions, as most tables have them, directions
     alone do not tell clumps on a line apart; see ``docs/consensus.md``.
@@ -129,32 +133,23 @@ def see_vectors(samples: Samples) -> Backbone:
     radius = float(np.sqrt(np.minimum(squares, np.quantile(squares, 0.95)).mean()))
     many = squares.sum() ** 2 > _DIMENSIONS * np.square(vectors @ vectors.T).sum()
     if radius == 0 or (many and np.linalg.norm(middle) < _FAR * radius):
-        return identity_backbone(width, samples.columns)
-    seen = Viewpoint(width + 1)
-    seen.point = torch.from_numpy(np.append(middle, -radius))
-    return Backbone(seen, BackboneSpec(LENGTHS, width + 1, columns=samples.columns), "none (identity)")
+        return IdentityEncoder(width, samples.columns)
+    return ViewpointEncoder(np.append(middle, -radius), samples.columns)
 
 
 def _width(vectors: Samples) -> int:
     return int(vectors.read(np.zeros(1, np.int64)).shape[1])
 
 
-def view_for(spec: BackboneSpec) -> View:
-    """Make the views that a backbone takes."""
+def view_for(spec: EncoderSpec) -> View:
+    """Make the views that an encoder takes."""
     if spec.input_size is None:
         return View()
     return ImageView(spec.input_size, spec.mean or IMAGENET_MEAN, spec.std or IMAGENET_STD)
 
 
-def stored_size(spec: BackboneSpec) -> int:
-    """Return the side of decoded images in pixels: 256 for a crop of 224, and in proportion for others."""
-    if spec.input_size is None:
-        raise InputError(f"backbone {spec.name!r} does not take images")
-    return round(spec.input_size * 256 / 224)
-
-
-def _open_images(found: Scan | Pictures, spec: BackboneSpec, compute: Compute) -> Dataset:
-    size, view = stored_size(spec), view_for(spec)
+def _open_images(found: Scan | Pictures, spec: EncoderSpec, compute: Compute) -> Dataset:
+    size, view = spec.stored_size, view_for(spec)
     if isinstance(found, Pictures):
         return Dataset(MemoryImages(found, size), view)
     cache = compute.cache or default_cache_dir()
@@ -164,30 +159,31 @@ def _open_images(found: Scan | Pictures, spec: BackboneSpec, compute: Compute) -
     return Dataset(samples, view)
 
 
-def _load_encoder(folder: Path, manifest: Manifest) -> Backbone:
+def _load_encoder(folder: Path, manifest: Manifest) -> Encoder:
     """Find the encoder of a folder of features, with the weights that the features were computed with."""
     path = folder / ENCODER_FILE
     try:
-        state, _ = read_tensors(path)
-    except (OSError, SafetensorError) as error:
-        raise DamagedFileError(f"{path} cannot be read as the weights of the encoder ({error})") from None
-    if tensors_digest(state) != manifest.weights:
-        raise DamagedFileError(f"{path} holds other weights than those that the features were computed with")
-    return StoredBackbone(_spec_of(manifest, folder), manifest.origin, state, path)
+        saved, _ = read_tensors(path)
+        encoder = make_encoder(_spec_of(manifest, folder), manifest.origin, saved, path)
+    except (OSError, SafetensorError, KeyError) as error:
+        raise DamagedFileError(f"{path} cannot be read as the encoder of the features ({error})") from None
+    if encoder.digest != manifest.weights:
+        raise DamagedFileError(f"{path} holds another encoder than the one that computed the features")
+    return encoder
 
 
-def _require_encoder(features: FeatureFolder, backbone: Backbone) -> None:
+def _require_encoder(features: FeatureFolder, encoder: Encoder) -> None:
     """Make sure that features are those of the encoder of a model."""
     manifest = features.manifest
-    same = backbone.spec.name != MODULE and _spec_of(manifest, features.folder) == backbone.spec
-    if not same or manifest.weights != backbone.digest:
+    same = encoder.spec.name != FUNCTION and _spec_of(manifest, features.folder) == encoder.spec
+    if not same or manifest.weights != encoder.digest:
         raise InputError(
             f"{features.folder} holds features of another encoder than this model's: compute them anew"
         )
 
 
-def _spec_of(manifest: Manifest, folder: Path) -> BackboneSpec:
+def _spec_of(manifest: Manifest, folder: Path) -> EncoderSpec:
     try:
-        return _SPEC.validate_json(json.dumps(manifest.backbone))
+        return _SPEC.validate_json(json.dumps(manifest.encoder))
     except ValidationError as error:
         raise DamagedFileError(f"{folder} does not describe its encoder: {first_problem(error)}") from None

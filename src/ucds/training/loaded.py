@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from ucds.choices import Role
 from ucds.data.dataset import Dataset
 from ucds.data.images import MemoryImages
 from ucds.data.sources import Source
-from ucds.encoders.spec import LENGTHS, Backbone
-from ucds.gradients.runtime import Runtime
-from ucds.networks.model import ClusteringModel, ModelOutput
-from ucds.training.features import frozen_features
+from ucds.encoders.encoder import Encoder
+from ucds.encoders.spec import LENGTHS
+from ucds.errors import InputError
+from ucds.heads import Head, mean_direction
+from ucds.math.arrays import FloatArray, counted
+from ucds.training.features import BATCH, frozen_features, takes_features
 from ucds.training.inputs import open_for_prediction
 from ucds.training.model_file import StoredModel, load_model, save_model
 from ucds.training.options import Compute
-from ucds.training.prediction import compute_all, require_finite
 
 FEWEST_TO_CENTRE = 32
 """Samples from which on the mean of a set says more about its domain than the means of other domains do."""
 
-_BLOCK_BYTES = 2**21  # features in double precision that are summed at a time
+_BLOCK = 64 * BATCH  # samples whose features are read at a time
 
 
 class Outputs(NamedTuple):
@@ -57,7 +57,7 @@ class Model:
     other inputs raise :class:`ucds.InputError`.
 
     Attributes:
-        stored: network, proportions and description.
+        stored: head, encoder, proportions and description.
         compute: device, precision, cache and reporter.
     """
 
@@ -100,7 +100,7 @@ class Model:
 
     def open(self, source: Source, side: Role = "target") -> Dataset:
         """Open samples for the model; a folder for the side "source" holds one folder a domain."""
-        return open_for_prediction(source, self.stored.backbone, side, self.compute)
+        return open_for_prediction(source, self.stored.encoder, side, self.compute)
 
     def outputs(self, data: Dataset, *, recentred: bool = False) -> Outputs:
         """Compute features, probabilities and confidence of opened samples, in one pass.
@@ -113,11 +113,12 @@ class Model:
         Raises:
             InputError: a feature or a logit is NaN or infinite.
         """
-        both = self._compute_all(data, recentred, lambda out: require_finite(torch.cat(out, dim=1).float()))
-        width = self.stored.card.bottleneck_width
-        probabilities = both[:, width:].softmax(-1)
-        found = (both[:, :width], probabilities, probabilities.max(-1).values)
-        return Outputs(*(each.detach().cpu().numpy() for each in found))
+        n, card = len(data.samples), self.stored.card
+        features = np.empty((n, card.bottleneck_width), np.float32)
+        probabilities = np.empty((n, card.n_clusters), np.float32)
+        for rows, part, shares in self._blocks(data, recentred):
+            features[rows], probabilities[rows] = part, shares
+        return Outputs(features, probabilities, probabilities.max(1))
 
     def decide(
         self, data: Dataset, *, recentred: bool = False
@@ -127,57 +128,53 @@ class Model:
         In contrast to :meth:`outputs`, features and probabilities of the samples are not held in memory;
         arguments and errors are the same.
         """
+        n = len(data.samples)
+        clusters, confidence = np.empty(n, np.int64), np.empty(n, np.float32)
+        for rows, _, shares in self._blocks(data, recentred):
+            clusters[rows], confidence[rows] = shares.argmax(1), shares.max(1)
+        return clusters, confidence
 
-        def choose(out: ModelOutput) -> torch.Tensor:
-            require_finite(out.features)
-            confidence, clusters = require_finite(out.logits.float()).softmax(-1).max(-1)
-            return torch.stack((clusters, confidence), dim=1)
-
-        both = self._compute_all(data, recentred, choose)
-        return both[:, 0].long().cpu().numpy(), both[:, 1].cpu().numpy()
-
-    def _compute_all(
-        self, data: Dataset, recentred: bool, choose: Callable[[ModelOutput], torch.Tensor]
-    ) -> torch.Tensor:
-        """Compute something of every sample, by the part of the model that is not known of it yet."""
-        # A model whose backbone stayed frozen reads cached features: those of its training data, and of all
-        # samples that any model with the same backbone has seen, are there already. Features of images in
-        # memory are not stored there, as the same images may never come again.
-        card, runtime = self.stored.card, Runtime(self.compute)
-        recentred = recentred and card.recentres and len(data.samples) >= FEWEST_TO_CENTRE
-        apart = data.samples.kind != "images" or recentred or self.compute.cache is not None
-        below = card.backbone.input_size is not None or card.backbone.name == LENGTHS
-        if card.tune == "head" and below and apart:
-            keep = not isinstance(data.samples, MemoryImages)
-            data = frozen_features(self.stored.backbone, data, runtime, keep=keep)
-            model = self.stored.head.to(runtime.device)
-        else:
-            model = self.stored.model.to(runtime.device)
+    def _blocks(self, data: Dataset, recentred: bool) -> Iterator[tuple[slice, FloatArray, FloatArray]]:
+        """Compute the features and probabilities of block after block of the samples."""
+        encoder = self.stored.encoder.on(self.compute.accelerator, self.compute.precision)
+        head = self.stored.head
+        recentred = recentred and self.stored.card.recentres and len(data.samples) >= FEWEST_TO_CENTRE
+        # The features of a frozen encoder are kept: those of its training data, and of all samples that any
+        # model with the same encoder has seen, are there already. The same images in memory may never come
+        # again, and no other model has a trained encoder.
+        keep = self.stored.card.tune == "head" and not isinstance(data.samples, MemoryImages)
+        watch = self.compute.reporter.show
+        known = takes_features(encoder, data)
+        if recentred or encoder.spec.name == LENGTHS or (keep and self.compute.cache is not None):
+            data, known = frozen_features(encoder, data, self.compute, watch, keep=keep), True
         if recentred:
-            model = recentre(model, data)
-        watch = runtime.watch if data.samples.kind == "images" else None  # features take little time
-        return compute_all(choose, model, data, runtime, watch=watch)
+            head = recentre(head, data)
+        size = _BLOCK if known else BATCH
+        starts = range(0, len(data.samples), size)
+        for start in starts if known else counted(watch, "predict", starts):
+            rows = np.arange(start, min(start + size, len(data.samples)))
+            below = data.view.test(data.samples.read(rows))
+            features = head.features(below if known else encoder(below))
+            probabilities = head.probabilities(features)
+            if not (np.isfinite(features).all() and np.isfinite(probabilities).all()):
+                raise InputError(
+                    "the model gives NaN or infinity for some samples: it was not trained on such data"
+                )
+            yield slice(start, start + size), features, probabilities
 
 
-def recentre(model: ClusteringModel, data: Dataset) -> ClusteringModel:
-    """Return a copy of a model's head that sees samples from their own mean.
-
-    The samples are features of the backbone, all of one domain.
-    """
-    total = np.zeros(model.spec.width)
-    step = max(1, _BLOCK_BYTES // (8 * model.spec.width))
-    for start in range(0, len(data.samples), step):
-        rows = data.samples.read(np.arange(start, min(start + step, len(data.samples))))
-        rows = rows.astype(np.float64)
-        total += (rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)).sum(0)
-    return model.recentred(torch.from_numpy(total / len(data.samples)).float())
+def recentre(head: Head, features: Dataset) -> Head:
+    """Return a model's head as it sees samples from their own mean, given their features, of one domain."""
+    n = len(features.samples)
+    blocks = (features.samples.read(np.arange(at, min(at + BATCH, n))) for at in range(0, n, BATCH))
+    return head.recentred(mean_direction(blocks))
 
 
 def load(
     run: str | Path,
     *,
     role: Role | None = None,
-    backbone: Backbone | None = None,
+    encoder: Encoder | None = None,
     compute: Compute | None = None,
 ) -> Model:
     """Open the model of a finished run.
@@ -185,7 +182,7 @@ def load(
     Args:
         run: run folder.
         role: side of the model; a model of the other side is refused. ``None`` takes both.
-        backbone: encoder, if the model was trained with a module of the caller's own.
+        encoder: encoder, if the model was trained with a function or a module of the caller's own.
         compute: device, precision, cache and reporter; the defaults if ``None``.
 
     Raises:
@@ -193,5 +190,5 @@ def load(
         DamagedFileError: the model file is not as it was written, does not fit its own description, or holds
             NaN or infinity.
     """
-    stored = load_model(Path(run), role=role, backbone=backbone)
+    stored = load_model(Path(run), role=role, encoder=encoder)
     return Model(stored, compute or Compute())

@@ -1,34 +1,40 @@
-"""Writes and reads a finished model: weights, description of the network, and side that trained it."""
+"""Writes and reads a finished model: head, encoder, their description, and the side that trained them."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import Self
+from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
-from safetensors import SafetensorError
-from safetensors.torch import save
-from torch import Tensor
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
 
 from ucds.choices import MOST_CLUSTERS, Role, Tune
-from ucds.encoders.spec import Backbone, BackboneSpec, identity_backbone, tensors_digest
+from ucds.encoders.encoder import Encoder, IdentityEncoder, ViewpointEncoder
+from ucds.encoders.graphs import GraphEncoder
+from ucds.encoders.spec import FUNCTION, IDENTITY, LENGTHS, EncoderSpec
 from ucds.errors import DamagedFileError, InputError, UserError, first_problem, one_line
+from ucds.extras import require_extra
 from ucds.files import digest_of, make_private, write_atomically
+from ucds.heads import Head
+from ucds.math.arrays import FloatArray
 from ucds.math.privacy import Guarantee
-from ucds.networks.build import StoredBackbone
-from ucds.networks.model import ClusteringModel
-from ucds.networks.weight_files import read_tensors
+from ucds.received import open_received
 from ucds.training.run_folder import MODEL_FILE, require_model
 
-FORMAT = "ucds-model/2"
+FORMAT = "ucds-model/3"
 
-_BACKBONE = "model.encoder.backbone."  # what the names of its tensors begin with
+Arrays = dict[str, NDArray[Any]]
+
+_ENCODER = "encoder."  # what the names of its arrays begin with
 _REMEDY = "take it from a backup; or delete it, and train again with --resume"
 _LOWER = "lower the learning rate, or look for extreme values in the data"
+_LONGEST_HEADER = 2**24  # bytes of a safetensors file
 
 
 @with_config(ConfigDict(extra="forbid"))
@@ -40,14 +46,14 @@ class ModelCard:
         role: side that trained the model. A client must never hold a model of role "source".
         name: name of the run that made the model; a provider signs its labels with this name.
         n_clusters: number of clusters, K.
-        bottleneck_width: width of features and prototypes, d_f.
-        backbone: description of the encoder.
-        weights: origin of the weights that the encoder started from.
+        bottleneck_width: width of bottleneck features and prototypes, d_f.
+        encoder: description of the encoder.
+        weights: origin of the weights that the encoder has, or started from.
         domains: names of the domains that the model was trained on, in the order of the proportions.
         stages: names of the stages that the model went through, in order.
-        tune: ``"full"`` if the whole encoder was trained, ``"head"`` if its backbone stayed frozen.
-        unit_features: whether the backbone's features are brought to unit length.
+        tune: ``"full"`` if the encoder was trained, ``"head"`` if it stayed frozen.
         recentres: whether the model labels a set of samples better from the set's own mean.
+        unit_features: whether the encoder's features are brought to unit length.
         privacy: guarantee of differential privacy; ``None`` without one.
     """
 
@@ -55,7 +61,7 @@ class ModelCard:
     name: str
     n_clusters: int
     bottleneck_width: int
-    backbone: BackboneSpec
+    encoder: EncoderSpec
     weights: str
     domains: tuple[str, ...]
     stages: tuple[str, ...]
@@ -74,119 +80,172 @@ class StoredModel:
 
     Attributes:
         card: description of the model.
-        head: layers above the backbone, in evaluation mode.
-        backbone: encoder without its bottleneck.
+        head: layers above the encoder.
+        encoder: function from inputs to features.
         proportions: ``(D, K)`` sizes of the clusters in each training domain.
     """
 
     card: ModelCard
-    head: ClusteringModel
-    backbone: Backbone
-    proportions: Tensor
-
-    @classmethod
-    def of(cls, card: ModelCard, model: ClusteringModel, proportions: Tensor) -> Self:
-        """Describe a whole network in evaluation mode."""
-        backbone = Backbone(model.encoder.backbone, card.backbone, card.weights)
-        return cls(card, model.head(), backbone, proportions)
-
-    @cached_property
-    def model(self) -> ClusteringModel:
-        """Whole network, in evaluation mode."""
-        return self.head.on(self.backbone).eval()
+    head: Head
+    encoder: Encoder
+    proportions: FloatArray
 
     @property
     def fingerprint(self) -> str:
         """Twelve hexadecimal digits that change with any prototype: numbers of clusters mean the same."""
-        return digest_of(self.head.prototypes.detach().cpu().numpy().tobytes())[:12]
+        return self.head.fingerprint
+
+    @property
+    def arrays(self) -> Arrays:
+        """All that the model file holds besides the description, by name."""
+        named = {
+            "head.weight": self.head.weight,
+            "head.bias": self.head.bias,
+            "head.prototypes": self.head.prototypes,
+            "proportions": self.proportions,
+        } | {f"{_ENCODER}{name}": array for name, array in self.encoder.saved().items()}
+        return {name: np.ascontiguousarray(array) for name, array in named.items()}
 
 
 def save_model(run: Path, stored: StoredModel) -> None:
     """Write the model file of a run folder, all of it or none.
 
     Raises:
-        InputError: a weight is NaN or infinite.
+        InputError: a number is NaN or infinite.
         NoSpaceError: the disk is full, or the folder is not writable.
     """
-    named = {f"model.{name}": tensor for name, tensor in stored.head.state_dict().items()}
-    named |= {f"{_BACKBONE}{name}": tensor for name, tensor in stored.backbone.state().items()}
-    named["proportions"] = stored.proportions
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in named.items()}
-    if (name := _not_finite(tensors)) is not None:
+    arrays = stored.arrays
+    if (name := _not_finite(arrays)) is not None:
         raise InputError(f"the model is not written: {name} holds NaN or infinity; {_LOWER}")
     card = json.dumps(asdict(stored.card))
-    metadata = {"format": FORMAT, "card": card, "digest": _digest(card, tensors)}
-    data = save(tensors, metadata=metadata)
+    metadata = {"format": FORMAT, "card": card, "digest": digest_of(card.encode(), arrays_digest(arrays))}
+    data = save(arrays, metadata=metadata)
     make_private(run)
     write_atomically(run / MODEL_FILE, lambda file: file.write(data))
 
 
-def load_model(run: Path, *, role: Role | None = None, backbone: Backbone | None = None) -> StoredModel:
+def load_model(run: Path, *, role: Role | None = None, encoder: Encoder | None = None) -> StoredModel:
     """Read the model of a finished run, as :func:`ucds.training.loaded.load` does, with the same errors."""
     path = require_model(run)
-    card, tensors = _read(path)
+    card, arrays = _read(path)
     if role is not None and card.role != role:
         raise InputError(
             f"{run} holds a model of role '{card.role}', and only one of role '{role}' may be used here: "
             "source models stay with their owner, who answers with labels"
         )
-    own = {
-        name.removeprefix(_BACKBONE): tensors.pop(name) for name in [*tensors] if name.startswith(_BACKBONE)
-    }
     try:
-        proportions = tensors.pop("proportions")
-        # First of all, because a network of the size that the card names may not fit into memory.
-        linear, width = tensors["model.encoder.bottleneck.linear.weight"], card.bottleneck_width
-        if tensors["model.prototypes"].shape != (width, card.n_clusters):
-            raise ValueError("the prototypes have another shape")
-        if linear.shape != (width, card.backbone.width) or card.n_clusters > MOST_CLUSTERS:
-            raise ValueError("the bottleneck has another shape, or there are too many clusters")
-        head = ClusteringModel(
-            identity_backbone(card.backbone.width),
-            card.n_clusters,
-            bottleneck_width=card.bottleneck_width,
-            unit_features=card.unit_features,
-        )
-        head.load_state_dict({name.removeprefix("model."): tensor for name, tensor in tensors.items()})
-        if backbone is None:
-            encoder: Backbone = StoredBackbone(card.backbone, card.weights, own, path)
-        else:
-            backbone.module.load_state_dict(own)
-            encoder = Backbone(backbone.module, card.backbone, card.weights)
+        head, proportions = _head_of(card, arrays)
+        saved = {name.removeprefix(_ENCODER): array for name, array in arrays.items()}
+        found = make_encoder(card.encoder, card.weights, saved, path, encoder)
     except (UserError, MemoryError):
         raise
-    except Exception as error:  # whatever building a network from an edited card may raise
+    except Exception as error:  # whatever an edited card may lead to
         reason = f"it holds no {error}" if isinstance(error, KeyError) else one_line(error)
         raise DamagedFileError(f"{path} does not fit its own description: {reason}") from None
-    return StoredModel(card, head.eval(), encoder, proportions)
+    return StoredModel(card, head, found, proportions)
 
 
-def _read(path: Path) -> tuple[ModelCard, dict[str, Tensor]]:
+def _head_of(card: ModelCard, arrays: Arrays) -> tuple[Head, FloatArray]:
+    """Take the head and the proportions out of the arrays of a file."""
+    width, k = card.bottleneck_width, card.n_clusters
+    shapes = {
+        "head.weight": (width, card.encoder.width),
+        "head.bias": (width,),
+        "head.prototypes": (width, k),
+    }
+    for name, shape in shapes.items():
+        if arrays[name].shape != shape or arrays[name].dtype != np.float32:
+            raise ValueError(f"its {name} is not float32 of shape {shape}")
+    sizes = arrays["proportions"]
+    if k > MOST_CLUSTERS or sizes.dtype != np.float32 or sizes.ndim != 2 or sizes.shape[1] != k:
+        raise ValueError("its proportions do not fit its number of clusters, or there are too many")
+    weight, bias, prototypes = (arrays[name] for name in shapes)
+    return Head(weight, bias, prototypes, card.unit_features), sizes
+
+
+def make_encoder(
+    spec: EncoderSpec,
+    weights: str,
+    saved: Mapping[str, NDArray[Any]],
+    path: Path,
+    given: Encoder | None = None,
+) -> Encoder:
+    """Make an encoder again, of what it has saved.
+
+    Args:
+        spec: description of the encoder.
+        weights: origin of its weights.
+        saved: arrays that :meth:`ucds.encoders.encoder.Encoder.saved` returned.
+        path: file that they come from, for messages.
+        given: encoder of the caller's own, if it was one.
+
+    Raises:
+        InputError: it was an encoder of the caller's own, and none is given; or a package is missing.
+        KeyError: an array is missing.
+    """
+    if "network" in saved:
+        require_extra("torch", f"{path}, which holds a network,")
+        from ucds.networks.stored import stored_network
+
+        return stored_network(spec, weights, saved["network"].tobytes(), path, given)
+    if spec.name == FUNCTION:
+        if given is None:
+            raise InputError(f"the encoder of {path} is a function of your own: give it by encoder=")
+        return given
+    if spec.name == IDENTITY:
+        return IdentityEncoder(spec.width, spec.columns)
+    if spec.name == LENGTHS:
+        return ViewpointEncoder(saved["point"].reshape(spec.width), spec.columns)
+    return GraphEncoder(saved["graph"].tobytes(), spec, weights)
+
+
+def _read(path: Path) -> tuple[ModelCard, Arrays]:
     try:
-        tensors, metadata = read_tensors(path)
+        arrays, metadata = read_tensors(path)
     except OSError as error:
         raise DamagedFileError(f"{path} is not readable ({error.strerror or error})") from None
     except SafetensorError as error:
         raise DamagedFileError(f"{path} is damaged ({error}): {_REMEDY}") from None
-    if metadata.get("format") != FORMAT:
-        raise DamagedFileError(
-            f"{path} is not a ucds model (format {metadata.get('format')!r}, expected {FORMAT!r})"
-        )
+    if (found := metadata.get("format")) != FORMAT:
+        raise DamagedFileError(f"{path} is no model of this version (format {found!r}, expected {FORMAT!r})")
     try:
         card = _CARD.validate_json(metadata.get("card", ""))
     except ValidationError as error:
         raise DamagedFileError(f"{path} does not describe its model: {first_problem(error)}") from None
-    if metadata.get("digest") != _digest(metadata["card"], tensors):
+    if metadata.get("digest") != digest_of(metadata["card"].encode(), arrays_digest(arrays)):
         raise DamagedFileError(f"{path} is damaged (its digest does not match): {_REMEDY}")
-    if (name := _not_finite(tensors)) is not None:
+    if (name := _not_finite(arrays)) is not None:
         raise DamagedFileError(f"{path} cannot be used: its {name} holds NaN or infinity; train it again")
-    return card, tensors
+    return card, arrays
 
 
-def _digest(card: str, tensors: Mapping[str, Tensor]) -> str:
-    return digest_of(card.encode(), tensors_digest(tensors).encode())
+def read_tensors(path: Path) -> tuple[Arrays, Mapping[str, str]]:
+    """Read the arrays of a safetensors file that is no link, and the texts beside them.
+
+    Raises:
+        OSError: it cannot be opened.
+        SafetensorError: it is of another format, or damaged.
+    """
+    with open_received(path) as file:
+        if int.from_bytes(file.read(8), "little") > _LONGEST_HEADER:
+            raise SafetensorError("its header is too long")
+    with safe_open(path, framework="np") as opened:  # it compares the sizes of all tensors with the file's
+        try:
+            arrays = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+        except TypeError as error:  # a type that NumPy does not have
+            raise SafetensorError(str(error)) from None
+        return arrays, opened.metadata() or {}
 
 
-def _not_finite(tensors: Mapping[str, Tensor]) -> str | None:
-    """Name the first tensor that holds NaN or infinity; ``None`` if all are finite."""
-    return next((name for name, tensor in tensors.items() if not tensor.isfinite().all()), None)
+def arrays_digest(arrays: Mapping[str, NDArray[Any]]) -> bytes:
+    """Compute the digest of arrays, with their names, shapes and types, as hexadecimal digits."""
+    parts: list[bytes | memoryview] = []
+    for name, array in sorted(arrays.items()):
+        whole = np.ascontiguousarray(array)
+        parts += f"{name} {whole.shape} {whole.dtype}".encode(), whole.reshape(-1).view(np.uint8).data
+    return digest_of(*parts).encode()
+
+
+def _not_finite(arrays: Mapping[str, NDArray[Any]]) -> str | None:
+    """Name the first array that holds NaN or infinity; ``None`` if all are finite."""
+    return next((name for name, array in arrays.items() if not np.isfinite(array).all()), None)

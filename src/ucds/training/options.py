@@ -9,12 +9,23 @@ from typing import TYPE_CHECKING
 
 import platformdirs
 
-from ucds.choices import DEFAULT_WEIGHTS, Accelerator, Engine, Precision, require_choice, require_weights
+from ucds.choices import (
+    DEFAULT_WEIGHTS,
+    NO_WEIGHTS,
+    Accelerator,
+    Engine,
+    Pooling,
+    Precision,
+    require_choice,
+    require_weights,
+)
 from ucds.errors import InputError
+from ucds.extras import require_extra
 from ucds.training.progress import Quiet, Reporter
 
 if TYPE_CHECKING:
-    from ucds.encoders.spec import Backbone
+    from ucds.encoders.encoder import Encoder
+    from ucds.encoders.graphs import GraphEncoder
 
 
 def default_cache_dir() -> Path:
@@ -62,7 +73,7 @@ class Compute:
             variable UCDS_CACHE_LIMIT; 8 GiB if ``None``.
 
     Raises:
-        InputError: UCDS_CACHE_LIMIT is no number.
+        InputError: UCDS_CACHE_LIMIT is no number, or a GPU needs the extra ``torch``.
     """
 
     accelerator: Accelerator = "auto"
@@ -72,6 +83,10 @@ class Compute:
     images_bytes: int | None = field(default_factory=default_images_bytes)
 
     def __post_init__(self) -> None:
+        require_choice("accelerator", self.accelerator, Accelerator)
+        require_choice("precision", self.precision, Precision)
+        if self.accelerator == "cuda":
+            require_extra("torch", "--accelerator cuda")
         if self.cache is not None:  # a text names a folder, as it does for every other argument
             object.__setattr__(self, "cache", Path(self.cache))
 
@@ -85,34 +100,78 @@ class EncoderOptions:
     """Encoder for images.
 
     Attributes:
-        backbone: name that :func:`ucds.networks.build.build_backbone` takes; ``"resnet18"`` if ``None``.
-        weights: file of weights, ``"default"`` for published ones, or ``"none"`` for a random start.
+        backbone: ONNX file, ``hf:OWNER/NAME`` for a repository of the Hugging Face hub, folder with the files
+            of one, or name of a network in timm or torchvision; the encoder in the package if ``None``.
+        weights: file of weights for a network by its name; ``"default"`` for published ones, ``"none"`` for a
+            random start.
         image_size: side of the square crop in pixels; the encoder's own if ``None``.
+        output: output of an ONNX graph that holds the features; its only one if ``None``.
+        pooling: way from an ONNX graph's features of tokens to those of the image.
 
     Raises:
-        InputError: there is no such file of weights.
+        InputError: there is no such file of weights, or no such way.
     """
 
     backbone: str | None = None
     weights: str = DEFAULT_WEIGHTS
     image_size: int | None = None
+    output: str | None = None
+    pooling: Pooling | None = None
 
     def __post_init__(self) -> None:
         """Refuse a file of weights that is not there."""
         require_weights(self.weights)
+        if self.pooling is not None:
+            require_choice("pooling", self.pooling, Pooling)
 
-    def build(self, cache: Path | None = None) -> Backbone:
-        """Build the encoder, or take it from a cache if there is one; anew at every call.
+    def find(self, compute: Compute) -> Encoder:
+        """Find the encoder; a network by its name becomes a graph, which the cache keeps.
 
         Raises:
-            InputError: the name is unknown, or the weights cannot be loaded or do not fit.
+            InputError: the encoder cannot be had, or needs the extra ``torch``.
         """
-        from ucds.networks.build import build_backbone, find_backbone  # they bring torch, which takes seconds
+        graph = self._graph(compute)
+        if graph is not None:
+            return graph
+        require_extra("torch", f"--backbone {self.backbone}")
+        from ucds.networks.graph import graph_of, network_of
 
-        name = self.backbone or "resnet18"
-        if cache is None:
-            return build_backbone(name, weights=self.weights, input_size=self.image_size)
-        return find_backbone(name, self.weights, self.image_size, cache)
+        if compute.accelerator == "cuda":
+            return network_of(str(self.backbone), self.weights, self.image_size)
+        return graph_of(str(self.backbone), self.weights, self.image_size, compute.cache)
+
+    def network(self, compute: Compute) -> Encoder:
+        """Build the network that is to be trained; that of the paper, ResNet-18, if none is named.
+
+        Raises:
+            InputError: a graph was chosen, the network cannot be had, or it needs the extra ``torch``.
+        """
+        require_extra("torch", "--tune full")
+        if self.backbone is not None and self._graph(compute) is not None:
+            raise InputError(
+                f"--tune full trains a network by its name, and {self.backbone} is an ONNX graph"
+            )
+        from ucds.networks.graph import network_of
+
+        return network_of(self.backbone or "resnet18", self.weights, self.image_size)
+
+    def _graph(self, compute: Compute) -> GraphEncoder | None:
+        """Find an encoder that is a graph, and refuse what only a network by its name can use."""
+        from ucds.encoders.find import EDGES, describe_choice, find_graph
+
+        graph = find_graph(
+            self.backbone, image_size=self.image_size, output=self.output, pooling=self.pooling
+        )
+        if graph is None and (self.output or self.pooling):
+            raise InputError(f"--encoder-output and --pooling are for ONNX files, not for {self.backbone}")
+        fixed = graph is not None and graph.spec.name == EDGES and self.weights == NO_WEIGHTS
+        if graph is not None and self.weights != DEFAULT_WEIGHTS and not fixed:
+            raise InputError(
+                f"--weights is for a network by its name: {graph.spec.name} is a graph with its weights"
+            )
+        if graph is not None and graph.spec.output is not None:
+            compute.reporter.say(describe_choice(graph))
+        return graph
 
 
 @dataclass(frozen=True)

@@ -1,60 +1,50 @@
-"""Builds the model of a run and decides which part of it is trained, and on which samples."""
+"""Chooses the samples that a run works on, and gathers what has come of it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass
 
 from ucds.choices import Tune
-from ucds.config import MethodSettings, ModelSettings, Settings
+from ucds.config import MethodSettings
 from ucds.data.dataset import Dataset
 from ucds.data.samples import Samples, draw_samples, subset
-from ucds.encoders.spec import LENGTHS, Backbone, identity_backbone
+from ucds.encoders.encoder import Encoder
 from ucds.errors import InputError
-from ucds.gradients.checkpoint import StageResult
-from ucds.gradients.session import Session
+from ucds.heads import Head
 from ucds.math.arrays import IntArray
 from ucds.math.privacy import Guarantee
-from ucds.networks.model import ClusteringModel
-from ucds.training.features import frozen_features
-from ucds.training.seeds import numpy_generator, torch_generator
+from ucds.training.results import StageResult
+from ucds.training.seeds import numpy_generator
+from ucds.training.work import Work
 
 
 @dataclass(frozen=True)
 class Training:
-    """An encoder, the part of the model that the stages train, and what has come of them; for either side.
+    """A model as a run has learned it; for either side and any method.
 
     Attributes:
-        backbone: encoder without its bottleneck, which is built when it is first needed.
-        trained: part that the stages train: the whole model, or its head; in evaluation mode once they are
-            finished.
-        data: samples and views that ``trained`` takes.
-        tune: name of that part.
-        stages: results of the stages, in order; none before they are finished.
+        encoder: function from inputs to features, frozen or trained.
+        head: layers above the encoder.
+        data: samples that the head takes, features of the encoder; those that a trained encoder takes.
+        tune: part that was trained, with the head or without.
+        stages: results of the stages, in order.
         recentres: whether the model labels a set of samples better from the set's own mean, see
-            :meth:`ucds.networks.model.ClusteringModel.recentred`.
+            :meth:`ucds.heads.Head.recentred`.
         privacy: guarantee of differential privacy; ``None`` without one.
     """
 
-    backbone: Backbone
-    trained: ClusteringModel
+    encoder: Encoder
+    head: Head
     data: Dataset
     tune: Tune
-    stages: tuple[StageResult, ...] = ()
+    stages: tuple[StageResult, ...]
     recentres: bool = False
     privacy: Guarantee | None = None
 
-    @cached_property
-    def model(self) -> ClusteringModel:
-        """Whole model, which shares the parameters of what was trained."""
-        if self.tune == "full":
-            return self.trained
-        return self.trained.on(self.backbone)
-
 
 def draw_dataset(
-    session: Session[MethodSettings],
+    work: Work[MethodSettings],
     data: Dataset,
     first: Sequence[IntArray] = (),
     use: str = "are clustered; the model gives the others their clusters",
@@ -68,13 +58,12 @@ def draw_dataset(
     Returns:
         The data drawn, and its positions ``(m,)`` in ``data``, ascending.
     """
-    runtime, most = session.runtime, session.settings.most_samples
-    positions = draw_samples(data.samples, most, numpy_generator(runtime.seed, "draw-samples"), first)
+    most = work.settings.most_samples
+    positions = draw_samples(data.samples, most, numpy_generator(work.seed, "draw-samples"), first)
     if len(positions) == len(data.samples):
         return data, positions
-    if runtime.rank == 0:
-        drawn = f"{len(positions):,} of {len(data.samples):,} samples, drawn at random (setting most_samples)"
-        runtime.reporter.say(f"{drawn}, {use}")
+    drawn = f"{len(positions):,} of {len(data.samples):,} samples, drawn at random (setting most_samples)"
+    work.say(f"{drawn}, {use}")
     return Dataset(subset(data.samples, positions), data.view), positions
 
 
@@ -90,31 +79,3 @@ def refuse_copies(samples: Samples, n_clusters: int) -> None:
         f"only {len(different)} of the {len(samples):,} samples are different: they cannot form {n_clusters} "
         "clusters"
     )
-
-
-def prepare(
-    session: Session[ModelSettings], backbone: Backbone, data: Dataset, n_clusters: int, *, side: str
-) -> Training:
-    """Build a model with new bottleneck and prototypes for a run on ``data``.
-
-    With ``tune = "head"`` the backbone stays frozen: its features are computed once, and the stages are
-    trained on them. Two sides with the same seed start from different random weights.
-
-    Raises:
-        InputError: there are fewer different samples than clusters.
-    """
-    settings, runtime = session.settings, session.runtime
-    refuse_copies(data.samples, n_clusters)
-    tune = "head" if backbone.spec.name == LENGTHS else settings.tune  # nothing below can be trained
-    if tune == "head":
-        data = frozen_features(backbone, data, runtime, batch_size=settings.prediction_batch_size)
-    body = backbone if tune == "full" else identity_backbone(backbone.spec.width)
-    width, generator = settings.bottleneck_width, torch_generator(runtime.seed, side)
-    trained = ClusteringModel(body, n_clusters, bottleneck_width=width, generator=generator)
-    return Training(backbone, trained.to(runtime.device), data, tune)
-
-
-def conclude(session: Session[Settings], training: Training) -> Training:
-    """Gather the result of a run whose stages are finished."""
-    training.trained.eval()
-    return replace(training, stages=tuple(session.results))

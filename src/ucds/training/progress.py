@@ -22,7 +22,7 @@ from rich.progress import (
 from rich.table import Column
 
 from ucds.errors import printable
-from ucds.gradients.processes import is_first_process
+from ucds.training.processes import is_first_process
 
 STARTING, WORKING = "starting", "working"
 """Titles of the time in which the length of the work is not known."""

@@ -7,23 +7,26 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from ucds.choices import Role, read_clusters
-from ucds.config import MethodSettings, for_side, method_of
-from ucds.errors import Interrupted, UserError
+from ucds.config import ConsensusSettings, MethodSettings, PCDSettings, for_side, method_of
+from ucds.errors import InputError, Interrupted, UserError
+from ucds.extras import require_extra
 from ucds.files import require_space
-from ucds.gradients.runtime import Runtime
-from ucds.gradients.session import Session
 from ucds.training.inputs import Inputs
 from ucds.training.model_file import ModelCard, StoredModel, load_model, save_model
 from ucds.training.options import Compute, RunOptions
 from ucds.training.prepare import Training
 from ucds.training.run_folder import MODEL_FILE, RunFolder
+from ucds.training.work import Work
+
+_PACKAGES = ("ucds", "numpy", "scipy", "scikit-learn", "onnxruntime")
+_OF_GRADIENTS = ("torch", "lightning-fabric", "timm")
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,21 @@ class TrainedRun:
     resumed_finished: bool = False
 
 
+def require_able(settings: MethodSettings, options: RunOptions) -> None:
+    """Make sure, before any work, that a method can be run in the way that is asked for.
+
+    Raises:
+        InputError: the method needs packages that are not installed, or runs in one process only.
+    """
+    if isinstance(settings, PCDSettings):
+        require_extra("torch", "--method pcd")
+    elif options.devices != 1:
+        raise InputError(
+            "--devices is for --method pcd: the method consensus runs in one process, and ucds features "
+            "--engine ray computes the features of many images in several"
+        )
+
+
 def train_run(
     out: Path,
     role: Role,
@@ -53,13 +71,13 @@ def train_run(
     settings: MethodSettings,
     options: RunOptions,
     compute: Compute,
-    train: Callable[[Session[MethodSettings]], Training],
+    train: Callable[[Work[MethodSettings]], Training],
     identity: Mapping[str, Any],
 ) -> TrainedRun:
     """Train in the run folder ``out``, and write the model into it.
 
     The number of clusters is given as it was asked for: a number, or text that asks for a choice. The
-    function ``train`` trains in the session that it is given. A resumed run must have the same ``identity``.
+    function ``train`` trains in the run that it is given. A resumed run must have the same ``identity``.
 
     Raises:
         InputError: the folder cannot be used, or the machine lacks the devices.
@@ -67,7 +85,7 @@ def train_run(
         NoSpaceError: the disk is full, or the folder is not writable.
         Interrupted: the run was asked to stop; its work is saved.
     """
-    packages = ("ucds", "torch", "lightning-fabric", "timm", "numpy")
+    packages = _PACKAGES if isinstance(settings, ConsensusSettings) else _PACKAGES + _OF_GRADIENTS
     versions = {"python": platform.python_version()} | {name: version(name) for name in packages}
     asked = read_clusters(clusters)
     described = {
@@ -84,58 +102,72 @@ def train_run(
     if options.resume and (out / MODEL_FILE).exists():
         RunFolder(out).refuse_other_run(described)
         return TrainedRun(out, role, load_model(out).card.n_clusters, 0.0, resumed_finished=True)
-    weights = sum(weight.numel() * weight.element_size() for weight in inputs.backbone.state().values())
+    weights = sum(array.nbytes for array in inputs.encoder.saved().values())
     # The model, and of one that is trained as a whole two checkpoints with three copies of the weights.
     require_space(out, weights * (7 if settings.tune == "full" else 1), "or choose another --out")
-    with open_run(out, described, settings, options, compute) as session:
-        found = train(session)
-        if session.runtime.rank == 0:
+    with open_run(out, described, settings, options, compute) as work:
+        found = train(work)
+        if work.first:
             stored = describe_trained(found, role, out.resolve().name)
             save_model(out, stored)
             RunFolder(out).drop_checkpoint()  # only now that the result is safe
     seconds = sum(stage.seconds for stage in found.stages)
-    return TrainedRun(out, role, found.trained.n_clusters, seconds)
+    return TrainedRun(out, role, found.head.n_clusters, seconds)
 
 
 @contextmanager
 def open_run(
     out: Path, described: Mapping[str, Any], settings: MethodSettings, options: RunOptions, compute: Compute
-) -> Iterator[Session[MethodSettings]]:
-    """Open a run folder and a session in it, for the time of a run.
+) -> Iterator[Work[MethodSettings]]:
+    """Open a run folder, for the time of a run.
 
     The first SIGINT or SIGTERM asks the run to save its work and stop; a second one stops it at once.
     Arguments and errors are those of :func:`train_run`.
     """
     folder = RunFolder(out)
-    chosen = {name: value for name, value in asdict(options).items() if name != "resume"}
-    runtime = Runtime(compute, **chosen, folder=folder)
-    runtime.launch()
-    with closing(folder):
-        runtime.once(lambda: folder.open(dict(described), resume=options.resume))
-        with closing(Session(runtime, settings)) as session:
-            try:
-                with _stopping_on_signals(runtime):
-                    yield session
-            except Interrupted:
-                raise  # a number of clusters that was chosen is kept for --resume
-            except Exception as error:
-                # A folder without a checkpoint has nothing to go on with, and would be refused as not empty.
-                # A fault is reported by its traceback, which lies elsewhere; the log has nothing but losses.
-                session.close()
-                folder.abandon()
-                if runtime.has_lost_others(error):
-                    detail = "a process of the run has ended; look at its messages, and go on with --resume"
-                    raise UserError(detail) from error
-                raise
+    with closing(folder), closing(make_work(settings, options, compute, folder)) as work:
+        work.open(dict(described), resume=options.resume)
+        try:
+            with _stopping_on_signals(work):
+                yield work
+        except Interrupted:
+            raise  # a number of clusters that was chosen is kept for --resume
+        except Exception as error:
+            # A folder without a checkpoint has nothing to go on with, and would be refused as not empty.
+            # A fault is reported by its traceback, which lies elsewhere; the log has nothing but losses.
+            work.close()
+            folder.abandon()
+            if work.has_lost_others(error):
+                detail = "a process of the run has ended; look at its messages, and go on with --resume"
+                raise UserError(detail) from error
+            raise
+
+
+def make_work(
+    settings: MethodSettings, options: RunOptions, compute: Compute, folder: RunFolder | None = None
+) -> Work[MethodSettings]:
+    """Make a run of a method; with a folder, :meth:`ucds.training.work.Work.open` begins it."""
+    if isinstance(settings, ConsensusSettings):
+        return Work(settings, compute, seed=options.seed, folder=folder)
+    from ucds.gradients.session import Session  # it brings torch, which takes seconds
+
+    return Session(
+        settings,
+        compute,
+        seed=options.seed,
+        folder=folder,
+        devices=options.devices,
+        checkpoint_seconds=options.checkpoint_seconds,
+    )
 
 
 @contextmanager
-def _stopping_on_signals(runtime: Runtime) -> Iterator[None]:
+def _stopping_on_signals(work: Work[MethodSettings]) -> Iterator[None]:
     def request_stop(number: int, frame: FrameType | None) -> None:
-        if runtime.stop_requested:
+        if work.stop_requested:
             raise KeyboardInterrupt
-        runtime.stop_requested = True
-        runtime.reporter.say("stopping as soon as all work is saved; once more to stop at once")
+        work.stop_requested = True
+        work.say("stopping as soon as all work is saved; once more to stop at once")
 
     # Python lets only the main thread set handlers; in another one the caller has the signals.
     own = threading.current_thread() is threading.main_thread()
@@ -153,18 +185,15 @@ def describe_trained(found: Training, role: Role, name: str) -> StoredModel:
     card = ModelCard(
         role=role,
         name=name,
-        n_clusters=found.trained.n_clusters,
-        bottleneck_width=found.trained.bottleneck_width,
-        backbone=found.backbone.spec,
-        weights=found.backbone.weights,
+        n_clusters=found.head.n_clusters,
+        bottleneck_width=found.head.bottleneck_width,
+        encoder=found.encoder.spec,
+        weights=found.encoder.weights,
         domains=found.data.samples.domain_names,
         stages=tuple(stage.name for stage in found.stages),
         tune=found.tune,
-        unit_features=found.trained.encoder.unit_features,
+        unit_features=found.head.unit_features,
         recentres=found.recentres,
         privacy=found.privacy,
     )
-    proportions = found.stages[-1].proportions.cpu()
-    if found.tune == "full":
-        return StoredModel.of(card, found.trained, proportions)
-    return StoredModel(card, found.trained, found.backbone, proportions)
+    return StoredModel(card, found.head, found.encoder, found.stages[-1].proportions)

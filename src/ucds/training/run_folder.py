@@ -10,7 +10,8 @@
 | `votes.npz` | what a review starts from: ids, content keys, own partitions, averaged labels, own consensus |
 | `features.npy` | bottleneck features of the samples that were clustered |
 | `log.jsonl` | one line a logged step or evaluation |
-| `checkpoint.pt` | an unfinished run's state |
+| `checkpoint.npz` | clusters that an unfinished run of the method `consensus` has found |
+| `checkpoint.pt` | the state of an unfinished run that learns by gradients |
 | `model.safetensors` | the result, written last |
 """
 
@@ -47,7 +48,7 @@ VOTES_FILE, FEATURES_FILE = "votes.npz", "features.npy"
 CENTRES_FILE = "centres.npz"
 LOG_FILE = "log.jsonl"
 MODEL_FILE = "model.safetensors"
-CHECKPOINT_FILE = "checkpoint.pt"
+ARRAYS_FILE, CHECKPOINT_FILE = "checkpoint.npz", "checkpoint.pt"
 
 EARLY_FILES = (
     *(RUN_FILE, LABELS_FILE, CENTRES_FILE, CLUSTERS_FILE, STABILITY_FILE, TRANSFER_FILE),
@@ -55,7 +56,15 @@ EARLY_FILES = (
 )
 """Files that a run may write before its first checkpoint, besides its log."""
 
-RUN_FILES = (*EARLY_FILES, LOG_FILE, MODEL_FILE, CHECKPOINT_FILE, "answers.jsonl", "names.json")
+RUN_FILES = (
+    *EARLY_FILES,
+    LOG_FILE,
+    MODEL_FILE,
+    ARRAYS_FILE,
+    CHECKPOINT_FILE,
+    "answers.jsonl",
+    "names.json",
+)
 """Files of a run, which no other output may replace."""
 
 _VOLATILE = frozenset({"versions", "images"})
@@ -167,11 +176,12 @@ class RunFolder:
 
     def has_checkpoint(self) -> bool:
         """Return whether the folder holds a checkpoint, damaged or not."""
-        return (self.path / CHECKPOINT_FILE).exists()
+        return any((self.path / name).exists() for name in (ARRAYS_FILE, CHECKPOINT_FILE))
 
     def drop_checkpoint(self) -> None:
         """Remove the checkpoint, once the result is written."""
-        (self.path / CHECKPOINT_FILE).unlink(missing_ok=True)
+        for name in (ARRAYS_FILE, CHECKPOINT_FILE):
+            (self.path / name).unlink(missing_ok=True)
 
 
 def require_same_samples(described: Mapping[str, Any], fingerprint: str) -> None:

@@ -9,16 +9,18 @@ from torch import nn
 
 from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
-from ucds.encoders.spec import identity_backbone, module_backbone
+from ucds.gradients.prediction import encode, predict, threads_for
 from ucds.gradients.runtime import Runtime
+from ucds.networks.encoder import identity_network, module_encoder
 from ucds.networks.model import ClusteringModel
 from ucds.training.options import Compute
-from ucds.training.prediction import encode, predict, threads_for
+
+pytestmark = pytest.mark.torch
 
 
 def model(n_clusters: int = 3) -> ClusteringModel:
     net = ClusteringModel(
-        identity_backbone(4), n_clusters, bottleneck_width=5, generator=torch.Generator().manual_seed(0)
+        identity_network(4), n_clusters, bottleneck_width=5, generator=torch.Generator().manual_seed(0)
     )
     net.train()(torch.randn(30, 4, generator=torch.Generator().manual_seed(1)))
     return net
@@ -54,7 +56,7 @@ def test_samples_come_in_batches_of_the_size_asked_for() -> None:
     sizes: list[int] = []
     backbone = nn.Identity()
     backbone.register_forward_pre_hook(lambda module, inputs: sizes.append(len(inputs[0])))
-    predict(ClusteringModel(module_backbone(backbone, 4), 3), data(), RUNTIME, 10)
+    predict(ClusteringModel(module_encoder(backbone, 4), 3), data(), RUNTIME, 10)
     assert sizes == [10, 10, 3]
 
 
@@ -69,7 +71,7 @@ def test_answers_are_single_precision_under_autocast() -> None:
 
 
 def test_a_prediction_inside_another_leaves_it_one_thread(several_threads: int) -> None:
-    model = ClusteringModel(identity_backbone(3), 2, bottleneck_width=4)
+    model = ClusteringModel(identity_network(3), 2, bottleneck_width=4)
     with threads_for(model):
         with threads_for(model):
             assert torch.get_num_threads() == 1

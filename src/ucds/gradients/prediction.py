@@ -1,4 +1,4 @@
-"""Computes predictions and features of whole sets of samples, in evaluation mode."""
+"""Computes predictions and features of whole sets of samples by a network, in evaluation mode."""
 
 from __future__ import annotations
 
@@ -11,11 +11,9 @@ from torch import Tensor
 
 from ucds.data.dataset import Dataset
 from ucds.encoders.spec import IDENTITY
-from ucds.errors import InputError
 from ucds.gradients.runtime import Runtime
-from ucds.math.arrays import Watch, counted
+from ucds.networks.encoder import evaluation_mode
 from ucds.networks.model import ClusteringModel, ModelOutput
-from ucds.training.encoding import evaluation_mode
 
 
 @contextmanager
@@ -44,43 +42,27 @@ def predict(model: ClusteringModel, data: Dataset, runtime: Runtime, batch_size:
     Returns:
         ``(n, K)`` fp32 on the runtime's device, in the order of the samples, the same in every process.
     """
-    return compute_all(lambda out: out.logits.float().softmax(-1), model, data, runtime, batch_size)
+    return _compute_all(lambda out: out.logits.float().softmax(-1), model, data, runtime, batch_size)
 
 
 def encode(model: ClusteringModel, data: Dataset, runtime: Runtime, batch_size: int = 64) -> Tensor:
-    """Compute the bottleneck features ``(n, d_f)`` of every sample; otherwise like :func:`predict`.
-
-    Raises:
-        InputError: a feature is NaN or infinite.
-    """
-    return require_finite(compute_all(lambda out: out.features.float(), model, data, runtime, batch_size))
+    """Compute the bottleneck features ``(n, d_f)`` of every sample; otherwise like :func:`predict`."""
+    return _compute_all(lambda out: out.features.float(), model, data, runtime, batch_size)
 
 
-def require_finite(outputs: Tensor) -> Tensor:
-    """Return the outputs of a finished model as they are, once they are known to be finite."""
-    if not outputs.isfinite().all():
-        raise InputError("the model gives NaN or infinity for some samples: it was not trained on such data")
-    return outputs
-
-
-def compute_all(
+def _compute_all(
     choose: Callable[[ModelOutput], Tensor],
     model: ClusteringModel,
     data: Dataset,
     runtime: Runtime,
-    batch_size: int = 64,
-    watch: Watch | None = None,
+    batch_size: int,
 ) -> Tensor:
-    """Compute something of every sample, a share of them in each process; otherwise like :func:`predict`.
-
-    The function ``choose`` makes ``(b, m)`` rows of the model's output of a batch; ``watch`` is told after
-    each batch.
-    """
+    """Compute ``(b, m)`` rows that ``choose`` makes of the outputs of each batch, shared by all processes."""
     n = len(data.samples)
     size = -(-n // runtime.processes)
     whole: Tensor | None = None  # allocated once: a list of all batches would take far more
     with evaluation_mode(model), threads_for(model), runtime.autocast():
-        for start in counted(watch, "predict", range(0, size, batch_size)):
+        for start in range(0, size, batch_size):
             # All processes predict equally many samples; the surplus repeats samples and is cut off again.
             mine = (np.arange(start, min(start + batch_size, size)) + runtime.rank * size) % n
             inputs = torch.from_numpy(data.view.test(data.samples.read(mine)))

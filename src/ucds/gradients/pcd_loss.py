@@ -1,4 +1,7 @@
-"""The paper's method in the order of its equations: tensors in, tensors out.
+"""The loss of PCD: its equations in the order of the paper, and the loss that is composed of them.
+
+:class:`PCDLoss` needs neither a run nor a network of this package: it takes the features and logits of a
+batch, from wherever they come.
 
 Transport (Eq. 1) and proportions (Eq. 2) are defined by domain. The sampler gives a batch domain after
 domain, with the same number of samples of each domain in every step; :func:`stack_domains` lays it out as
@@ -14,12 +17,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
+
+from ucds.config import PCDSettings
+from ucds.errors import InputError
+from ucds.gradients.mixing import Mixture
+from ucds.gradients.transport import cosine_cost, solve_transport
 
 
 def stack_domains(values: Tensor, counts: Sequence[int]) -> Tensor:
@@ -105,66 +111,6 @@ def mutual_information_loss(logits: Tensor) -> Tensor:
     return conditional - marginal
 
 
-@dataclass(frozen=True)
-class Mixture:
-    """A mixed batch, with the pairs and the ratio that mix its targets alike.
-
-    Attributes:
-        inputs: mixed samples, in the shape of the batch they came from.
-        partner: ``(n,)`` position of the sample that each one was mixed with.
-        ratio: share of the original sample in the mixture, the paper's lambda.
-    """
-
-    inputs: Tensor
-    partner: Tensor
-    ratio: float
-
-    def mix_targets(self, targets: Tensor) -> Tensor:
-        """Mix ``(n, K)`` predictions as the samples were mixed; no gradient flows through the result."""
-        targets = targets.detach()
-        return self.ratio * targets + (1.0 - self.ratio) * targets[self.partner]
-
-
-def mix(inputs: Tensor, alpha: float, rng: np.random.Generator) -> Mixture:
-    """Mix a pooled batch: images ``(n, c, h, w)`` by CutMix, vectors ``(n, d)`` by mix-up.
-
-    One ratio ``lambda ~ Beta(alpha, alpha)``, and for images one box, serve the whole batch. Pairs are formed
-    by a permutation of the pooled batch, so that samples of different domains meet.
-
-    Raises:
-        ValueError: the batch is neither images nor vectors, or ``alpha`` is not positive.
-
-    Source:
-        S. Yun et al., CutMix, 2019; H. Zhang et al., mixup, 2018.
-    """
-    if alpha <= 0:
-        raise ValueError(f"the concentration of the mixing ratio must be positive, not {alpha}")
-    if inputs.ndim not in (2, 4):
-        raise ValueError(f"can mix images (n, c, h, w) or vectors (n, d), not shape {tuple(inputs.shape)}")
-    ratio = float(rng.beta(alpha, alpha))
-    partner = torch.from_numpy(rng.permutation(len(inputs))).to(inputs.device)
-    if inputs.ndim == 2:
-        return Mixture(torch.lerp(inputs[partner], inputs, ratio), partner, ratio)
-    return _cutmix(inputs, partner, ratio, rng)
-
-
-def _cutmix(images: Tensor, partner: Tensor, ratio: float, rng: np.random.Generator) -> Mixture:
-    height, width = images.shape[-2:]
-    top, bottom = _side(height, ratio, rng)
-    left, right = _side(width, ratio, rng)
-    mixed = images.clone()
-    mixed[..., top:bottom, left:right] = images[partner, :, top:bottom, left:right]
-    # The border may have cut the box, so the ratio is taken from the area that was really pasted.
-    pasted = (bottom - top) * (right - left) / (height * width)
-    return Mixture(mixed, partner, 1.0 - pasted)
-
-
-def _side(length: int, ratio: float, rng: np.random.Generator) -> tuple[int, int]:
-    half = int(length * math.sqrt(1.0 - ratio)) // 2
-    centre = int(rng.integers(length))
-    return max(centre - half, 0), min(centre + half, length)
-
-
 def soft_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
     """Compute the cross-entropy against soft targets, into which no gradient flows: ``L(G(x~), y~)``."""
     return -(targets.detach() * at_least_single(logits).log_softmax(-1)).sum(-1).mean()
@@ -229,3 +175,143 @@ def at_least_single(values: Tensor) -> Tensor:
     Entropies and logarithms of small probabilities lose all their digits in half precision.
     """
     return values if values.dtype in (torch.float32, torch.float64) else values.float()
+
+
+class PCDLoss(nn.Module):
+    """The loss of PCD for one batch (Eq. 1 to 4), with the state that it carries from batch to batch.
+
+    The terms of stage 1 are transport, mutual information and mixing; stage 2 adds distillation, and stage 3
+    has no mixing: a term belongs to the sum if it is given what it is computed from. Call
+    :meth:`update_proportions` before the loss of each batch, as Algorithm 1 does.
+
+    Args:
+        counts: number of samples of each of D domains in a batch, in which domain follows domain.
+        n_clusters: number of clusters, K.
+        settings: weights of the terms, epsilon and the precision of the plan; the defaults if ``None``.
+        targets: ``(N, K)`` soft targets of all samples, the paper's ``y^``, for stage 2; a row of zeros
+            stands for a sample that has none. ``None`` in the other stages.
+        device: device of the batches.
+
+    Attributes:
+        proportions: ``(D, K)`` sizes of the clusters in each domain, the paper's B; uniform at first.
+    """
+
+    proportions: Tensor
+
+    def __init__(
+        self,
+        counts: Sequence[int],
+        n_clusters: int,
+        settings: PCDSettings | None = None,
+        *,
+        targets: Tensor | None = None,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        super().__init__()
+        uniform = torch.full((len(counts), n_clusters), 1.0 / n_clusters, device=device)
+        self.register_buffer("proportions", uniform)
+        self.register_buffer("targets", targets)
+        self.targets: Tensor | None
+        self._counts, self._weights = counts, sample_weights(counts, device)
+        self._worst_error = torch.zeros((), device=device)
+        self._settings = settings or PCDSettings()
+
+    def update_proportions(self, logits: Tensor, momentum: float) -> None:
+        """Update the proportions with the logits ``(n, K)`` of a batch (Eq. 2); the old ones weigh beta."""
+        stacked = stack_domains(logits, self._counts)
+        self.proportions = update_proportions(self.proportions, stacked, self._weights, momentum)
+
+    def update_targets(self, predictions: Tensor) -> None:
+        """Blend the targets with predictions ``(N, K)`` of the same samples: the temporal ensemble."""
+        assert self.targets is not None
+        self.targets = temporal_ensemble(self.targets, predictions, self._settings.ensemble_momentum)
+
+    def transport(self, features: Tensor, prototypes: Tensor) -> Tensor:
+        """Compute the transport cost of a batch, averaged over domains (Eq. 1).
+
+        The plan is held fixed: the gradient flows through the cost.
+
+        Returns:
+            A scalar; zero, without solving anything, when the setting ``transport_weight`` is zero.
+
+        Raises:
+            InputError: features or prototypes are no longer finite.
+        """
+        settings = self._settings
+        if settings.transport_weight == 0:
+            return features.new_zeros(())
+        cost = stack_domains(cosine_cost(features, prototypes), self._counts)
+        # The potentials of the last batch are no good start: they belong to other samples, and with them
+        # the solver needs more iterations, not fewer.
+        try:
+            solution = solve_transport(
+                cost,
+                self._weights,
+                self.proportions,
+                epsilon=settings.epsilon,
+                tolerance=settings.transport_tolerance,
+                max_iterations=settings.transport_max_iterations,
+            )
+        except ValueError:
+            if bool(cost.isfinite().all() & self.proportions.isfinite().all()):
+                raise
+            raise InputError("the features are no longer finite: lower the learning rate") from None
+        self._worst_error = torch.maximum(self._worst_error, solution.marginal_error.max().float())
+        return transport_loss(cost, solution.plan)
+
+    def forward(
+        self,
+        features: Tensor,
+        prototypes: Tensor,
+        logits: Tensor,
+        *,
+        mixed: tuple[Mixture, Tensor] | None = None,
+        index: Tensor | None = None,
+    ) -> Tensor:
+        """Compute the loss of a batch, a scalar: the sum of its :meth:`terms`.
+
+        Features are ``(n, d_f)``, prototypes ``(d_f, K)``, and logits the products of both; further arguments
+        and errors are those of :meth:`terms` and :meth:`transport`.
+        """
+        terms = self.terms(self.transport(features, prototypes), logits, mixed=mixed, index=index)
+        return torch.stack(list(terms.values())).sum()
+
+    def terms(
+        self,
+        transport: Tensor,
+        logits: Tensor,
+        *,
+        mixed: tuple[Mixture, Tensor] | None = None,
+        index: Tensor | None = None,
+    ) -> dict[str, Tensor]:
+        """Compute the weighted terms of the loss of a batch, by name.
+
+        Args:
+            transport: transport cost of the batch, of :meth:`transport`.
+            logits: ``(n, K)`` logits of the batch.
+            mixed: batch that :func:`ucds.gradients.mixing.mix` has mixed, and the logits of its samples;
+                no mixing term if ``None``.
+            index: ``(n,)`` positions of the batch in the targets; no distillation if ``None``.
+        """
+        settings, terms = self._settings, dict[str, Tensor]()
+        if index is not None and self.targets is not None:
+            distance = distillation_loss(logits, self.targets[index])  # KL(y^ || G)
+            terms["distillation"] = settings.distillation_weight * distance
+        terms["transport"] = settings.transport_weight * transport  # Eq. 1
+        terms["information"] = settings.information_weight * mutual_information_loss(logits)  # Eq. 3
+        if mixed is not None:
+            mixture, mixed_logits = mixed
+            distance = soft_cross_entropy(mixed_logits, mixture.mix_targets(logits.softmax(-1)))
+            terms["mixing"] = settings.mixing_weight * distance
+        return terms
+
+    @property
+    def warning(self) -> str | None:
+        """One sentence when a plan missed its marginals by more than the tolerance, else ``None``."""
+        worst, tolerance = float(self._worst_error), self._settings.transport_tolerance
+        if worst <= tolerance:
+            return None
+        return (
+            f"a transport plan missed its marginals by {worst:.2g} (transport_tolerance is "
+            f"{tolerance:g}): raise transport_max_iterations or epsilon"
+        )

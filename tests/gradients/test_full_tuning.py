@@ -15,13 +15,15 @@ from ucds.data.dataset import Dataset, ImageView
 from ucds.data.folders import scan_domains
 from ucds.data.images import ImageSamples
 from ucds.data.samples import subset
-from ucds.gradients.runtime import Runtime
 from ucds.gradients.session import Session
 from ucds.labels.cluster_labels import ClusterLabels
-from ucds.networks.build import build_backbone
+from ucds.networks.build import build_network
+from ucds.networks.encoder import NetworkEncoder
 from ucds.source.fit import fit_source
 from ucds.target.fit import fit_target
 from ucds.training.options import Compute
+
+pytestmark = pytest.mark.torch
 
 EPOCHS = dict.fromkeys(("source_epochs", "clustering_epochs", "refinement_epochs"), 1)
 SETTINGS = PCDSettings(batch_size=4, evaluations_per_stage=1, validation_fraction=0, **EPOCHS)
@@ -48,16 +50,16 @@ def test_every_layer_learns_in_every_stage(images: ImageSamples, precision: Prec
     target_domain = images.domain_names.index("three")
     source = Dataset(subset(images, np.flatnonzero(images.domain != target_domain)), view)
     target = Dataset(subset(images, np.flatnonzero(images.domain == target_domain)), view)
-    runtime = Runtime(Compute("cpu", precision, cache=None))
-    provider, client = (Session(runtime, SETTINGS) for _ in range(2))
+    provider, client = (Session(SETTINGS, Compute("cpu", precision, cache=None)) for _ in range(2))
     answers = ClusterLabels(target.samples.ids, np.arange(8) % 3, 3, "test")
     trained = (
-        fit_source(provider, build_backbone("resnet18", weights="none"), source, 3),
-        fit_target(client, build_backbone("resnet18", weights="none"), target, 3, answers),
+        fit_source(provider, build_network("resnet18", weights="none"), source, 3),
+        fit_target(client, build_network("resnet18", weights="none"), target, 3, answers),
     )
-    start = dict(build_backbone("resnet18", weights="none").module.named_parameters())
+    start = dict(build_network("resnet18", weights="none").module.named_parameters())
     for found in trained:
-        for name, weight in found.model.encoder.backbone.named_parameters():
+        assert isinstance(found.encoder, NetworkEncoder)
+        for name, weight in found.encoder.module.named_parameters():
             assert torch.isfinite(weight).all(), name
             assert not torch.equal(weight, start[name]), f"{name} did not move"
     stages = [(result.name, result.evaluations[0].step) for result in [*provider.results, *client.results]]

@@ -1,14 +1,13 @@
-"""Judges a clustering model without ground truth: its certainty, balance and number of used clusters."""
+"""What a stage of a run leaves behind: judgements of its model without ground truth, and its result."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
+import numpy as np
 
-from ucds.gradients.losses import at_least_single
+from ucds.math.arrays import FloatArray, IntArray
 
 COLLAPSED_SHARE = 0.5
 """Share of the clusters; a model that uses fewer is called collapsed."""
@@ -18,6 +17,8 @@ SAMPLES_TO_TELL = 8
 
 SELECTION_SLACK = 0.05
 """Share of log K; evaluations whose information differs by less count as equally good."""
+
+_BLOCK = 2**16  # samples whose entropies are computed at a time
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Evaluation:
     """
 
     step: int
-    labels: Tensor
+    labels: IntArray
     marginal_entropy: float
     conditional_entropy: float
     active_clusters: int
@@ -64,18 +65,45 @@ class Evaluation:
         return None
 
 
-def assess(probabilities: Tensor, step: int) -> Evaluation:
+@dataclass(frozen=True)
+class StageResult:
+    """Result of a finished stage, apart from the model.
+
+    Attributes:
+        name: name of the stage.
+        evaluations: evaluations in order, ten a stage by default.
+        selected: position of the evaluation whose model was kept.
+        proportions: ``(D, K)`` sizes of the clusters in each domain, at that evaluation.
+        seconds: time spent in the stage, over all resumed parts.
+        assignments: ``(n, K)`` share of each cluster in each sample, rows sum to 1, if the stage clusters
+            features without training; ``None`` for other stages.
+    """
+
+    name: str
+    evaluations: list[Evaluation]
+    selected: int
+    proportions: FloatArray
+    seconds: float
+    assignments: FloatArray | None = None
+
+
+def assess(probabilities: FloatArray, step: int = 0) -> Evaluation:
     """Summarise the predictions ``(n, K)`` of a whole set after ``step`` training steps."""
-    p = at_least_single(probabilities)
-    labels = p.argmax(-1).cpu()
+    blocks = np.split(probabilities, range(_BLOCK, len(probabilities), _BLOCK))
+    labels = probabilities.argmax(1)
     return Evaluation(
         step=step,
         labels=labels,
-        marginal_entropy=float(torch.special.entr(p.mean(0)).sum()),
-        conditional_entropy=float(torch.special.entr(p).sum(-1).mean()),
-        active_clusters=int((labels.bincount() > 0).sum()),
-        n_clusters=p.shape[1],
+        marginal_entropy=_entropy(probabilities.mean(0, dtype=np.float64)),
+        conditional_entropy=sum(map(_entropy, blocks)) / len(probabilities),
+        active_clusters=len(np.unique(labels)),
+        n_clusters=probabilities.shape[1],
     )
+
+
+def _entropy(shares: FloatArray | np.ndarray) -> float:
+    """Compute the sum of the entropies of one or several distributions, nats."""
+    return -float((shares * np.log(np.maximum(shares, np.finfo(np.float32).tiny))).sum(dtype=np.float64))
 
 
 def select(evaluations: list[Evaluation]) -> int:

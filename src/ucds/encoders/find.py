@@ -1,0 +1,221 @@
+"""Finds encoders that are graphs: those of the package, of an ONNX file, and of a model hub."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from functools import partial
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ucds.choices import Pooling
+from ucds.encoders.graphs import GraphEncoder, check_graph, fixed_batch, open_session, pool, run_output
+from ucds.encoders.hub import PREFIX, Repository, fetch_repository, open_folder
+from ucds.encoders.onnx_files import GraphFacts
+from ucds.encoders.preprocessor import (
+    IMAGENET_MEAN,
+    IMAGENET_STD,
+    PREPROCESSOR,
+    Preparation,
+    read_preparation,
+)
+from ucds.encoders.spec import LARGEST_INPUT, EncoderSpec
+from ucds.errors import DamagedFileError, InputError, one_line, printable
+from ucds.files import digest_of
+from ucds.received import open_received, read_text
+
+PHOTOGRAPHS, EDGES = "ucds/mobilenetv2", "ucds/oriented_edges"
+"""Names of the encoders in the package: the default for photographs, and one that was never trained."""
+
+_PACKAGED = {
+    PHOTOGRAPHS: EncoderSpec(PHOTOGRAPHS, 1280, 224, IMAGENET_MEAN, IMAGENET_STD),
+    EDGES: EncoderSpec(EDGES, 128, 32, (0.5, 0.5, 0.5), (0.25, 0.25, 0.25)),
+}
+_CELLS = 4  # on each side of an image, of which the features of edges are made
+_USUAL_SIZE = 224
+_LARGEST_FILE = 2**31 - 1  # bytes that protobuf can read
+_POOLED = ("image_embeds", "pooler_output", "last_hidden_state")  # usual names of outputs, the best first
+_WITH_CLASS_TOKEN = frozenset(
+    {"beit", "clip", "clip_vision_model", "deit", "dinov2", "dinov2_with_registers", "dinov3_vit"}
+    | {"vit", "vit_mae", "vit_msn"}
+)
+"""Types of networks whose first token stands for the image."""
+
+
+def find_graph(
+    choice: str | None,
+    *,
+    image_size: int | None = None,
+    output: str | None = None,
+    pooling: Pooling | None = None,
+) -> GraphEncoder | None:
+    """Find the encoder that a user chose, unless it is a network that is built by its name.
+
+    Args:
+        choice: ``None`` for the encoder in the package, its name or that of :data:`EDGES`; ``FILE.onnx``;
+            ``hf:OWNER/NAME``; or a folder with the files of such a repository.
+        image_size: side of the square crop in pixels; the encoder's own if ``None``.
+        output: output of the graph that holds the features.
+        pooling: way from the features of tokens to those of the image.
+
+    Returns:
+        The encoder; ``None`` for any other name.
+
+    Raises:
+        InputError: the graph cannot be had or used, or it takes another size of images.
+    """
+    choice = choice or PHOTOGRAPHS
+    if choice in _PACKAGED:
+        if output or pooling:
+            raise InputError(f"--encoder-output and --pooling are for ONNX files, not for {choice}")
+        return _open_packaged(choice, image_size)
+    chosen = partial(_open_graph, image_size=image_size, output=output, pooling=pooling)
+    if choice.startswith(PREFIX):
+        return chosen(choice, fetch_repository(choice))
+    if Path(choice, PREPROCESSOR).is_file() or (choice.startswith((".", "/")) and Path(choice).is_dir()):
+        return chosen(Path(choice).resolve().name, open_folder(Path(choice)))
+    if choice.lower().endswith(".onnx"):
+        return chosen(Path(choice).name, Path(choice))
+    return None
+
+
+def describe_choice(encoder: GraphEncoder) -> str:
+    """Say in one line how images are prepared for an encoder, and which of its outputs are the features."""
+    spec = encoder.spec
+    numbers = [" ".join(f"{value:.3g}" for value in values or ()) for values in (spec.mean, spec.std)]
+    pooled = {"class": ", the first token", "mean": ", the mean of all tokens", None: ""}[spec.pooling]
+    return (
+        f"encoder {encoder.weights}: images resized to {spec.stored_size} pixels and cropped to "
+        f"{spec.input_size}, mean {numbers[0]}, standard deviation {numbers[1]}; {spec.width} features: "
+        f"output {spec.output!r}{pooled}"
+    )
+
+
+def _open_packaged(name: str, image_size: int | None) -> GraphEncoder:
+    spec, file = _PACKAGED[name], f"{name.rpartition('/')[2]}.onnx"
+    size = image_size or spec.input_size
+    if name == EDGES and size and size % _CELLS:
+        raise InputError(f"{name} takes images of a multiple of {_CELLS} pixels, not {size}")
+    content = (files("ucds.encoders") / "packaged" / file).read_bytes()
+    spec = EncoderSpec(name, spec.width, size, spec.mean, spec.std)
+    return GraphEncoder(content, spec, f"package: {file} (sha256 {digest_of(content)[:12]})")
+
+
+def _open_graph(
+    name: str,
+    place: Path | Repository,
+    *,
+    image_size: int | None,
+    output: str | None,
+    pooling: Pooling | None,
+) -> GraphEncoder:
+    """Open an ONNX file, alone or in a repository, and find out by a run what it returns."""
+    path = place if isinstance(place, Path) else place.graph
+    content = _read(path)
+    facts = check_graph(content, name)
+    repository = place if isinstance(place, Repository) else None
+    said = read_preparation(repository.preprocessor) if repository else None
+    prepared = _prepare(name, facts, image_size, said)
+    chosen = output or _choose_output(name, facts, by_name=repository is not None)
+    if chosen not in (one.name for one in facts.outputs):
+        raise InputError(
+            f"{name} has no output {chosen!r}, but {_names(facts)}: choose with --encoder-output"
+        )
+    returned = _try(content, name, prepared.crop, chosen)
+    if pooling is None and returned.ndim == 3 and repository and _type_of(repository) in _WITH_CLASS_TOKEN:
+        pooling = "class"
+    width = _width(name, returned, chosen, pooling)
+    spec = EncoderSpec(
+        name,
+        width,
+        prepared.crop,
+        prepared.mean,
+        prepared.std,
+        resize=prepared.resize,
+        output=chosen,
+        pooling=pooling,
+    )
+    origin = f"file: {path.name}"
+    if repository is not None and repository.revision:
+        origin = f"hub: {name.removeprefix(PREFIX).partition('@')[0]}@{repository.revision}"
+    return GraphEncoder(content, spec, f"{origin} (sha256 {digest_of(content)[:12]})")
+
+
+def _read(path: Path) -> bytes:
+    """Read an ONNX file, unless it is larger than one can be."""
+    try:
+        with open_received(path, follow=True) as file:
+            if path.stat().st_size > _LARGEST_FILE:
+                raise InputError(f"{path} is larger than an ONNX file can be: its weights must lie inside it")
+            return file.read()
+    except (OSError, RuntimeError, DamagedFileError) as error:
+        reason = getattr(error, "strerror", None) or one_line(error)
+        raise InputError(f"{path} cannot be read as an ONNX file: {reason}") from None
+
+
+def _prepare(
+    name: str, facts: GraphFacts, image_size: int | None, prepared: Preparation | None
+) -> Preparation:
+    """Settle the size of images, which the graph, the repository or the user says."""
+    height, width = facts.image.shape[2:] if facts.image.shape else (None, None)
+    fixed = height or width
+    usual = prepared.crop if prepared else None
+    for size, whose in ((image_size, "--image-size"), (usual, PREPROCESSOR)):
+        if fixed and size and size != fixed:
+            raise InputError(f"{name} takes images of {fixed} pixels, and {whose} says {size}")
+    size = image_size or fixed or usual or _USUAL_SIZE
+    if size > LARGEST_INPUT:
+        raise InputError(f"{name} takes images of {size} pixels, and {LARGEST_INPUT} are the most here")
+    return (
+        prepared.at(size)
+        if prepared
+        else Preparation(round(size * 256 / 224), size, IMAGENET_MEAN, IMAGENET_STD)
+    )
+
+
+def _choose_output(name: str, facts: GraphFacts, *, by_name: bool) -> str:
+    """Return the only output, or the best of the usual names in a repository."""
+    names = [one.name for one in facts.outputs]
+    if len(names) > 1 and by_name:
+        names = [known for known in _POOLED if known in names][:1] or names
+    if len(names) != 1:
+        raise InputError(f"{name} has several outputs ({_names(facts)}): choose with --encoder-output NAME")
+    return names[0]
+
+
+def _names(facts: GraphFacts) -> str:
+    return printable(", ".join(one.name for one in facts.outputs[:8])) + ", ..." * (len(facts.outputs) > 8)
+
+
+def _try(content: bytes, name: str, size: int, output: str) -> NDArray[Any]:
+    """Return an output for two empty images, or for one where the graph takes one at a time."""
+    session = open_session(content, name)
+    batch = np.zeros((fixed_batch(session) or 2, 3, size, size), np.float32)
+    return run_output(session, output, batch, name)
+
+
+def _width(name: str, returned: NDArray[Any], output: str, pooling: Pooling | None) -> int:
+    """Return the number of features, if an output has one row per image once it is pooled."""
+    rows, shape = pool(returned, pooling), ("n", *returned.shape[1:])
+    if pooling and returned.ndim == 2:
+        raise InputError(f"output {output!r} of {name} needs no --pooling: it is a row of features per image")
+    if rows.ndim == 2:
+        return int(rows.shape[1])
+    ways = " or ".join(get_args(Pooling) if returned.ndim == 3 else ("mean",))
+    if returned.ndim > 4:
+        raise InputError(f"output {output!r} of {name} holds no features of images: {shape}")
+    raise InputError(
+        f"output {output!r} of {name} is {shape}: choose with --pooling {ways} what is the image's"
+    )
+
+
+def _type_of(repository: Repository) -> str:
+    """Return the type of network that a repository names, empty where it names none."""
+    with suppress(OSError, ValueError, RecursionError, DamagedFileError):
+        found = json.loads(read_text(repository.config.resolve()))
+        return str(found.get("model_type", "")) if isinstance(found, dict) else ""
+    return ""

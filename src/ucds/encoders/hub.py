@@ -1,0 +1,142 @@
+"""Fetches ONNX encoders from the Hugging Face hub, or takes them from its cache on this machine."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from ucds.encoders.preprocessor import PREPROCESSOR
+from ucds.errors import InputError, one_line
+
+PREFIX = "hf:"
+"""Start of the names of encoders that are repositories of the hub: ``hf:OWNER/NAME[@REVISION]``."""
+
+CONFIG = "config.json"
+GRAPHS = ("onnx/vision_model.onnx", "onnx/model.onnx", "vision_model.onnx", "model.onnx")
+"""Places of a graph in a repository. The first one that exists counts: it is the part for images, where
+another part takes texts."""
+
+_REVISION = re.compile(r"([\w-]+([./][\w-]+)*)?")
+_PROBE_SECONDS = 6.0
+
+
+@dataclass(frozen=True)
+class Repository:
+    """Files of an encoder on this machine.
+
+    Attributes:
+        preprocessor: file that says how images are prepared.
+        graph: ONNX file.
+        config: file that describes the network, which need not exist.
+        revision: commit of the hub that the files belong to; empty for a folder of the user's own.
+    """
+
+    preprocessor: Path
+    graph: Path
+    config: Path
+    revision: str = ""
+
+
+def open_folder(folder: Path) -> Repository:
+    """Find the files of an encoder in a folder that has the layout of a repository.
+
+    Raises:
+        InputError: the folder holds no ``preprocessor_config.json``, or no ONNX graph in one of the usual
+            places.
+    """
+    if not (folder / PREPROCESSOR).is_file():
+        raise InputError(f"{folder} holds no {PREPROCESSOR}, which says how images are prepared")
+    for name in GRAPHS:
+        if (folder / name).is_file():
+            return Repository(folder / PREPROCESSOR, folder / name, folder / CONFIG)
+    raise InputError(f"{folder} holds no ONNX graph: {' or '.join(GRAPHS)}")
+
+
+def fetch_repository(name: str) -> Repository:
+    """Find the files of an encoder in the hub's cache on this machine, or download them there.
+
+    What is in the cache is used as it is; a name with ``@REVISION`` asks for other contents.
+
+    Args:
+        name: ``hf:OWNER/NAME``, with ``@REVISION`` for another commit, tag or branch than the main one.
+
+    Raises:
+        InputError: the name is malformed, the repository holds no ONNX graph with its
+            ``preprocessor_config.json``, or it is not in the cache and cannot be downloaded.
+    """
+    repository, _, revision = name.removeprefix(PREFIX).partition("@")
+    malformed = InputError(f"{name!r} is no repository: write hf:OWNER/NAME or hf:OWNER/NAME@REVISION")
+    if repository.count("/") != 1 or not _REVISION.fullmatch(revision):
+        raise malformed
+    try:
+        cached = _cached(repository, revision or None)
+    except ValueError:  # the hub's library knows which names there can be
+        raise malformed from None
+    return cached or _download(name, repository, revision or None)
+
+
+def _cached(repository: str, revision: str | None) -> Repository | None:
+    """Return what the hub's cache holds, ``None`` unless that is all."""
+    from huggingface_hub import try_to_load_from_cache
+
+    def path_of(file: str) -> Path | None:
+        found = try_to_load_from_cache(repository, file, revision=revision)
+        return Path(found) if isinstance(found, str) else None
+
+    preprocessor = path_of(PREPROCESSOR)
+    graph = next(filter(None, map(path_of, GRAPHS)), None)
+    if preprocessor is None or graph is None:
+        return None
+    return _in_snapshot(preprocessor, graph)
+
+
+def _download(name: str, repository: str, revision: str | None) -> Repository:
+    """Download what is missing, all of it from one commit."""
+    from huggingface_hub import constants, hf_hub_download
+    from huggingface_hub.errors import EntryNotFoundError
+
+    remedy = "copy the repository's files here, and give their folder as the encoder"
+    if constants.HF_HUB_OFFLINE:
+        raise InputError(f"{name} is not in the cache, and HF_HUB_OFFLINE forbids a download; {remedy}")
+    require_reachable(constants.ENDPOINT, name, remedy)
+    try:
+        preprocessor = Path(hf_hub_download(repository, PREPROCESSOR, revision=revision))
+        commit = preprocessor.parent.name
+        for file in (CONFIG, *GRAPHS):
+            try:
+                path = Path(hf_hub_download(repository, file, revision=commit))
+            except EntryNotFoundError:
+                continue
+            if file != CONFIG:
+                return _in_snapshot(preprocessor, path)
+    except EntryNotFoundError:
+        raise InputError(f"{name} holds no {PREPROCESSOR}, which says how images are prepared") from None
+    except Exception as error:  # the hub's client raises its own errors besides OSError
+        raise InputError(f"{name} cannot be downloaded: {one_line(error)}; {remedy}") from None
+    raise InputError(f"{name} holds no ONNX graph: {' or '.join(GRAPHS)}")
+
+
+def _in_snapshot(preprocessor: Path, graph: Path) -> Repository:
+    snapshot = preprocessor.parent
+    return Repository(preprocessor, graph, snapshot / CONFIG, snapshot.name)
+
+
+def require_reachable(url: str, wanted: str, remedy: str) -> None:
+    """Make sure that the server of a download answers within a few seconds, whatever its answer.
+
+    The model hubs' own clients retry for half a minute before they give up, and print each try.
+
+    Raises:
+        InputError: it does not; the message says what was wanted, and the remedy.
+    """
+    import httpx  # it takes a tenth of a second, which most commands need not wait for
+
+    parts = urlsplit(url)
+    server = f"{parts.scheme}://{parts.netloc}"
+    try:
+        httpx.head(server, timeout=_PROBE_SECONDS)
+    except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+        reason = f"{wanted} is not in the cache, and {server} cannot be reached ({one_line(error)})"
+        raise InputError(f"{reason}; {remedy}") from None

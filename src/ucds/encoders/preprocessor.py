@@ -1,0 +1,119 @@
+"""Reads how images are prepared for an encoder from the ``preprocessor_config.json`` of a model hub."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from ucds.encoders.spec import ChannelTriple
+from ucds.errors import InputError, first_problem
+from ucds.received import read_text
+
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+PREPROCESSOR = "preprocessor_config.json"
+_LARGEST_WITH_MARGIN = 384  # side from which on ConvNeXt's images are resized without a crop
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """Way from a decoded image to the input of an encoder.
+
+    Attributes:
+        resize: side in pixels to which images are brought before the crop.
+        crop: side of the square crop.
+        mean: mean of each channel, of pixels in 0..1.
+        std: standard deviation of each channel, likewise.
+    """
+
+    resize: int
+    crop: int
+    mean: ChannelTriple
+    std: ChannelTriple
+
+    def at(self, crop: int) -> Preparation:
+        """Return the same for another crop, with images resized in proportion."""
+        return Preparation(round(self.resize * crop / self.crop), crop, self.mean, self.std)
+
+
+class _Sizes(BaseModel):
+    """A size in one of the forms that the hub's libraries have written over the years."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    shortest_edge: int | None = None
+    height: int | None = None
+    width: int | None = None
+
+    def side(self) -> int:
+        """Return the side of the square that stands for the size."""
+        if self.shortest_edge is not None and self.height is None:
+            return self.shortest_edge
+        if self.height is None or self.height != self.width:
+            raise InputError(f"images of {self.height} x {self.width} pixels are no squares")
+        return self.height
+
+
+class _Config(BaseModel):
+    """The entries that matter here; a repository holds many others."""
+
+    model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
+
+    size: int | _Sizes
+    crop_size: int | _Sizes | None = None
+    crop_pct: float | None = None
+    do_center_crop: bool | None = None
+    do_rescale: bool | None = None
+    rescale_factor: float | None = None
+    do_normalize: bool | None = None
+    image_mean: ChannelTriple | None = None
+    image_std: ChannelTriple | None = None
+
+
+def read_preparation(path: Path) -> Preparation:
+    """Read the size, crop, mean and standard deviation of a ``preprocessor_config.json``.
+
+    It has the form that the image processors of CLIP, DINOv2, SigLIP, ViT and ConvNeXt write.
+
+    Raises:
+        InputError: it has another form, or the sizes are no squares.
+    """
+    try:
+        config = _Config.model_validate_json(read_text(path.resolve()))
+        resize = crop = _side(config.size)
+        if config.do_center_crop:
+            crop = resize if config.crop_size is None else _side(config.crop_size)
+        elif config.crop_pct and 0 < config.crop_pct <= 1 and resize < _LARGEST_WITH_MARGIN:
+            resize = int(crop / config.crop_pct)
+        if not 1 <= crop <= resize:
+            raise InputError(f"a crop of {crop} pixels does not fit into images of {resize}")
+        mean, std = _scaled(config)
+    except ValidationError as error:
+        raise InputError(f"{path} is not understood: {first_problem(error)}") from None
+    except InputError as error:
+        raise InputError(f"{path} is not understood: {error}") from None
+    return Preparation(resize, crop, mean, std)
+
+
+def _side(size: int | _Sizes) -> int:
+    return size if isinstance(size, int) else size.side()
+
+
+def _scaled(config: _Config) -> tuple[ChannelTriple, ChannelTriple]:
+    """Return mean and standard deviation of pixels in 0..1, to which pixels in 0..255 are scaled here."""
+    mean: ChannelTriple = (0.0, 0.0, 0.0)
+    std: ChannelTriple = (1.0, 1.0, 1.0)
+    if config.do_normalize is not False:
+        mean, std = config.image_mean or IMAGENET_MEAN, config.image_std or IMAGENET_STD
+    factor = 1.0 if config.do_rescale is False else config.rescale_factor or 1 / 255
+    if not factor > 0 or not all(value > 0 for value in std):
+        raise InputError("its factor and its standard deviations must be above 0")
+    if abs(255 * factor - 1) < 1e-6:
+        return mean, std
+    scale = 255 * factor
+    return (mean[0] / scale, mean[1] / scale, mean[2] / scale), (
+        std[0] / scale,
+        std[1] / scale,
+        std[2] / scale,
+    )

@@ -1,0 +1,27 @@
+"""Says what needs packages beyond those of the plain installation, and how to install them."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from ucds.errors import InputError
+
+EXTRAS = {
+    "torch": ("torch", "torchvision", "timm", "lightning_fabric", "onnx"),
+    "export": ("onnx", "skops"),
+}
+"""Packages that are imported with each extra, by its name in ``pip install 'ucds[NAME]'``."""
+
+
+def require_extra(extra: str, what: str) -> None:
+    """Make sure, before any work, that the packages of an extra are installed.
+
+    Args:
+        extra: name of the extra, one of :data:`EXTRAS`.
+        what: option or function that needs them, such as ``"--method pcd"``; the message starts with it.
+
+    Raises:
+        InputError: a package is missing; the message names the command that installs it.
+    """
+    if any(find_spec(package) is None for package in EXTRAS[extra]):
+        raise InputError(f"{what} needs further packages: pip install 'ucds[{extra}]'")

@@ -1,0 +1,118 @@
+"""The life of a run: what it is asked to do, what it has done so far, and what it writes down to go on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ucds.config import Settings
+from ucds.data.vectors import read_arrays
+from ucds.errors import DamagedFileError, Interrupted
+from ucds.files import write_atomically
+from ucds.training.options import Compute
+from ucds.training.results import StageResult
+from ucds.training.run_folder import ARRAYS_FILE, RunFolder
+
+T = TypeVar("T")
+SettingsT = TypeVar("SettingsT", bound=Settings, covariant=True)
+
+_SECONDS, _STAGE = "seconds", "stage"  # names beside those of the arrays
+
+
+class Work(Generic[SettingsT]):
+    """A run of one process; that of the methods which learn by gradients adds processes and devices to it.
+
+    Args:
+        settings: settings of the method.
+        compute: device, precision, cache and reporter; by default nothing is said, and nothing kept on disk.
+        seed: seed of every random choice of the run.
+        folder: folder for what is found and for the result; ``None`` keeps nothing.
+
+    Attributes:
+        results: results of the finished stages, in order.
+        stop_requested: whether the run was asked to save its work and stop.
+    """
+
+    def __init__(
+        self,
+        settings: SettingsT,
+        compute: Compute | None = None,
+        *,
+        seed: int = 0,
+        folder: RunFolder | None = None,
+    ) -> None:
+        self.settings, self.compute = settings, compute or Compute(cache=None)
+        self.seed, self.folder = seed, folder
+        self.results: list[StageResult] = []
+        self.stop_requested = False
+
+    def open(self, identity: dict[str, Any], *, resume: bool) -> None:
+        """Take possession of the run's folder, see :meth:`ucds.training.run_folder.RunFolder.open`."""
+        if self.folder is not None:
+            self.folder.open(identity, resume=resume)
+
+    @property
+    def first(self) -> bool:
+        """Whether this process is the only one, or the first: the one that writes files."""
+        return True
+
+    def say(self, message: str) -> None:
+        """Tell the user something, once."""
+        if self.first:
+            self.compute.reporter.say(message)
+
+    def watch(self, work: str, done: int, total: int) -> None:
+        """Show how far some work is, and end it if the run was asked to stop; a ``Watch`` of the mathematics.
+
+        Raises:
+            Interrupted: the run was asked to stop.
+        """
+        if self.stop_requested:
+            raise Interrupted
+        self.compute.reporter.show(work, done, total)
+
+    def once(self, work: Callable[[], T]) -> T:
+        """Do something in the first process alone, and return what it returned in all of them."""
+        return work()
+
+    def has_lost_others(self, error: Exception) -> bool:
+        """Return whether an error says that another process of the run has ended."""
+        return False
+
+    def close(self) -> None:
+        """Write down what is still to be written."""
+
+    def remember(
+        self, stage: str, find: Callable[[], Mapping[str, NDArray[Any]]]
+    ) -> tuple[dict[str, NDArray[Any]], float]:
+        """Find arrays once in the life of a run, and write them down before anything else is done.
+
+        A resumed run takes them from its folder; all that follows takes seconds, and is done again. The order
+        of their axes in memory is kept, because it decides how products are rounded.
+
+        Returns:
+            The arrays by name, and the seconds that it took to find them.
+
+        Raises:
+            DamagedFileError: the file in the folder cannot be read.
+            Interrupted: the run was asked to stop while they were sought.
+        """
+        path = None if self.folder is None else self.folder.path / ARRAYS_FILE
+        if path is not None and path.exists():
+            kept = read_arrays(path)
+            try:
+                if str(kept.pop(_STAGE)) == stage:
+                    return kept, float(kept.pop(_SECONDS))
+            except (KeyError, TypeError, ValueError):
+                raise DamagedFileError(f"{path} is damaged: delete it to start over") from None
+        started = time.monotonic()
+        found = {name: array.copy("K") for name, array in find().items()}
+        seconds = time.monotonic() - started
+        if path is not None:
+            beside = {_STAGE: np.array(stage), _SECONDS: np.array(seconds)}
+            write_atomically(path, lambda file: np.savez(file, **found, **beside))  # type: ignore[arg-type]
+        return found, seconds

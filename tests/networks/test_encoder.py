@@ -1,0 +1,101 @@
+"""Tests of networks as encoders, by their modules."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from ucds.encoders.spec import EncoderSpec
+from ucds.errors import InputError, UserError
+from ucds.math.arrays import FloatArray
+from ucds.networks.encoder import NetworkEncoder, identity_network, module_encoder
+
+pytestmark = pytest.mark.torch
+
+
+def test_module_width_is_found_and_nothing_changed() -> None:
+    module = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Dropout())
+    module[2].eval()
+    backbone = module_encoder(module, example=torch.randn(1, 4))
+    assert backbone.spec == EncoderSpec("function", 6)
+    assert backbone.module is module
+    assert [child.training for child in module] == [True, True, False]
+    assert module[1].num_batches_tracked == 0
+
+
+def test_module_width_may_be_announced_and_must_fit() -> None:
+    assert module_encoder(nn.Linear(4, 6), 6).spec.width == 6
+    with pytest.raises(UserError, match="returns 6 features, not the 5"):
+        module_encoder(nn.Linear(4, 6), 5, example=torch.randn(2, 4))
+    with pytest.raises(UserError, match="give the width"):
+        module_encoder(nn.Linear(4, 6))
+    with pytest.raises(UserError, match="'Linear' cannot take inputs of shape 2x5"):
+        module_encoder(nn.Linear(4, 6), example=torch.randn(2, 5))
+
+
+@pytest.mark.parametrize(
+    ("output", "message"),
+    [
+        ([torch.zeros(2, 3)], "not list"),
+        (torch.zeros(2, 3, dtype=torch.int64), "not torch.int64"),
+        (torch.zeros(2, 3, 4), "one row of features per input"),
+        (torch.zeros(1, 3), "one row of features per input"),
+    ],
+)
+def test_module_must_return_rows_of_floats(output: object, message: str) -> None:
+    odd = nn.Identity()
+    odd.register_forward_hook(lambda *given: output)
+    with pytest.raises(UserError, match=message):
+        module_encoder(odd, example=torch.randn(2, 4))
+
+
+def network() -> NetworkEncoder:
+    module = nn.Sequential(nn.Conv2d(3, 4, 3, stride=2), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(900, 5))
+    return NetworkEncoder(module, EncoderSpec("small", 5, 32), "none (random)")
+
+
+def images() -> FloatArray:
+    return np.random.default_rng(0).normal(size=(6, 3, 32, 32)).astype(np.float32)
+
+
+def test_a_network_computes_in_evaluation_mode_and_stays_as_it_was() -> None:
+    encoder = network()
+    encoder.module.train()
+    found = encoder(images())
+    assert (found.dtype, found.shape, encoder.computed_by) == (np.float32, (6, 5), "torch on cpu")
+    assert encoder.module.training
+    expected = encoder.module.eval()(torch.from_numpy(images())).detach().numpy()
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(encoder))(images()), found)
+
+
+def test_features_that_are_not_finite_are_refused() -> None:
+    with pytest.raises(InputError, match="features are not finite"):
+        network()(np.full((2, 3, 32, 32), np.nan, np.float32))
+
+
+def test_nothing_tells_what_a_module_of_the_callers_own_computes() -> None:
+    encoder, own = network(), module_encoder(nn.Linear(3, 2), 2)
+    assert own.digest == ""
+    assert len(encoder.digest) == 64
+
+
+def test_a_network_goes_to_the_device_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder = network()
+    assert encoder.on("cpu", "bf16-mixed").computed_by == "torch on cpu"
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    with pytest.raises(InputError, match="no CUDA device found"):
+        encoder.on("cuda", "32-true")
+
+
+def test_a_network_of_images_is_a_graph_with_its_features() -> None:
+    encoder = network()
+    graph = encoder.as_graph()
+    np.testing.assert_allclose(graph(images()), encoder(images()), atol=1e-5)
+    assert (graph.spec, graph.weights) == (encoder.spec, encoder.weights)
+    with pytest.raises(InputError, match="cannot be written in ONNX"):
+        identity_network(4).as_graph()

@@ -1,0 +1,51 @@
+"""Files of networks that name sizes which they do not hold: refused in one line, in little memory."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from pathlib import Path
+
+import pytest
+import torch
+from memory_kit import check
+from safetensors.torch import save
+
+from ucds.encoders.spec import EncoderSpec
+from ucds.files import write_sealed
+from ucds.gradients.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from ucds.networks.stored import StoredNetwork, stored_network
+from ucds.networks.weight_files import read_state_dict
+
+pytestmark = pytest.mark.torch
+
+LARGE = 40 * 2**24
+
+
+def test_a_network_is_not_built_for_weights_that_are_not_there() -> None:
+    giant = EncoderSpec("vit_gigantic_patch14_224", 1664, 224)
+    found = stored_network(giant, "none", save({"w": torch.zeros(1)}), Path("model.safetensors"), None)
+    assert isinstance(found, StoredNetwork)
+    check(lambda: found.module, "does not fit its own description")
+
+
+def _repack(content: bytes) -> bytes:
+    packed = io.BytesIO()
+    with (
+        zipfile.ZipFile(io.BytesIO(content)) as plain,
+        zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive,
+    ):
+        for name in plain.namelist():
+            archive.writestr(name, plain.read(name))
+    return packed.getvalue()
+
+
+def test_packed_tensors_are_measured_before_they_are_unpacked(tmp_path: Path) -> None:
+    whole = io.BytesIO()
+    torch.save({"a": torch.zeros(LARGE // 4)}, whole)
+    (tmp_path / "w.pth").write_bytes(_repack(whole.getvalue()))
+    del whole
+    check(lambda: read_state_dict(tmp_path / "w.pth"), "it names more than it holds")
+    write_checkpoint(tmp_path, Checkpoint("s", {}, None, [], 0))
+    write_sealed(tmp_path / "checkpoint.pt", "ucds-checkpoint/1", (tmp_path / "w.pth").read_bytes())
+    check(lambda: read_checkpoint(tmp_path), "it names more than it holds")

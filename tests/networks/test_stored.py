@@ -1,0 +1,88 @@
+"""Tests of networks that model files hold, and of their number of parameters."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from ucds.encoders.encoder import IdentityEncoder
+from ucds.encoders.spec import EncoderSpec
+from ucds.errors import DamagedFileError, InputError
+from ucds.networks.build import build_network
+from ucds.networks.encoder import NetworkEncoder, module_encoder
+from ucds.networks.stored import count_parameters, stored_network
+from ucds.training.model_file import load_model, save_model
+
+pytestmark = pytest.mark.torch
+
+SMALL, FILE = "test_resnet", Path("run/model.safetensors")
+
+
+def content_of(network: NetworkEncoder) -> bytes:
+    return network.saved()["network"].tobytes()
+
+
+def stored(network: NetworkEncoder, **changes: Any) -> Any:
+    given = {"spec": network.spec, "content": content_of(network), "given": None} | changes
+    return stored_network(given["spec"], "hub: x", given["content"], FILE, given["given"])
+
+
+@pytest.mark.parametrize("name", [SMALL, "test_vit", "torchvision/squeezenet1_1"])
+def test_a_stored_network_is_built_with_its_weights(name: str) -> None:
+    network = build_network(name, weights="none", input_size=64, seed=3)
+    found = stored(network)
+    assert (found.spec, found.weights, found.digest) == (network.spec, "hub: x", network.digest)
+    images = np.random.default_rng(0).normal(size=(2, 3, 64, 64)).astype(np.float32)
+    np.testing.assert_array_equal(found(images), network(images))
+    assert content_of(found) == content_of(network)
+
+
+def test_a_network_that_does_not_fit_its_description_is_refused() -> None:
+    network = build_network(SMALL, weights="none", input_size=64)
+    with pytest.raises(InputError, match="returns 96 features here, but 99"):
+        _ = stored(network, spec=EncoderSpec(SMALL, 99, 64)).module
+    with pytest.raises(DamagedFileError, match=r"model\.safetensors does not fit its own description"):
+        _ = stored(network, spec=EncoderSpec("test_vit", 64, 64)).module
+    with pytest.raises(DamagedFileError, match=r"model\.safetensors does not fit its own description"):
+        stored(network, content=b"no weights")
+
+
+def test_a_module_of_the_callers_own_is_to_be_given() -> None:
+    own, other = (module_encoder(nn.Linear(3, 2), 2) for _ in range(2))
+    with pytest.raises(InputError, match=r"make it again, and pass module_encoder\(\.\.\.\)"):
+        stored(own)
+    found = stored(own, given=other)
+    assert torch.equal(found.module.weight, own.module.weight)
+    with pytest.raises(DamagedFileError, match="does not fit its own description"):
+        stored(own, given=module_encoder(nn.Linear(4, 2), 2))
+
+
+def test_parameters_are_counted_in_the_network_that_a_graph_was_made_of() -> None:
+    network = build_network(SMALL, weights="none", input_size=64)
+    number = sum(weight.numel() for weight in network.module.parameters())
+    assert count_parameters(network) == count_parameters(network.as_graph()) == number > 0
+    assert count_parameters(IdentityEncoder(5)) == 0
+
+
+def test_a_model_file_keeps_a_network_and_its_libraries_are_loaded_only_to_compute(
+    stored_model: Any, tmp_path: Path
+) -> None:
+    made = stored_model(build_network("resnet18", weights="none", input_size=32, seed=3), 4, 8, tune="full")
+    save_model(tmp_path, made)
+    code = (
+        "import sys; from pathlib import Path; from ucds.training.model_file import load_model, save_model\n"
+        "stored = load_model(Path(sys.argv[1])); stored.encoder.digest\n"
+        "save_model(Path(sys.argv[2]), stored)\n"
+        "assert not {'timm', 'torchvision'} & sys.modules.keys()\n"
+    )
+    subprocess.run([sys.executable, "-c", code, tmp_path, tmp_path / "again"], check=True)
+    again = load_model(tmp_path / "again")  # a network is rebuilt from its name
+    images = np.random.default_rng(0).normal(size=(2, 3, 32, 32)).astype(np.float32)
+    np.testing.assert_array_equal(again.encoder(images), made.encoder(images))
