@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from ucds.math.exemplars import find_exemplars, find_nearest, find_outliers, group_near_duplicates
+from ucds.math.exemplars import find_nearest, find_outliers, group_near_duplicates
 
 # Directions in the plane by their angle in degrees; two clusters, around 0 and around 90 degrees.
 ANGLES = np.deg2rad([0, 10, -10, 30, 90, 100, 80, 55])
@@ -16,28 +16,6 @@ FEATURES = np.stack([np.cos(ANGLES), np.sin(ANGLES)], axis=1).astype(np.float32)
 FIRST = np.array([0.99, 0.95, 0.97, 0.60, 0.01, 0.02, 0.30, 0.45], dtype=np.float32)
 PROBABILITIES = np.stack([FIRST, 1 - FIRST], axis=1)
 SURE = PROBABILITIES.max(1)
-
-
-def test_typical_members_are_those_in_the_middle_of_their_cluster() -> None:
-    one, other = find_exemplars(FEATURES, PROBABILITIES, 2, SURE)
-    assert one.typical.tolist() == [1, 0]  # their mean direction lies at 7 degrees
-    assert other.typical.tolist() == [6, 4]  # at 82 degrees
-    scaled = FEATURES * np.arange(1, 9, dtype=np.float32)[:, None]
-    assert find_exemplars(scaled, PROBABILITIES, 2, SURE)[0].typical.tolist() == [1, 0]
-
-
-def test_doubtful_members_are_the_least_certain_ones() -> None:
-    one, other = find_exemplars(FEATURES, PROBABILITIES, 3, SURE)
-    assert one.doubtful.tolist() == [3, 1, 2]
-    assert other.doubtful.tolist() == [7, 6, 5]
-
-
-def test_samples_just_outside_have_more_than_their_share_of_the_cluster() -> None:
-    thirds = np.column_stack([PROBABILITIES * 0.9, np.full(8, 0.1)]).astype(np.float32)
-    one, other, empty = find_exemplars(FEATURES, thirds, 3, thirds.max(1))
-    assert one.outside.tolist() == [7]  # 0.405; the next has 0.27, below a third
-    assert other.outside.tolist() == [3]
-    assert empty.typical.tolist() == empty.doubtful.tolist() == empty.outside.tolist() == []
 
 
 def test_outliers_are_found_farthest_first_and_nothing_else() -> None:

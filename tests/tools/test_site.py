@@ -29,6 +29,7 @@ def test_every_page_has_a_place_in_the_navigation() -> None:
     assert all((ROOT / page).exists() for page in named - made)
 
 
+@pytest.mark.torch
 def test_every_public_name_is_on_the_page_of_functions() -> None:
     entries = re.findall(r"^::: (\S+)$", (ROOT / "docs" / "python.md").read_text(), re.MULTILINE)
     public = {getattr(ucds, name) for name in ucds.__all__}
