@@ -4,7 +4,7 @@ CORE := .venv-core
 BIN := $(VENV)/bin
 INSTALL := -m pip install --quiet --disable-pip-version-check -c constraints.txt
 EXTRAS := serve,postgres,figures,heif,dicom,privacy,datasets,export,ray,umap
-CORE_EXTRAS := serve,export,torch
+CORE_EXTRAS := serve,export
 FAST := not slow and not gpu
 
 .DEFAULT_GOAL := help
