@@ -59,8 +59,7 @@ check: setup  ## Lint, types (of scripts too, where npm is), import contracts, d
 	$(BIN)/lint-imports
 	$(BIN)/python tools/check_docstrings.py src
 	$(BIN)/python tools/check_words.py README.md CONTRIBUTING.md docs
-	@if command -v npm > /dev/null; then npm exec --yes --package typescript@7.0.2 -- tsc -p src/ucds/page/jsconfig.json; \
-		else echo "no npm: the types of the page's script are not checked" >&2; fi
+	$(BIN)/python tools/check_scripts.py
 	$(BIN)/python tools/build_site.py
 
 site: setup  ## Build the site in build/site, and refuse links that lead nowhere
