@@ -62,7 +62,7 @@ def of_vectors() -> None:
     call("predict", "own", "target.npy", "--out", "clusters.csv", *CPU)
     call("report", "own", *CPU)
     review = ucds.Review("own")
-    review.join(0, 1)
+    review.join([0, 1])
     review.finish("reviewed")
     call("predict", "reviewed", "target.npy", "--out", "reviewed.csv", *CPU)
     call(

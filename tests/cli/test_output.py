@@ -51,7 +51,7 @@ def test_no_command_has_more_options_than_one_can_survey() -> None:
     shown = in_subprocess("train-target", "--help", env={"COLUMNS": "80"}).out.splitlines()
     assert len(shown) <= 2 * 50
     panels = [line.split()[1] for line in shown if line.startswith("╭─")]
-    assert panels == ["Arguments", "Options", "Method", "Encoder", "Computing"]
+    assert panels == ["Arguments", "Options", "Method", "Encoder", "Computing", "What"]
 
 
 def test_the_options_of_every_command_stand_anywhere() -> None:

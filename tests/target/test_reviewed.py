@@ -24,7 +24,7 @@ def shown(page: Path) -> dict[str, int]:
     )
     assert found is not None
     data: dict[str, Any] = json.loads(found[1])
-    return dict(zip(data["ids"], data["cluster"], strict=True))
+    return dict(zip(data["fixed"]["ids"], data["now"]["clusters"], strict=True))
 
 
 def table(path: Path) -> dict[str, dict[str, str]]:

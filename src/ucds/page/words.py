@@ -19,7 +19,9 @@ def summarise(findings: Findings, record: RunRecord, what: str) -> list[str]:
     sure, doubtful = (findings.certainty >= SURE), (findings.certainty < DOUBTFUL)
     lines = [
         f"{total:,} {what} in {len(filled)} clusters. "
-        f"The largest has {filled.max():,}, the smallest {filled.min():,}.",
+        f"The largest has {filled.max(initial=0):,}, the smallest {filled.min(initial=total):,}."
+        if len(filled)
+        else f"None of the {total:,} {what} is in a cluster.",
         f"The model is sure (at least {SURE:.0%}) about {sure.mean():.0%} of the {what}, "
         f"and doubtful (below {DOUBTFUL:.0%}) about {doubtful.mean():.0%}.",
     ]

@@ -18,7 +18,7 @@ from ucds.target.predictions import (
     sort_into_folders,
 )
 from ucds.training.options import Compute
-from ucds.training.run_folder import VOTES_FILE, files_read, require_model
+from ucds.training.run_folder import CENTRES_FILE, VOTES_FILE, files_read, require_model
 
 
 def predict(
@@ -82,7 +82,6 @@ def predict(
         if sort_how == "copy":
             require_room(folder, listed)
     from ucds.data.images import ImageSamples
-    from ucds.training.centring import as_trained
     from ucds.training.loaded import load
 
     model = load(run, role="target", compute=compute)
@@ -90,7 +89,11 @@ def predict(
     if sorted_before is not None and folder is not None:
         sorted_before.require_of(folder, run, model.stored.fingerprint)
     data = model.open(images)
-    seen = as_trained(run, model, data, about)
+    seen = data
+    if (run / CENTRES_FILE).exists():
+        from ucds.training.centring import as_trained  # it brings what clusters, which takes a while
+
+        seen = as_trained(run, model, data, about)
     clusters, confidence = model.decide(seen)
     source, unused, fits = None, set[int](), None
     if (run / VOTES_FILE).exists():
