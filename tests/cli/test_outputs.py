@@ -143,7 +143,7 @@ def test_standard_output_is_a_place_for_a_table(place: Path) -> None:
     command = "from ucds.cli import main; main()"
     arguments = ["predict", "target", "t.csv", "--out", "/dev/stdout"]
     done = subprocess.run([sys.executable, "-c", command, *arguments], capture_output=True, text=True)
-    assert done.stdout.splitlines()[0] == '"sample","cluster","confidence","fits"'
+    assert done.stdout.splitlines()[0] == '"sample","cluster","confidence"'
     assert len(done.stdout.splitlines()) == 37
 
 

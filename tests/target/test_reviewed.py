@@ -95,7 +95,7 @@ def test_a_run_that_nobody_reviewed_says_what_its_model_says(
     found = ucds.predict(tmp_path / "run", vectors, tmp_path / "x.csv", compute=CPU)
     assert found.source is None
     assert (found.clusters == ucds.load(tmp_path / "run", compute=CPU).predict(vectors)).all()
-    assert list(next(iter(table(tmp_path / "x.csv").values()))) == ["sample", "cluster", "confidence", "fits"]
+    assert list(next(iter(table(tmp_path / "x.csv").values()))) == ["sample", "cluster", "confidence"]
 
 
 def test_table_folders_and_report_agree_on_images_that_have_moved(tmp_path: Path) -> None:

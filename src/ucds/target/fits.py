@@ -20,7 +20,8 @@ _TOGETHER = 50_000  # samples whose features are held in memory
 def fit(model: Model, data: Dataset, remembered: Remembered, features: FloatArray) -> DoubleArray | None:
     """Compute the p-value ``(n,)`` of each sample; NaN for those that the run knows by their content.
 
-    ``None`` if the encoder was trained on the samples of the run: it fits them better than any other.
+    ``None`` if the run knows all samples, or if the encoder was trained on those of the run: it fits them
+    better than any others.
 
     Args:
         model: model of the run.
@@ -28,13 +29,13 @@ def fit(model: Model, data: Dataset, remembered: Remembered, features: FloatArra
         remembered: samples of the run.
         features: ``(m, d_f)`` bottleneck features of these.
     """
-    if model.stored.card.tune == "full":
+    new = np.flatnonzero(~np.isin(keys_of(data.samples.keys).array, keys_of(remembered.keys).array))
+    if not len(new) or model.stored.card.tune == "full":
         return None
     found = np.full(len(data.samples), np.nan)
-    new = np.flatnonzero(~np.isin(keys_of(data.samples.keys).array, keys_of(remembered.keys).array))
     inside, lengths = remembered.own >= 0, model.stored.card.encoder.name == LENGTHS
     n_clusters, rng = len(np.unique(remembered.own[inside])), numpy_generator(0, "fits")
-    for rows in np.array_split(new, -(-len(new) // _TOGETHER)) if len(new) else ():
+    for rows in np.array_split(new, -(-len(new) // _TOGETHER)):
         given = model.outputs(Dataset(subset(data.samples, rows), data.view)).features
         found[rows] = novelty.fit(features[inside], given, n_clusters, rng, lengths)
     return found

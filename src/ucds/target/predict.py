@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
 from ucds.choices import Sorting, require_choice
+from ucds.data.content import KEY_BYTES, KEY_TYPE, keys_of
 from ucds.data.folders import Scan
 from ucds.data.sources import Source, find_samples, place_of, require_there
+from ucds.data.vectors import read_arrays
 from ucds.errors import InputError
 from ucds.files import refuse_inside, require_writable
 from ucds.target.predictions import (
@@ -96,7 +101,7 @@ def predict(
         seen = as_trained(run, model, data, about)
     clusters, confidence = model.decide(seen)
     source, unused, fits = None, set[int](), None
-    if (run / VOTES_FILE).exists():
+    if _asks_memory(run, data.samples.keys):
         from ucds.target.fits import fit  # they bring what clusters, which takes a while
         from ucds.target.remembered import read_remembered
 
@@ -114,3 +119,14 @@ def predict(
     if folder is not None:
         sort_into_folders(folder, found, data.samples.keys, sort_how, model.stored.fingerprint)
     return found
+
+
+def _asks_memory(run: Path, keys: Sequence[bytes]) -> bool:
+    """Whether a person has said something of the run's samples, or the run does not know all these keys."""
+    if not (run / VOTES_FILE).exists():
+        return False
+    kept = read_arrays(run / VOTES_FILE, ("by_person", "keys"))
+    known = kept.get("keys")
+    if known is None or known.dtype != np.uint8 or known.shape[1:] != (KEY_BYTES,):
+        return True  # what reads all of it says that it is damaged
+    return "by_person" in kept or not np.isin(keys_of(keys).array, known.view(KEY_TYPE).ravel()).all()
