@@ -185,7 +185,7 @@ def test_what_nobody_foresaw_is_one_line_and_a_file(
     (log,) = tmp_path.glob("ucds-fault-*.log")
     assert (found.status, found.out) == (1, "")
     (line,) = found.err.splitlines()
-    assert line.startswith("error: a fault of ucds")
+    assert line.startswith("error: this is a bug in ucds")
     assert f"{log} (ZeroDivisionError: nobody foresaw this)" in line
     assert "Traceback" in log.read_text()
     assert "--clusters 4" in log.read_text()

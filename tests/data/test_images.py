@@ -319,7 +319,7 @@ def test_copies_are_counted_and_named(tmp_path, make_images):
     for number in (2, 3, 4, 5):
         shutil.copy(path, path.with_name(f"{number}.png"))
     make_images("a/6.png", first_seed=1)
-    words = r"4 of 6 images are copies of others.*: a/2\.png = a/1\.png, .*a/4\.png = a/1\.png, \.\."
+    words = r"4 of 6 images duplicate others.*: a/2\.png = a/1\.png, .*a/4\.png = a/1\.png, \.\."
     with pytest.warns(UcdsWarning, match=words):
         opened(tmp_path)
 

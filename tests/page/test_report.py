@@ -115,7 +115,7 @@ def test_the_summary_says_what_was_found(client: Path, page_file: Path, labels: 
     assert f"{evidence['own_agreement']:.3f}" in text
     assert f"{evidence['trust']:.3f}" in text
     stability = json.loads((client / "stability.json").read_text())
-    assert f"Single clusterings agree with each other to {stability['own_agreement']:.2f}" in text
+    assert f"Repeated clusterings agree to {stability['own_agreement']:.2f} of 1" in text
     assert stability["second_opinion"]["sentence"][1:] + "." in text
     assert ("work of chance" in text) == stability["doubtful"]
 
@@ -140,7 +140,7 @@ def test_clusters_that_depend_on_chance_or_seem_too_sure_are_warned_of_once(
     stability = {"own_agreement": 0.41, "doubtful": doubtful, "overconfident": overconfident}
     (run / "stability.json").write_text(json.dumps(stability))
     done = ucds.report(run, compute=CPU)
-    assert any("agree with each other to 0.41" in sentence for sentence in done.summary)
+    assert any("agree to only 0.41 of 1" in sentence for sentence in done.summary)
     warned = [sentence for sentence in done.warnings if "to only 0.41" in sentence]
     assert len(warned) == (doubtful or overconfident)
     for sentence in warned:

@@ -125,8 +125,8 @@ def test_the_stability_of_the_clusters_is_told_and_written(tmp_path: Path) -> No
         "overconfident": False,
         "second_opinion": {"taken": True, "agreement": pytest.approx(1), "sentence": second},
     }
-    assert "agrees to 1.00 (1 is full agreement), was taken into account" in second
-    assert "agree with each other to 1.00 (1 is full agreement)" in said
+    assert "agrees with the clusters to 1.00 of 1, and was taken into account" in second
+    assert "agree well (1.00 of 1)" in said
 
 
 def test_what_the_vote_knew_is_remembered(tmp_path: Path) -> None:

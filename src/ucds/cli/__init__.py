@@ -95,7 +95,7 @@ def _show_warning(message: Warning | str, category: type[Warning], *place: Any, 
 
 
 def _fail_unforeseen(error: Exception) -> NoReturn:
-    """Say in one line what nobody has foreseen, and keep the traceback in a file."""
+    """Say in one line that this is a bug in ucds, and keep the traceback in a file."""
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         what = f"there is not enough memory ({one_line(error, 80)})"
         _fail(f"{what}: lower --set batch_size=.. or --image-size, or use --accelerator cpu")
@@ -105,7 +105,7 @@ def _fail_unforeseen(error: Exception) -> NoReturn:
         told = f"{' '.join(sys.argv)}\n{versions}, Python {platform.python_version()}\n\n"
         file.write(without_secrets(told + "".join(traceback.format_exception(error))))
     what = without_secrets(f"{type(error).__name__}: {one_line(error)}")
-    say(f"error: a fault of ucds, please report it with the file {path} ({what})", on_each_machine=True)
+    say(f"error: this is a bug in ucds; please report it with the file {path} ({what})", on_each_machine=True)
     sys.exit(1)
 
 

@@ -47,7 +47,7 @@ ImagesArgument = Annotated[
 ]
 RunFolderOption = Annotated[Path, Option(help="Run folder to make.")]
 LabelFileOption = Annotated[Path, Option(help="Label file to write.")]
-CLUSTERS_HELP = "Number of clusters, K; 'auto' or a range such as 3..40 to have it chosen."
+CLUSTERS_HELP = "Number of clusters, K; 'auto' or a range such as 3..40 lets ucds choose."
 SeedOption = Annotated[int, Option(min=0, help="Seed of every random choice.")]
 PrecisionOption = Annotated[
     Precision, Option(help="Precision of forward passes; the transport has double precision.")

@@ -244,7 +244,7 @@ def _warn_of_copies(samples: ImageSamples) -> None:
     if len(copies):
         pairs = [f"{samples.ids[i]} = {samples.ids[first[i]]}" for i in copies[:_COPIES_SHOWN]]
         more = ", .." if len(copies) > _COPIES_SHOWN else ""
-        told = f"{len(copies):,} of {len(samples):,} images are copies of others, and count twice: "
+        told = f"{len(copies):,} of {len(samples):,} images duplicate others; all are counted: "
         warnings.warn(f"{told}{', '.join(pairs)}{more}", UcdsWarning, stacklevel=3)
 
 

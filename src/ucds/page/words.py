@@ -36,9 +36,7 @@ def summarise(findings: Findings, record: RunRecord, what: str) -> list[str]:
         )
     if record.stability is not None:
         agreement = float(record.stability["own_agreement"])
-        lines.append(
-            f"Single clusterings agree with each other to {agreement:.2f} (1 is full agreement, 0 is chance)."
-        )
+        lines.append(f"Repeated clusterings agree to {agreement:.2f} of 1, where 0 is chance.")
         if "second_opinion" in record.stability:
             lines.append(finish(str(record.stability["second_opinion"]["sentence"])))
     if findings.answers is not None:
@@ -87,8 +85,8 @@ def warn(findings: Findings, record: RunRecord, skipped: int, what: str, trained
             "before you rely on it."
         )
         warnings.append(
-            f"Single clusterings of the {what} agree with each other to only "
-            f"{stability['own_agreement']:.2f} (1 is full agreement): {advice}"
+            f"Repeated clusterings of the {what} agree to only "
+            f"{stability['own_agreement']:.2f} of 1: {advice}"
         )
     if record.choice is not None and not record.choice.clear:
         number, low, high = record.choice.number, record.choice.low, record.choice.high

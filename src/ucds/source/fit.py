@@ -32,7 +32,7 @@ def fit_source(
         work: the run, with the settings of a method.
         encoder: frozen encoder, or the one to train with PCD and ``--tune full``.
         data: source samples and views.
-        n_clusters: number of clusters, K; ``"auto"`` or a range such as ``"3..40"`` to have it chosen, see
+        n_clusters: number of clusters, K; ``"auto"`` or a range such as ``"3..40"`` lets ucds choose: see
             :func:`ucds.training.cluster_choice.settle_clusters`.
         groups: person of each sample by id, for a model with differential privacy; ``None`` protects single
             images.

@@ -15,7 +15,7 @@ class SourceClustering(ClusteringEstimator):
     """Cluster unlabelled samples of several domains with shared prototypes.
 
     Args:
-        n_clusters: number of clusters, K; ``"auto"`` or a range such as ``"3..40"`` to have it chosen from
+        n_clusters: number of clusters, K; ``"auto"`` or a range such as ``"3..40"`` lets ucds choose from
             the features of the frozen encoder (docs/consensus.md).
         backbone: for folders of images the name of an encoder (the one in the package if ``None``); for
             both an :class:`ucds.Encoder` of your own.

@@ -39,7 +39,7 @@ def train_source(
         data: folder with one folder of images a domain, ``.npz`` with one array of embeddings a domain, table
             with a column of domains, or other samples; see :func:`ucds.data.sources.find_samples`.
         out: run folder to make.
-        n_clusters: number of clusters, K; ``"auto"`` or a range such as ``"3..40"`` to have it chosen from
+        n_clusters: number of clusters, K; ``"auto"`` or a range such as ``"3..40"`` lets ucds choose from
             the features of the frozen encoder.
         domains: names of the domains to use; all if ``None``.
         encoder: encoder for images, of any architecture, or one of your own; the one in the package if

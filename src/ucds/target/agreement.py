@@ -219,14 +219,18 @@ def describe_clusters(vectors: FloatArray, shares: FloatArray, width: int) -> Fe
 def _say(say: Callable[[str], None], agreed: Agreed) -> None:
     """Say how far the clusterings agree, and what became of the provider's labels."""
     agreement = agreed.own.agreement
-    advice = " (1 is full agreement)"
+    found = f"agree well ({agreement:.2f} of 1)"
     if agreement < GROUPLESS:
-        advice = ": doubt the clusters; fewer clusters or another encoder may be better"
-    elif agreement < SETTLED:
-        advice = (
-            ": fewer samples are in the right cluster than the confidence says; look at the clusters first"
+        found = (
+            f"hardly agree ({agreement:.2f} of 1), so the clusters may be chance: try fewer clusters, or "
+            "another encoder"
         )
-    say(f"single clusterings of your samples agree with each other to {agreement:.2f}{advice}")
+    elif agreement < SETTLED:
+        found = (
+            f"agree only in part ({agreement:.2f} of 1), so fewer samples are in the right cluster than the "
+            "confidence says: look at the clusters first"
+        )
+    say(f"repeated clusterings of your samples {found}")
     if agreed.own.opinion is not None:
         say(describe_opinion(agreed.own.opinion))
     if agreed.evidence is not None:
@@ -235,10 +239,10 @@ def _say(say: Callable[[str], None], agreed: Agreed) -> None:
 
 def describe_opinion(opinion: Opinion) -> str:
     """Say in a sentence what became of the second opinion."""
-    alike = f"with which the first consensus agrees to {opinion.agreement:.2f} (1 is full agreement)"
+    alike = f"a second opinion agrees with the clusters to {opinion.agreement:.2f} of 1"
     if opinion.taken:
-        return f"a second opinion, {alike}, was taken into account"
-    return f"a second opinion, {alike}, was set aside, because your samples support it less"
+        return f"{alike}, and was taken into account"
+    return f"{alike}, and was set aside because your samples support it less"
 
 
 def write_evidence(folder: Path, agreed: Agreed) -> None:

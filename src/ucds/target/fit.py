@@ -30,7 +30,7 @@ def fit_target(
         work: the run, with the settings of a method.
         encoder: frozen encoder, or the one to train with PCD and ``--tune full``.
         data: target samples and views.
-        n_clusters: number of clusters, K; ``"auto"`` or a range such as ``"3..40"`` to have it chosen, see
+        n_clusters: number of clusters, K; ``"auto"`` or a range such as ``"3..40"`` lets ucds choose: see
             :func:`ucds.training.cluster_choice.settle_clusters`. The labels play no part in the choice.
         labels: provider's labels in the order of the samples, see :meth:`ClusterLabels.align`; some samples
             may have none. ``None`` clusters the samples alone.

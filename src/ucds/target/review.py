@@ -108,9 +108,9 @@ class Review(Actions):
         """A sentence that says how many questions are open, and what the first is about."""
         worth, question = self.worth_asking, self.question()
         if question is None or not worth:
-            return "no question to a person is likely to be worth its time"
-        count = "1 question" if worth == 1 else f"{worth} questions"
-        return f"{count} to a person may be worth asking; the first: {question.about}"
+            return "no question is likely to be worth your time"
+        count = "1 question is" if worth == 1 else f"{worth} questions are"
+        return f"{count} probably worth your time; the first: {question.about}"
 
     def question(self) -> Question | None:
         """Return the next question, the same until it is answered; ``None`` if there is none left."""

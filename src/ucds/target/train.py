@@ -51,7 +51,7 @@ def train_target(
         out: run folder to make.
         labels: label file or labels of a provider, see :func:`ucds.query`; ``None`` clusters the samples
             alone.
-        n_clusters: number of clusters, K; ``"auto"`` or a range such as ``"3..40"`` to have it chosen from
+        n_clusters: number of clusters, K; ``"auto"`` or a range such as ``"3..40"`` lets ucds choose from
             the features of the frozen encoder, whatever the provider's number; the provider's if ``None``.
         encoder: encoder for images, of any architecture, or one of your own; the one in the package if
             ``None``.
