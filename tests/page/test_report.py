@@ -140,7 +140,7 @@ def test_clusters_that_depend_on_chance_or_seem_too_sure_are_warned_of_once(
     stability = {"own_agreement": 0.41, "doubtful": doubtful, "overconfident": overconfident}
     (run / "stability.json").write_text(json.dumps(stability))
     done = ucds.report(run, compute=CPU)
-    assert any("agree to only 0.41 of 1" in sentence for sentence in done.summary)
+    assert any("agree to 0.41 of 1" in sentence for sentence in done.summary)
     warned = [sentence for sentence in done.warnings if "to only 0.41" in sentence]
     assert len(warned) == (doubtful or overconfident)
     for sentence in warned:

@@ -143,7 +143,7 @@ def test_what_the_vote_knew_is_remembered(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("limit", "doubt", "words"),
     [
-        ("GROUPLESS", "doubtful", "doubt the clusters"),
+        ("GROUPLESS", "doubtful", "the clusters may be chance"),
         ("SETTLED", "overconfident", "fewer samples are in the right cluster than the confidence"),
     ],
 )
