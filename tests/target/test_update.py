@@ -261,3 +261,15 @@ def test_the_report_tells_what_is_in_no_cluster_and_what_an_update_did(run: Path
     done = ucds.update(run, batch, tmp_path / "next", compute=CPU)
     told = ucds.report(done.path, compute=CPU).summary
     assert any(f"joined: {len(NEW) + len(STRANGE)};" in line for line in told)
+
+
+def test_a_centred_run_is_not_updated(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    np.save(tmp_path / "x.npy", rng.normal(size=(80, 6)).astype(np.float32))
+    rows = "".join(f"{i},{i % 2}\n" for i in range(80))
+    (tmp_path / "about.csv").write_text("id,scanner\n" + rows)
+    centred = {"about": tmp_path / "about.csv", "centre_by": "scanner"}
+    run = ucds.train_target(tmp_path / "x.npy", tmp_path / "run", n_clusters=2, **centred).folder
+    with pytest.raises(ucds.InputError, match="was centred by a column"):
+        ucds.update(run, tmp_path / "x.npy", tmp_path / "next")
+    assert not (tmp_path / "next").exists()

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.middleware import Middleware
-from starlette.middleware.base import BaseHTTPMiddleware
+from starlette.middleware.base import BaseHTTPMiddleware, DispatchFunction
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Mount, Route
@@ -47,8 +47,7 @@ def make_app(session: Session, token: str, finish: _Work, hosts: Sequence[str] =
         finish: writes what a person asks for, and tells its progress to its second argument.
         hosts: names in the browser's address, beside those of this machine.
     """
-    task, known = Task(), LOOPBACK | {host.lower() for host in hosts}
-    page = render_page(session.fixed()["title"])
+    task, page = Task(), render_page(session.fixed()["title"])
     slow: dict[str, Any] = {}  # answers that take long, and never change
 
     def answer_with(read: Callable[[], Mapping[str, Any]]) -> Callable[[Request], Awaitable[Response]]:
@@ -91,21 +90,6 @@ def make_app(session: Session, token: str, finish: _Work, hosts: Sequence[str] =
         content = session.picture(request.path_params["row"], request.path_params["side"])
         return Response(content, media_type="image/jpeg")
 
-    async def guard(request: Request, answer: Callable[[Request], Awaitable[Response]]) -> Response:
-        """Refuse requests without the token, and those that other pages in the browser would make."""
-        given = request.scope["path"].removeprefix("/").partition("/")[0]
-        if not secrets.compare_digest(given.encode(), token.encode()):
-            return PlainTextResponse("not found", 404)
-        host, sender = request.headers.get("host", ""), request.headers.get("origin")
-        stranger = _strangers(host, sender, known)
-        if stranger:
-            name = shown(stranger, 200)
-            said = f"This review does not know the address {name}: start it again with --host {name}"
-            return PlainTextResponse(said + "\n", 403)
-        response = await answer(request)
-        response.headers.update(_HEADERS)
-        return response
-
     def refuse(request: Request, error: Exception) -> Response:
         return JSONResponse({"error": str(error)}, 507 if isinstance(error, NoSpaceError) else 400)
 
@@ -125,9 +109,29 @@ def make_app(session: Session, token: str, finish: _Work, hosts: Sequence[str] =
     ]
     return Starlette(
         routes=[Mount(f"/{token}", routes=routes)],
-        middleware=[Middleware(BaseHTTPMiddleware, dispatch=guard)],
+        middleware=[Middleware(BaseHTTPMiddleware, dispatch=_make_guard(token, hosts))],
         exception_handlers=dict.fromkeys((UserError, ValueError, LookupError, TypeError), refuse),
     )
+
+
+def _make_guard(token: str, hosts: Sequence[str]) -> DispatchFunction:
+    """Make what refuses requests without the token, and those that other pages in the browser would make."""
+    known = LOOPBACK | {host.lower() for host in hosts}
+
+    async def guard(request: Request, answer: Callable[[Request], Awaitable[Response]]) -> Response:
+        given = request.scope["path"].removeprefix("/").partition("/")[0]
+        if not secrets.compare_digest(given.encode(), token.encode()):
+            return PlainTextResponse("not found", 404)
+        stranger = _strangers(request.headers.get("host", ""), request.headers.get("origin"), known)
+        if stranger:
+            name = shown(stranger, 200)
+            said = f"This review does not know the address {name}: start it again with --host {name}"
+            return PlainTextResponse(said + "\n", 403)
+        response = await answer(request)
+        response.headers.update(_HEADERS)
+        return response
+
+    return guard
 
 
 def _strangers(host: str, sender: str | None, known: frozenset[str]) -> str:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ucds.config import ConsensusSettings
 from ucds.data.content import Column, find_places, keys_of
@@ -27,13 +29,13 @@ from ucds.math.arrays import FloatArray, IntArray
 from ucds.math.corrections import ASIDE
 from ucds.math.kmeans import draw_representatives
 from ucds.target.finishing import fit, write_successor
-from ucds.target.growing import grow
+from ucds.target.growing import Growth, grow
 from ucds.target.guard import KnownLabels
 from ucds.target.remembered import Remembered
 from ucds.target.review import Review
 from ucds.training.loaded import Model, load
 from ucds.training.options import Compute
-from ucds.training.run_folder import LABELS_FILE, RUN_FILE, RunFolder, require_model
+from ucds.training.run_folder import CENTRES_FILE, LABELS_FILE, RUN_FILE, RunFolder, require_model
 from ucds.training.seeds import numpy_generator
 from ucds.training.work import Work
 
@@ -110,6 +112,10 @@ def update(
     run, out, compute, place = Path(run), Path(out), compute or Compute(), place_of(images)
     RunFolder(out).require_usable(place, resume=False)
     require_model(run)
+    if (run / CENTRES_FILE).exists():
+        raise InputError(
+            f"{run} was centred by a column, which an update cannot do for new samples: train again"
+        )
     require_there(images)
     model, described = load(run, role="target", compute=compute), read_object(run / RUN_FILE) or {}
     given = ClusterLabels.load(labels) if isinstance(labels, str | Path) else labels
@@ -136,11 +142,7 @@ def update(
     held[: len(old)] = False if before.by_person is None else before.by_person[old]
     values = _label_all(known, given, [before.ids[row] for row in old.tolist()], samples, new)
     rows = np.flatnonzero(values >= 0)
-    answers = None
-    if known is not None and len(rows):
-        marks = marks_of(Column[bytes](keys[rows]))
-        chosen = [ids[row] for row in rows.tolist()]
-        answers = ClusterLabels(chosen, values[rows], known.n_clusters, known.provider, marks, known.columns)
+    answers = _answers_of(known, values, rows, ids, keys)
     found = grow(
         features,
         clusters,
@@ -152,17 +154,7 @@ def update(
         lengths=model.stored.card.encoder.name == LENGTHS,
         watch=Work(settings, compute).watch,
     )
-    averaged, changed = found.agreed.averaged, (found.proposed != found.clusters).any()
-    after = Remembered(
-        ids,
-        np.array(found.agreed.own.partitions),
-        found.clusters,
-        found.n_clusters,
-        Column[bytes](keys),
-        None if averaged is None else averaged.toarray(),
-        held,
-        found.proposed if changed else None,
-    )
+    after = _remember(found, ids, keys, held)
     inside = found.clusters >= 0
     moved = np.flatnonzero(found.clusters[: len(old)] != clusters[: len(old)])
     done = UpdatedRun(
@@ -195,6 +187,33 @@ def update(
         agreed=found.agreed,
     )
     return done
+
+
+def _answers_of(
+    known: ClusterLabels | None, values: IntArray, rows: IntArray, ids: Sequence[str], keys: NDArray[np.void]
+) -> ClusterLabels | None:
+    """Return the labels of the samples at some rows as labels of their provider; ``None`` without any."""
+    if known is None or not len(rows):
+        return None
+    marks, chosen = marks_of(Column[bytes](keys[rows])), [ids[row] for row in rows.tolist()]
+    return ClusterLabels(chosen, values[rows], known.n_clusters, known.provider, marks, known.columns)
+
+
+def _remember(
+    found: Growth, ids: tuple[str, ...], keys: NDArray[np.void], held: NDArray[np.bool_]
+) -> Remembered:
+    """Return what the new run remembers of its samples."""
+    averaged, changed = found.agreed.averaged, (found.proposed != found.clusters).any()
+    return Remembered(
+        ids,
+        np.array(found.agreed.own.partitions),
+        found.clusters,
+        found.n_clusters,
+        Column[bytes](keys),
+        None if averaged is None else averaged.toarray(),
+        held,
+        found.proposed if changed else None,
+    )
 
 
 def _remembered(run: Path, model: Model, compute: Compute) -> tuple[Remembered, FloatArray, dict[int, str]]:
