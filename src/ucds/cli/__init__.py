@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 import typer
 
-from ucds.cli import ledger, research, serving, source, target  # noqa: F401  (they add commands)
+from ucds.cli import ledger, research, results, serving, source, target  # noqa: F401  (they add commands)
 from ucds.cli.options import app, say
 from ucds.errors import Interrupted, UcdsWarning, UserError, one_line, without_secrets
 from ucds.training.processes import is_first_process, started_by_torchrun

@@ -49,6 +49,11 @@ RunFolderOption = Annotated[Path, Option(help="Run folder to make.")]
 LabelFileOption = Annotated[Path, Option(help="Label file to write.")]
 CLUSTERS_HELP = "Number of clusters, K; 'auto' or a range such as 3..40 lets ucds choose."
 SeedOption = Annotated[int, Option(min=0, help="Seed of every random choice.")]
+NamesOption = Annotated[
+    Path | None,
+    Option(help="Names of the clusters, such as those of a reviewed run.", show_default="RUN/names.json"),
+]
+
 PrecisionOption = Annotated[
     Precision, Option(help="Precision of forward passes; the transport has double precision.")
 ]
@@ -63,6 +68,12 @@ class _Commands(typer.core.TyperGroup):
         mine = [word for word in args[:end] if word in (_QUIET, _JSON)]
         others = [word for word in args[:end] if word not in mine]
         return list(super().parse_args(ctx, mine + others + args[end:]))
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """List what a newcomer looks for first: `sort`, the client's commands, and the researcher's last."""
+        panels = (CLIENT, PROVIDER, RESEARCHER)
+        shown: dict[str, Any] = {name: self.commands[name] for name in super().list_commands(ctx)}
+        return sorted(shown, key=lambda name: (panels.index(shown[name].rich_help_panel), name != "sort"))
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return a command, whose help names the options of every command."""
@@ -159,6 +170,23 @@ class MethodGroup:
         from ucds.config import read_settings
 
         return read_settings(self.method, side, self.settings or (), tune=self.tune, **named)
+
+
+@dataclass(frozen=True)
+class AboutGroup:
+    """Options of what else is known about the samples."""
+
+    PANEL = "What the clusters follow"
+    about: Annotated[
+        Path | None,
+        Option(
+            help="Table with a column 'id' or 'path' and any others: site, scanner, date.",
+            show_default="folders and headers of image files",
+        ),
+    ] = None
+    group: Annotated[
+        str | None, Option(help="Column of what belongs together, such as the patient.", show_default="none")
+    ] = None
 
 
 @dataclass(frozen=True)
