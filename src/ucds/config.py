@@ -242,6 +242,15 @@ def for_side(settings: Settings, side: Role) -> dict[str, Any]:
     return {name: value for name, value in values.items() if side_of(type(settings), name) in (None, side)}
 
 
+def restore(method: Method, values: Mapping[str, Any]) -> MethodSettings:
+    """Make the settings again that :func:`for_side` gave the values of.
+
+    Raises:
+        InputError: they are no settings of this method.
+    """
+    return SETTINGS[method].model_validate_json(json.dumps(values))
+
+
 def for_source(settings: MethodSettings) -> MethodSettings:
     """Return a copy in which the settings of the target alone have their defaults."""
     kind = type(settings)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -10,7 +10,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ucds.choices import Role
+from ucds.choices import Method, Role, Tune
+from ucds.config import MethodSettings, restore
 from ucds.data.dataset import Dataset
 from ucds.data.images import MemoryImages
 from ucds.data.sources import Source
@@ -73,6 +74,36 @@ class Model:
     def role(self) -> Role:
         """Side that trained the model."""
         return self.stored.card.role
+
+    @property
+    def encoder(self) -> Encoder:
+        """Function from inputs to features; its ``spec`` and ``weights`` say which."""
+        return self.stored.encoder
+
+    @property
+    def method(self) -> Method:
+        """Method that made the model."""
+        return self.stored.card.making.method
+
+    @property
+    def settings(self) -> MethodSettings:
+        """Settings that the model was made with; those of the other side alone have their defaults."""
+        return restore(self.method, self.stored.card.making.settings)
+
+    @property
+    def tune(self) -> Tune:
+        """What was tuned: ``"full"`` for everything, ``"head"`` for the layers above the encoder."""
+        return self.stored.card.tune
+
+    @property
+    def seed(self) -> int:
+        """Seed of every random choice."""
+        return self.stored.card.making.seed
+
+    @property
+    def versions(self) -> Mapping[str, str]:
+        """Version of Python and of each package that computed something, by name."""
+        return self.stored.card.making.versions
 
     def predict(self, source: Source) -> npt.NDArray[np.int64]:
         """Find the most probable cluster of each sample, ``(n,)`` in ``[0, K)``."""
