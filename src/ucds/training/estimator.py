@@ -46,8 +46,11 @@ if TYPE_CHECKING:
 FolderOrArray = str | Path | ArrayLike
 
 
-class ClusteringEstimator(  # type: ignore[misc]
-    ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator
+class ClusteringEstimator(
+    ClassNamePrefixFeaturesOutMixin,
+    TransformerMixin,
+    ClusterMixin,
+    BaseEstimator,  # type: ignore[misc]
 ):
     """Parameters and answers of both estimators; their own docstrings describe the parameters."""
 
@@ -97,7 +100,7 @@ class ClusteringEstimator(  # type: ignore[misc]
         """Compute the probability of each cluster for each sample.
 
         Args:
-            X: as in :meth:`predict`.
+            X: samples, as in :meth:`predict`.
 
         Returns:
             ``(n, n_clusters_)`` float32, rows sum to 1; NaN for an image that cannot be used.
@@ -112,7 +115,7 @@ class ClusteringEstimator(  # type: ignore[misc]
         not need are zero.
 
         Args:
-            X: as in :meth:`predict`.
+            X: samples, as in :meth:`predict`.
 
         Returns:
             ``(n, width)`` float32, where ``width`` is the setting ``bottleneck_width``; NaN for an image that

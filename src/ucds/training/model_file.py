@@ -73,7 +73,7 @@ class ModelCard:
         weights: origin of the weights that the encoder has, or started from.
         domains: names of the domains that the model was trained on, in the order of the proportions.
         stages: names of the stages that the model went through, in order.
-        making: how it was made; of a reviewed or updated model, how the one that it goes back to was made.
+        making: way in which it was made; for a reviewed or updated model, that of the one it goes back to.
         tune: ``"full"`` if the encoder was trained, ``"head"`` if it stayed frozen.
         recentres: whether the model labels a set of samples better from the set's own mean.
         unit_features: whether the encoder's features are brought to unit length.
