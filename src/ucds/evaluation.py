@@ -11,12 +11,14 @@ from ucds.data.sources import Source
 from ucds.errors import InputError
 from ucds.files import require_writable, write_text_atomically
 from ucds.math.metrics import ClusteringScores, score
+from ucds.showing import shows
 from ucds.training.centring import as_trained
 from ucds.training.loaded import load
 from ucds.training.options import Compute
 from ucds.training.run_folder import files_read
 
 
+@shows()
 @dataclass(frozen=True)
 class Report:
     """Agreement of a model's clusters with the classes of some data.

@@ -28,6 +28,7 @@ from ucds.labels.cluster_labels import ClusterLabels, marks_of
 from ucds.math.arrays import FloatArray, IntArray
 from ucds.math.corrections import ASIDE
 from ucds.math.kmeans import draw_representatives
+from ucds.showing import shows
 from ucds.target.finishing import fit, write_successor
 from ucds.target.growing import Growth, grow
 from ucds.target.guard import KnownLabels
@@ -40,6 +41,7 @@ from ucds.training.seeds import numpy_generator
 from ucds.training.work import Work
 
 
+@shows()
 @dataclass(frozen=True)
 class UpdatedRun:
     """A run that was written from another one and new samples.

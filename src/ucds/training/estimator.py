@@ -47,9 +47,9 @@ FolderOrArray = str | Path | ArrayLike
 
 
 class ClusteringEstimator(
-    ClassNamePrefixFeaturesOutMixin,
-    TransformerMixin,
-    ClusterMixin,
+    ClassNamePrefixFeaturesOutMixin,  # type: ignore[misc]
+    TransformerMixin,  # type: ignore[misc]
+    ClusterMixin,  # type: ignore[misc]
     BaseEstimator,  # type: ignore[misc]
 ):
     """Parameters and answers of both estimators; their own docstrings describe the parameters."""

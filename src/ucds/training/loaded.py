@@ -20,6 +20,7 @@ from ucds.encoders.spec import LENGTHS
 from ucds.errors import InputError
 from ucds.heads import Head, mean_direction
 from ucds.math.arrays import FloatArray, counted
+from ucds.showing import shows
 from ucds.training.features import BATCH, frozen_features, takes_features
 from ucds.training.inputs import open_for_prediction
 from ucds.training.model_file import StoredModel, load_model, save_model
@@ -31,6 +32,7 @@ FEWEST_TO_CENTRE = 32
 _BLOCK = 64 * BATCH  # samples whose features are read at a time
 
 
+@shows()
 class Outputs(NamedTuple):
     """What a model says about samples.
 
@@ -45,6 +47,7 @@ class Outputs(NamedTuple):
     confidence: npt.NDArray[np.float32]
 
 
+@shows("role", "n_clusters", "encoder", "method", "tune", "seed")
 @dataclass(frozen=True)
 class Model:
     """A trained model; :func:`ucds.load` opens one.

@@ -25,6 +25,7 @@ from ucds.heads import Head
 from ucds.math.arrays import FloatArray
 from ucds.math.privacy import Guarantee
 from ucds.received import open_received
+from ucds.showing import shows
 from ucds.training.run_folder import MODEL_FILE, require_model
 
 FORMAT = "ucds-model/4"
@@ -98,6 +99,7 @@ class ModelCard:
 _CARD = TypeAdapter(ModelCard)
 
 
+@shows("fingerprint", "card")
 @dataclass(frozen=True)
 class StoredModel:
     """A finished model with its description.

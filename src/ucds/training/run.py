@@ -20,6 +20,7 @@ from ucds.encoders.spec import FUNCTION
 from ucds.errors import InputError, Interrupted, UserError
 from ucds.extras import require_extra
 from ucds.files import require_space
+from ucds.showing import shows
 from ucds.training.inputs import Inputs
 from ucds.training.model_file import Making, ModelCard, StoredModel, load_model, save_model
 from ucds.training.options import Compute, RunOptions
@@ -28,6 +29,7 @@ from ucds.training.run_folder import MODEL_FILE, RunFolder
 from ucds.training.work import Work
 
 
+@shows()
 @dataclass(frozen=True)
 class TrainedRun:
     """A finished run.
