@@ -210,9 +210,9 @@ class ClusteringEstimator(
 
         settings = choose_settings(self.method, self._role, self.settings, tune=self.tune)
         read_clusters(self.n_clusters)
-        options = RunOptions(seed=_seed_of(self.random_state))
-        require_able(settings, options)
-        return make_work(settings, options, self._compute())
+        options, compute = RunOptions(seed=_seed_of(self.random_state)), self._compute()
+        require_able(settings, options, compute)
+        return make_work(settings, options, compute)
 
     def _open(
         self,

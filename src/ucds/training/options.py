@@ -11,6 +11,7 @@ import platformdirs
 
 from ucds.choices import (
     DEFAULT_WEIGHTS,
+    GPUS,
     NO_WEIGHTS,
     Accelerator,
     Engine,
@@ -63,8 +64,11 @@ class Compute:
     """How to compute: the same object for training, prediction and everything that is made of them.
 
     Attributes:
-        accelerator: device to compute on.
-        precision: precision of forward passes; the transport has double precision.
+        accelerator: device of PyTorch: ``"cpu"``, ``"cuda"``, ``"mps"`` (the GPU of a Mac), or ``"auto"`` for
+            the best that is there. PyTorch computes PCD, modules of your own, and networks by their names if
+            a GPU is named; all else is computed on the processor. Equal seeds give equal results on a
+            processor; on a GPU the last digits may differ.
+        precision: precision of forward passes; the transport has double precision, single on ``"mps"``.
         cache: folder of decoded images and frozen features, by default that of the
             environment variable UCDS_CACHE, or the user's cache folder. With ``None``
             frozen features stay in memory, and decoded images are in the user's cache folder.
@@ -85,8 +89,8 @@ class Compute:
     def __post_init__(self) -> None:
         require_choice("accelerator", self.accelerator, Accelerator)
         require_choice("precision", self.precision, Precision)
-        if self.accelerator == "cuda":
-            require_extra("torch", "--accelerator cuda")
+        if self.accelerator in GPUS:
+            require_extra("torch", f'`accelerator="{self.accelerator}"`')
         if self.cache is not None:  # a text names a folder, as it does for every other argument
             object.__setattr__(self, "cache", Path(self.cache))
 
@@ -136,7 +140,7 @@ class EncoderOptions:
         require_extra("torch", f"--backbone {self.backbone}")
         from ucds.networks.graph import graph_of, network_of
 
-        if compute.accelerator == "cuda":
+        if compute.accelerator in GPUS:
             return network_of(str(self.backbone), self.weights, self.image_size)
         return graph_of(str(self.backbone), self.weights, self.image_size, compute.cache)
 

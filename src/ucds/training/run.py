@@ -49,14 +49,18 @@ class TrainedRun:
     resumed_finished: bool = False
 
 
-def require_able(settings: MethodSettings, options: RunOptions) -> None:
+def require_able(settings: MethodSettings, options: RunOptions, compute: Compute) -> None:
     """Make sure, before any work, that a method can be run in the way that is asked for.
 
     Raises:
-        InputError: the method needs packages that are not installed, or runs in one process only.
+        InputError: the method needs packages that are not installed, or runs in one process only; or the
+            machine lacks the devices, or these the precision.
     """
     if isinstance(settings, PCDSettings):
         require_extra("torch", "--method pcd")
+        from ucds.gradients.session import require_devices  # it brings torch, which takes seconds
+
+        require_devices(compute, options.devices)
     elif options.devices != 1:
         raise InputError(
             "--devices is for --method pcd: the method consensus runs in one process, and ucds features "
