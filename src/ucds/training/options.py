@@ -86,6 +86,17 @@ class Compute:
     reporter: Reporter = field(default_factory=Quiet, repr=False)
     images_bytes: int | None = field(default_factory=default_images_bytes)
 
+    if TYPE_CHECKING:  # the fields, but that a text names the cache as well
+
+        def __init__(
+            self,
+            accelerator: Accelerator = "auto",
+            precision: Precision = "32-true",
+            cache: str | Path | None = ...,
+            reporter: Reporter = ...,
+            images_bytes: int | None = ...,
+        ) -> None: ...
+
     def __post_init__(self) -> None:
         require_choice("accelerator", self.accelerator, Accelerator)
         require_choice("precision", self.precision, Precision)
