@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+import sys
+import warnings
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
 
 
+_PACKAGE = __file__.removesuffix("errors.py")
 _SECRETS = re.compile(
     r"(\bucds_)[\w-]{20,}|(--key[= ])\S+"  # keys of clients
     r"|(?i:\b(postgres[\w+]*:/*)\S+)"  # a password can be in any part of the address
@@ -54,6 +57,19 @@ class UcdsWarning(UserWarning):
 
 class Interrupted(Exception):  # noqa: N818  (no error: the run was asked to)
     """The run was asked to stop; it has saved its work and stopped."""
+
+
+def warn(message: str) -> None:
+    """Warn of something, at the line outside the package that called it, whatever lies between."""
+    frame = caller = sys._getframe(1)
+    while frame.f_back is not None:
+        if frame.f_code.co_filename.startswith(_PACKAGE):
+            caller = frame.f_back
+        frame = frame.f_back
+    place = caller.f_code.co_filename, caller.f_lineno, caller.f_globals.get("__name__")
+    warnings.warn_explicit(
+        message, UcdsWarning, *place, registry=caller.f_globals.setdefault("__warningregistry__", {})
+    )
 
 
 def without_secrets(text: str) -> str:

@@ -18,7 +18,7 @@ def require_extra(extra: str, what: str) -> None:
 
     Args:
         extra: name of the extra, one of :data:`EXTRAS`.
-        what: option or function that needs them, such as ``"--method pcd"``; the message starts with it.
+        what: option or function that needs them, such as ``'`method="pcd"`'``; the message starts with it.
 
     Raises:
         InputError: a package is missing; the message names the command that installs it.

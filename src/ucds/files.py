@@ -12,13 +12,12 @@ import shutil
 import sys
 import time
 import tomllib
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
-from ucds.errors import DamagedFileError, InputError, NoSpaceError, UcdsWarning, first_problem, one_line
+from ucds.errors import DamagedFileError, InputError, NoSpaceError, first_problem, one_line, warn
 from ucds.received import open_received, read_text
 
 if TYPE_CHECKING:
@@ -210,7 +209,7 @@ def _write_through(path: Path, write: Callable[[IO[bytes]], object]) -> None:
     except OSError as error:
         if error.errno != errno.ENXIO:
             raise
-        warnings.warn(f"no program reads the pipe {path}: nothing is written", UcdsWarning, stacklevel=3)
+        warn(f"no program reads the pipe {path}: nothing is written")
         return
     if sys.platform != "win32":
         os.set_blocking(handle, True)

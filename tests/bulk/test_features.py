@@ -225,7 +225,7 @@ def test_workers_that_are_killed_lose_nothing_and_do_nothing_twice(
 def test_options_of_ray_need_ray(
     folder: Path, edges: ucds.EncoderOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(ucds.InputError, match="--workers is for --engine ray"):
+    with pytest.raises(ucds.InputError, match='`workers` is for `engine="ray"`'):
         ucds.BulkOptions(workers=2)
     with pytest.raises(ucds.InputError, match="at least 1"):
         ucds.BulkOptions(shard_size=0)

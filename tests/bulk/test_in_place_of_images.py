@@ -181,7 +181,7 @@ def test_features_of_another_encoder_are_refused(
 
 @pytest.mark.torch
 def test_an_encoder_of_features_is_not_trained(features: Path, tmp_path: Path) -> None:
-    with pytest.raises(ucds.InputError, match="--tune full trains the encoder, and .* holds features"):
+    with pytest.raises(ucds.InputError, match='`tune="full"` trains the encoder, and .* holds features'):
         ucds.train_target(features, tmp_path / "run", n_clusters=K, settings=ucds.PCDSettings(tune="full"))
     assert not (tmp_path / "run").exists()
 

@@ -25,6 +25,7 @@ from ucds.experiments.preflight import (
     survey,
 )
 from ucds.networks import graph
+from ucds.networks.weight_files import REMEDY
 from ucds.training.options import EncoderOptions
 from ucds.training.progress import Reporter
 
@@ -39,7 +40,7 @@ def test_weights_for_all_and_for_one_encoder(tmp_path: Path) -> None:
     assert read_weights(["resnet18=r.pt", "all.pt"]) == {"resnet18": "r.pt", "": "all.pt"}
     assert read_weights([str(odd)]) == {"": str(odd)}
     for twice in (["a.pt", "b.pt"], ["n=a.pt", "n=b.pt"]):
-        with pytest.raises(UserError, match="--weights is given twice for "):
+        with pytest.raises(UserError, match="`weights` is given twice for "):
             read_weights(twice)
 
 
@@ -98,7 +99,7 @@ def test_a_missing_encoder_costs_the_cells_that_need_it(
 ) -> None:
     def offline(name: str, weights: str, *more: Any) -> object:
         assert weights == "default"
-        raise UserError(f"pre-trained weights of '{name}': not in the cache; give --weights FILE")
+        raise UserError(f"pre-trained weights of '{name}': not in the cache; {REMEDY}")
 
     monkeypatch.setattr(graph, "graph_of", offline)
     more = '[[variants]]\nname = "v"\nsource_backbone = "resnet18"\nmethods = ["po", "so", "pcd"]\n'
@@ -107,7 +108,7 @@ def test_a_missing_encoder_costs_the_cells_that_need_it(
     found, said = looked_at(asked, machine)
     assert said == [
         "missing, 2 cells (so [v], pcd [v] on a): pre-trained weights of 'resnet18': not in the cache; "
-        "give --weights resnet18=FILE"
+        + REMEDY.replace("`weights`", "`weights=resnet18=FILE`")
     ]
     fit = [(cell.variant, cell.method) for cell in asked.cells() if found.fault(cell) is None]
     assert fit == [("", "kmeans"), ("", "po"), ("v", "po")]

@@ -140,7 +140,8 @@ def test_other_names_are_told_what_to_do_and_nothing_else(
     refused = httpx.post(f"{address}tell", json=body, headers=headers)
     assert refused.status_code == 403
     assert (
-        refused.text == f"This review does not know the address {named}: start it again with --host {named}\n"
+        refused.text
+        == f"This review does not know the address {named}: start it again with {named} as its host\n"
     )
     assert records(trained) == before
 

@@ -139,7 +139,7 @@ def test_persons_are_protected_where_groups_are_given(tmp_path: Path, data: tupl
 def test_what_does_not_fit_is_refused(tmp_path: Path, data: tuple[Path, np.ndarray]) -> None:
     path, _ = data
     (tmp_path / "g.csv").write_text("id,group\n0,Ann\n")
-    with pytest.raises(InputError, match="give --dp-epsilon as well"):
+    with pytest.raises(InputError, match="give `dp_epsilon` as well"):
         ucds.train_source(path, tmp_path / "a", K, groups=tmp_path / "g.csv")
     settings = ConsensusSettings(dp_epsilon=1.0, dp_delta=0.01)
     with pytest.raises(InputError, match="larger than 1 / 1,200"):

@@ -123,7 +123,7 @@ def test_pcd_gets_the_number_in_the_same_way(samples: Path, tmp_path: Path) -> N
 
 def test_a_private_model_needs_a_number_that_its_samples_did_not_choose() -> None:
     private = SourceClustering("auto", settings={"dp_epsilon": 1.0})
-    with pytest.raises(InputError, match="with --dp-epsilon give --clusters as a number"):
+    with pytest.raises(InputError, match="with `dp_epsilon`, give `n_clusters` as a number"):
         private.fit(vectors())
 
 

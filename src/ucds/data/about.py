@@ -20,7 +20,7 @@ from ucds.data.folders import Scan
 from ucds.data.image_files import processors
 from ucds.data.samples import Samples
 from ucds.data.tables import read_table
-from ucds.errors import InputError, UcdsWarning, shown
+from ucds.errors import InputError, shown, warn
 from ucds.math.arrays import DoubleArray, IntArray
 
 About = dict[str, list[str]]
@@ -70,7 +70,7 @@ def find_about(
         told = f"{table} has no row about {missing:,} of {len(ids):,} samples"
         if missing == len(ids):
             raise InputError(f"{told}: its column {name!r} must hold ids such as {shown(ids[0], 80)!r}")
-        warnings.warn(told, UcdsWarning, stacklevel=3)
+        warn(told)
     return choose_rows({column: [*map(_known, texts_in(v)), ""] for column, v in columns.items()}, places)
 
 

@@ -21,7 +21,7 @@ from ucds.data.image_files import read_image_bytes
 from ucds.data.samples import Samples
 from ucds.data.tables import READ_SUFFIXES, Column, Columns, plain_column, read_table, texts_of_names
 from ucds.data.vectors import VectorSamples
-from ucds.errors import InputError, UcdsWarning, UserError, one_line, shown
+from ucds.errors import InputError, UserError, one_line, shown, warn
 from ucds.math.arrays import IntArray
 
 PATH_NAMES = ("path", "file_name", "filename", "file", "filepath", "image_path")
@@ -149,7 +149,7 @@ def _joined(columns: Columns) -> tuple[np.ndarray[Any, Any], tuple[str, ...] | N
     for kind, what in ((CLASS_NAMES, "may be classes"), (INDEX_NAMES, "number the rows")):
         if found := sorted(name for name in columns if plain_column(name) in kind):
             message = f"columns that {what} are left out: {', '.join(name or repr(name) for name in found)}"
-            warnings.warn(message, UcdsWarning, stacklevel=6)
+            warn(message)
             apart.update(found)
     chosen = {name: np.asarray(column) for name, column in columns.items() if name not in apart}
     words = [name for name, column in chosen.items() if column.dtype.kind not in "fiub" or column.ndim != 1]

@@ -42,7 +42,7 @@ class Grid(_Table):
     All other domains of a data set are its sources.
     """
 
-    dataset: str = Field("", description="name, so that --data may hold several data sets")
+    dataset: str = Field("", description="name, so that `data` may hold several data sets")
     targets: dict[str, tuple[str, ...]] = Field(description="target domains by data set")
     methods: tuple[str, ...] = PAPER_METHODS
     seeds: tuple[Annotated[int, Field(ge=0)], ...] = (0, 1, 2, 3, 4)

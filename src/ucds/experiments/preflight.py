@@ -43,7 +43,7 @@ def read_weights(given: Sequence[str]) -> dict[str, str]:
         name, equals, file = text.partition("=")
         name, file = (name, file) if equals and not Path(text).exists() else ("", text)
         if name in weights:
-            raise InputError(f"--weights is given twice for {name or 'all encoders'}")
+            raise InputError(f"`weights` is given twice for {name or 'all encoders'}")
         weights[name] = file
     return weights
 
@@ -101,7 +101,7 @@ def survey(benchmark: Benchmark, machine: Machine) -> Survey:
         try:
             found.weights[encoder] = make_encoder(encoder, machine).weights
         except UserError as error:
-            found.faults[encoder] = str(error).replace("--weights FILE", f"--weights {encoder.backbone}=FILE")
+            found.faults[encoder] = str(error).replace("`weights`", f"`weights={encoder.backbone}=FILE`")
     for method in dict.fromkeys(method_named(cell.method) for cell in cells):
         if method.needs and find_spec(method.needs) is None:
             extra = f"pip install 'ucds[{method.needs}]'"

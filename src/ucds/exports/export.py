@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +13,7 @@ from PIL import Image
 from ucds.choices import ExportFormat, require_choice
 from ucds.encoders.encoder import ViewpointEncoder
 from ucds.encoders.spec import EncoderSpec
-from ucds.errors import InputError, UcdsWarning
+from ucds.errors import InputError, warn
 from ucds.exports.graph import describe, write_graph
 from ucds.exports.hub import write_hub_folder
 from ucds.files import require_writable, write_atomically, write_text_atomically
@@ -86,7 +85,7 @@ def export(
         message = (
             "this is a provider's model: whoever has it needs no labels, and can look for its training data"
         )
-        warnings.warn(message, UcdsWarning, stacklevel=2)
+        warn(message)
     if form == "hub":
         write_hub_folder(model.stored, path, folder)
         return Exported(path, form, {})

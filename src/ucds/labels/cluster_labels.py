@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -24,7 +23,7 @@ from pydantic import Field
 
 from ucds.choices import MOST_CLUSTERS
 from ucds.data.content import KEY_BYTES, Column, find_places, first_repeated, keys_of, texts_of
-from ucds.errors import DamagedFileError, InputError, UcdsWarning
+from ucds.errors import DamagedFileError, InputError, warn
 from ucds.files import digest_of, read_json, require_writable, write_atomically
 from ucds.labels.wire import Clusters, Digest, Message
 
@@ -151,14 +150,14 @@ class ClusterLabels:
         strangers = len(self.ids) - len(found)
         if strangers:
             message = f"{strangers:,} of {len(self.ids):,} labels belong to samples that are not here"
-            warnings.warn(message, UcdsWarning, stacklevel=2)
+            warn(message)
         if keys is not None and self.contents is not None:
             found = found[self._have_same_content(rows[found], marks_of(keys_of(keys).take(found)))]
         aligned = self.take(rows[found])
         labels = aligned.labels
         if len(labels) > 1 and (labels == labels[0]).all():
             message = f"all {len(labels):,} labels are {labels[0]}: they say nothing about the samples"
-            warnings.warn(message, UcdsWarning, stacklevel=2)
+            warn(message)
         return aligned
 
     def align_with(self, samples: Samples) -> ClusterLabels:
@@ -230,7 +229,7 @@ class ClusterLabels:
                 f"{int((~same).sum()):,} of {len(rows):,} samples have changed since they were "
                 "labelled; their labels are left out"
             )
-            warnings.warn(message, UcdsWarning, stacklevel=3)
+            warn(message)
         return same
 
 

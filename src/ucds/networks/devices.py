@@ -33,7 +33,7 @@ def check_devices(accelerator: Accelerator, devices: int) -> None:
         raise InputError(f"the number of devices must be at least 1, not {devices}")
     available = torch.cuda.device_count()
     if accelerator == "cuda" and not available:
-        raise InputError("no CUDA device found: use --accelerator cpu")
+        raise InputError('no CUDA device found: use `accelerator="cpu"`')
     if accelerator != "cpu" and 0 < available < devices:
         raise InputError(f"asked for {devices} CUDA devices, but this machine has {available}")
 

@@ -21,7 +21,7 @@ from ucds.errors import InputError, one_line
 from ucds.networks.encoder import StateDict
 from ucds.received import open_received
 
-REMEDY = "copy that file here and give it with --weights FILE, or ask for a random start with --weights none"
+REMEDY = 'copy that file here and give it as `weights`, or ask for a random start with `weights="none"`'
 _PROBE_SECONDS = 6.0
 _LONGEST_HEADER = 2**24  # bytes: names and shapes of a hundred thousand tensors
 
@@ -59,7 +59,7 @@ def load_file(
     if mismatch:
         raise InputError(
             f"{path} does not fit network '{name}': {mismatch}; "
-            "give the file that belongs to this network, or the --backbone the file belongs to"
+            "give the file that belongs to this network, or the `backbone` that the file belongs to"
         )
     module.load_state_dict(state, strict=False)
     with path.open("rb") as file:

@@ -57,7 +57,7 @@ class GaussianNoise:
         try:
             import opendp.prelude as opendp
         except ImportError:
-            raise InputError("training with --dp-epsilon needs OpenDP: pip install 'ucds[privacy]'") from None
+            raise InputError("training with `dp_epsilon` needs OpenDP: pip install 'ucds[privacy]'") from None
         opendp.enable_features("contrib")
         self._opendp: Any = opendp
         self.spent = 0.0
@@ -176,7 +176,7 @@ def number_units(samples: Samples, groups: Mapping[str, str] | None) -> IntArray
         missing = [name for name in samples.ids if name not in groups]
         if missing:
             raise InputError(
-                f"--dp-group has no group for {len(missing):,} of {len(samples):,} images, such as "
+                f"`groups` has no group for {len(missing):,} of {len(samples):,} images, such as "
                 f"{missing[0]!r}: without one for all, somebody would be protected less than is said"
             )
         names = [groups[name] for name in samples.ids]

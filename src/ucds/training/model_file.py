@@ -32,7 +32,7 @@ FORMAT = "ucds-model/3"
 Arrays = dict[str, NDArray[Any]]
 
 _ENCODER = "encoder."  # what the names of its arrays begin with
-_REMEDY = "take it from a backup; or delete it, and train again with --resume"
+_REMEDY = "take it from a backup; or delete it, and train again with `resume=True`"
 _LOWER = "lower the learning rate, or look for extreme values in the data"
 _LONGEST_HEADER = 2**24  # bytes of a safetensors file
 
