@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,26 +12,27 @@ from PIL import Image
 import ucds
 from ucds import Compute, UcdsWarning
 
+OUT = Path("made")  # in the folder of each test
 CPU = Compute("cpu", cache=None)
 CALLS: dict[str, Callable[[Path, Path], object]] = {
-    "features": lambda images, _: ucds.features(images, images.parent / "features", compute=CPU),
-    "train_target": lambda images, _: ucds.train_target(
-        images, images.parent / "new", n_clusters=2, compute=CPU
-    ),
+    "features": lambda images, _: ucds.features(images, OUT / "features", compute=CPU),
+    "train_target": lambda images, _: ucds.train_target(images, OUT / "new", n_clusters=2, compute=CPU),
     "predict": lambda images, run: ucds.predict(run, images, compute=CPU),
-    "report": lambda images, run: ucds.report(run, images, out=images.parent / "report.html", compute=CPU),
-    "update": lambda images, run: ucds.update(run, images, images.parent / "updated", compute=CPU),
+    "report": lambda images, run: ucds.report(run, images, out=OUT / "report.html", compute=CPU),
+    "update": lambda images, run: ucds.update(run, images, OUT / "updated", compute=CPU),
     "Model.predict": lambda images, run: ucds.load(run, compute=CPU).predict(images),
-    "TargetClustering.fit": lambda images, _: ucds.TargetClustering(2, compute=CPU).fit(images),
-    "SourceClustering.fit": lambda images, _: ucds.SourceClustering(2, compute=CPU).fit(images),
+    "TargetClustering.fit": lambda images, _: ucds.TargetClustering(2, accelerator="cpu").fit(images),
+    "SourceClustering.fit": lambda images, _: ucds.SourceClustering(2, accelerator="cpu").fit(
+        images.parent.parent
+    ),
 }
 
 
 @pytest.fixture(scope="module")
 def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of twelve images of two kinds, and one that cannot be read."""
-    folder = tmp_path_factory.mktemp("data") / "images"
-    folder.mkdir()
+    folder = tmp_path_factory.mktemp("all") / "data" / "images"
+    folder.mkdir(parents=True)
     rng = np.random.default_rng(0)
     for i in range(12):
         pixels = rng.integers(0, 120, (24, 24, 3), dtype=np.uint8)
@@ -44,13 +43,16 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def run(images: Path) -> Path:
-    with warnings.catch_warnings(action="ignore"):
-        return ucds.train_target(images, images.parent / "run", n_clusters=2, compute=CPU).folder
+    with pytest.warns(UcdsWarning):
+        return ucds.train_target(images, images.parents[1] / "run", n_clusters=2, compute=CPU).folder
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_a_warning_carries_the_line_of_the_caller(name: str, images: Path, run: Path) -> None:
+def test_a_warning_carries_the_line_of_the_caller(
+    name: str, images: Path, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    OUT.mkdir()
     with pytest.warns(UcdsWarning) as caught:
         CALLS[name](images, run)
     assert {Path(one.filename) for one in caught if one.category is UcdsWarning} == {Path(__file__)}
-    shutil.rmtree(images.parent / "new", ignore_errors=True)

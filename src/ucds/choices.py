@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
-from ucds.errors import InputError
+from ucds.errors import InputError, brief
 
 if TYPE_CHECKING:
     from pydantic import ConfigDict
@@ -56,8 +56,8 @@ def require_choice(name: str, given: object, choices: Any) -> None:
     Raises:
         InputError: it is another word.
     """
-    if given not in get_args(choices):
-        raise InputError(f"{name} must be one of {', '.join(get_args(choices))}, not {given!r}")
+    if not isinstance(given, str) or given not in get_args(choices):
+        raise InputError(f"`{name}` must be one of {', '.join(get_args(choices))}, not {brief(given)}")
 
 
 def require_weights(choice: str) -> None:
@@ -92,7 +92,7 @@ def read_clusters(given: int | str, least: int = 1) -> int | ClusterRange:
     number = re.fullmatch(r"\s*(\d{1,9})\s*(?:\.\.\s*(\d{1,9})\s*)?", str(given))
     if number is None:
         raise InputError(
-            f"a number of clusters is an integer, 'auto', or a range such as 3..40, not {given!r}"
+            f"a number of clusters is an integer, 'auto', or a range such as 3..40, not {brief(given)}"
         )
     low = int(number[1])
     if number[2] is None:

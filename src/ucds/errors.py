@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 
 _PACKAGE = __file__.removesuffix("errors.py")
+_LONG_WORD = re.compile(r"\S{300,}")  # data, or a path that few systems take
+_LONGEST = 600  # characters of a message, whatever was given to it
 _SECRETS = re.compile(
     r"(\bucds_)[\w-]{20,}|(--key[= ])\S+"  # keys of clients
     r"|(?i:\b(postgres[\w+]*:/*)\S+)"  # a password can be in any part of the address
@@ -28,7 +30,8 @@ class UserError(Exception):
     """
 
     def __init__(self, message: object = "") -> None:
-        super().__init__(without_secrets(str(message)))
+        text = _LONG_WORD.sub(lambda found: found[0][:77] + "...", without_secrets(str(message)))
+        super().__init__(text if len(text) <= _LONGEST else f"{text[: _LONGEST - 250]} ... {text[-200:]}")
 
 
 class InputError(UserError, ValueError):
@@ -87,6 +90,12 @@ def first_problem(error: ValidationError) -> str:
     """Describe the first problem of a message or file in a few words, without repeating its content."""
     first = error.errors(include_url=False, include_input=False, include_context=False)[0]
     return f"{'.'.join(map(str, first['loc'])) or 'the whole'}: {first['msg']}"
+
+
+def brief(value: object, limit: int = 80) -> str:
+    """Return the start of a value as Python writes it, on one line, to be shown in a message."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
 def shown(text: str, limit: int = 500) -> str:

@@ -176,7 +176,7 @@ def test_bad_requests_are_refused_in_words(trained: Path, address: str, body: by
     assert httpx.get(f"{address}picture/1000/128").status_code == 400
     assert httpx.post(f"{address}finish", json={"table": "../x"}).status_code == 200
     wait_until(lambda: not httpx.get(f"{address}task").json()["running"])
-    assert "table must be one of csv, parquet" in httpx.get(f"{address}task").json()["error"]
+    assert "`table` must be one of csv, parquet" in httpx.get(f"{address}task").json()["error"]
     assert records(trained) == before
 
 

@@ -166,7 +166,7 @@ def test_the_images_of_a_person_and_the_copies_of_an_image_share_a_weight_of_one
     [
         ("id,person\na,Ann\n", "has no columns id and group"),
         ("id,group\na,Ann\nb,\n", "row 2 of .* has no id or no group"),
-        ("id,group\na,Ann\na,Bob\n", "two groups: 'Ann' and 'Bob'"),
+        ("id,group\na,Ann\na,Bob\n", "several groups: Ann and Bob"),
     ],
 )
 def test_a_file_of_groups_that_is_wrong_is_refused(tmp_path: Path, text: str, problem: str) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 
 from ucds.data.content import Column, domains_by_name, first_repeated, present_domains, require_ids, texts_of
 from ucds.data.decode import IMAGE_SUFFIXES, describe_unreadable
-from ucds.errors import InputError, warn
+from ucds.errors import InputError, brief, warn
 from ucds.math.arrays import IntArray
 
 FEATURES_FILE = "features.json"
@@ -244,4 +244,4 @@ def _readable(text: str) -> str:
 
 
 def _quoted(names: Sequence[str]) -> str:
-    return ", ".join(repr(name) for name in names) or "of that name"
+    return brief([*names])[1:-1] or "of that name"

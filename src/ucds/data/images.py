@@ -34,7 +34,7 @@ from ucds.data.folders import Scan
 from ucds.data.image_files import Stamp, map_ahead, processors, read_image_bytes, stamp
 from ucds.data.parts import PartStore
 from ucds.data.samples import Samples
-from ucds.errors import DamagedFileError, InputError, NoSpaceError, warn
+from ucds.errors import DamagedFileError, InputError, NoSpaceError, brief, warn
 from ucds.files import digest_of, read_sealed, require_space, write_sealed
 from ucds.math.arrays import IntArray
 
@@ -227,7 +227,7 @@ def _usable(found: Scan | Pictures, problems: Mapping[int, UnusableImageError]) 
     if len(empty := np.setdiff1d(found.domain, found.domain[good])):
         example = next(problem for i, problem in problems.items() if found.domain[i] == empty[0])
         count, name = int((found.domain == empty[0]).sum()), found.domain_names[empty[0]]
-        raise InputError(f"None of the {count:,} files of {name!r} can be used ({example}).")
+        raise InputError(f"None of the {count:,} files of {brief(name)} can be used ({example}).")
     for problem in list(problems.values())[:_WARNINGS_SHOWN]:
         warn(f"{problem}; skipped")
     if problems:

@@ -18,7 +18,7 @@ from ucds.data.folders import FEATURES_FILE, Scan, require_domains, scan_domains
 from ucds.data.samples import Samples, subset
 from ucds.data.tables import READ_SUFFIXES, read_table, texts_of_names
 from ucds.data.vectors import load_vectors
-from ucds.errors import InputError
+from ucds.errors import InputError, brief
 
 Source = str | Path | Sized
 """Samples as a user gives them; see :func:`find_samples`."""
@@ -151,8 +151,7 @@ def _in_memory(source: Any) -> Scan | Samples | Pictures:
     if isinstance(source, Set):
         raise InputError("samples need an order, which a set does not have: give a list")
     if isinstance(source, Mapping):
-        names = ", ".join(map(str, source))
-        raise InputError(f"the input holds several data sets ({names}): give one of them")
+        raise InputError(f"the input holds several data sets ({brief([*source])[1:-1]}): give one of them")
     if not hasattr(source, "__getitem__"):
         raise InputError(f"samples need positions, which a {type(source).__name__} has not: give a list")
     return samples_in_items(source, n)

@@ -24,7 +24,7 @@ from ucds.encoders.preprocessor import (
     read_preparation,
 )
 from ucds.encoders.spec import LARGEST_INPUT, EncoderSpec
-from ucds.errors import DamagedFileError, InputError, one_line, printable
+from ucds.errors import DamagedFileError, InputError, brief, one_line, printable
 from ucds.files import digest_of
 from ucds.received import open_received, read_text
 
@@ -122,7 +122,7 @@ def _open_graph(
     prepared = _prepare(name, facts, image_size, said)
     chosen = output or _choose_output(name, facts, by_name=repository is not None)
     if chosen not in (one.name for one in facts.outputs):
-        raise InputError(f"{name} has no output {chosen!r}, but {_names(facts)}: choose one with `output`")
+        raise InputError(f"{name} has no output {brief(chosen)}, but {_names(facts)}: choose by `output`")
     returned = _try(content, name, prepared.crop, chosen)
     if pooling is None and returned.ndim == 3 and repository and _type_of(repository) in _WITH_CLASS_TOKEN:
         pooling = "class"

@@ -23,7 +23,7 @@ from pydantic import Field
 
 from ucds.choices import MOST_CLUSTERS
 from ucds.data.content import KEY_BYTES, Column, find_places, first_repeated, keys_of, texts_of
-from ucds.errors import DamagedFileError, InputError, warn
+from ucds.errors import DamagedFileError, InputError, brief, warn
 from ucds.files import digest_of, read_json, require_writable, write_atomically
 from ucds.labels.wire import Clusters, Digest, Message
 
@@ -81,7 +81,7 @@ class ClusterLabels:
         if self.contents is not None:
             object.__setattr__(self, "contents", texts_of(self.contents))
         if (twice := first_repeated(self.ids)) is not None:
-            raise InputError(f"sample {twice!r} is labelled twice")
+            raise InputError(f"sample {brief(twice)} is labelled twice")
         if self.n_clusters < 1 or labels.min() < 0 or labels.max() >= self.n_clusters:
             raise InputError(
                 f"labels lie in [{labels.min()}, {labels.max()}], "
@@ -144,8 +144,8 @@ class ClusterLabels:
         found = np.flatnonzero(rows >= 0)
         if not len(found):
             raise InputError(
-                f"none of the {len(ids):,} samples has a label (the first is {ids[0]!r}, the labels begin "
-                f"with {self.ids[0]!r}): label the same folder that you train on"
+                f"none of the {len(ids):,} samples has a label (the first is {brief(ids[0])}, the labels "
+                f"begin with {brief(self.ids[0])}): label the same folder that you train on"
             )
         strangers = len(self.ids) - len(found)
         if strangers:

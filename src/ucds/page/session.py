@@ -15,7 +15,7 @@ from ucds.data.columns import read_texts
 from ucds.data.content import find_places
 from ucds.data.features import Pictures
 from ucds.data.images import ImageSamples
-from ucds.errors import InputError, UserError
+from ucds.errors import InputError, UserError, brief
 from ucds.math.arrays import IntArray
 from ucds.math.exemplars import choose_beside
 from ucds.math.plane import place_all
@@ -141,7 +141,7 @@ class Session:
             case "redo":
                 review.redo()
             case _:
-                raise InputError(f"unknown action {action!r}")
+                raise InputError(f"unknown action {brief(action)}")
 
     def preview(self, action: str, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return the clusters that a split, or another number of clusters, would make; nothing changes."""

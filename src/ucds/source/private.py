@@ -19,7 +19,7 @@ from ucds.data.samples import Samples
 from ucds.data.tables import read_table
 from ucds.encoders.encoder import Encoder
 from ucds.encoders.graphs import GraphEncoder
-from ucds.errors import InputError
+from ucds.errors import InputError, brief
 from ucds.heads import softmax
 from ucds.math.arrays import DoubleArray, IntArray
 from ucds.math.privacy import noise_scale
@@ -159,7 +159,7 @@ def read_groups(path: Path) -> dict[str, str]:
         if not (isinstance(name, str) and isinstance(group, str) and name and group):
             raise InputError(f"row {number} of {path} has no id or no group in words")
         if groups.setdefault(name, group) != group:
-            raise InputError(f"{path} gives {name!r} two groups: {groups[name]!r} and {group!r}")
+            raise InputError(f"{path} gives {brief(name)} several groups: {groups[name]:.80} and {group:.80}")
     return groups
 
 
@@ -177,7 +177,7 @@ def number_units(samples: Samples, groups: Mapping[str, str] | None) -> IntArray
         if missing:
             raise InputError(
                 f"`groups` has no group for {len(missing):,} of {len(samples):,} images, such as "
-                f"{missing[0]!r}: without one for all, somebody would be protected less than is said"
+                f"{brief(missing[0])}: without one for all, somebody would be protected less than is said"
             )
         names = [groups[name] for name in samples.ids]
     return np.asarray(np.unique(np.array(names, dtype=object), return_inverse=True)[1], dtype=np.int64)

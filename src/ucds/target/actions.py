@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from ucds.errors import DamagedFileError, InputError
+from ucds.errors import DamagedFileError, InputError, brief
 from ucds.math.arrays import FloatArray, IntArray
 from ucds.math.consensus import Partition
 from ucds.math.corrections import ASIDE
@@ -274,7 +274,7 @@ class Actions:
     def _known_rows(self, ids: Sequence[str]) -> IntArray:
         """Return the positions of samples, of which there is one at least."""
         if strangers := set(ids) - self.start.places.keys():
-            raise InputError(f"there is no sample {min(strangers)!r} in this run")
+            raise InputError(f"there is no sample {brief(min(strangers))} in this run")
         if not ids:
             raise InputError("no sample is named")
         return self.rows(ids)

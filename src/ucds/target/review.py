@@ -24,7 +24,7 @@ from ucds.data.content import find_places, keys_of
 from ucds.data.folders import Scan
 from ucds.data.image_files import read_image_bytes
 from ucds.data.sources import Source
-from ucds.errors import InputError
+from ucds.errors import InputError, brief
 from ucds.files import refuse_inside
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.arrays import IntArray, Watch
@@ -144,7 +144,7 @@ class Review(Actions):
         if given == "skip":
             self._doubts.skip(self._doubts.ranked()[0])
         elif isinstance(given, bool) or given not in question.records:
-            raise InputError(f"{given!r} is no answer to a question of the kind {question.kind!r}")
+            raise InputError(f"{brief(given)} is no answer to a question of the kind {question.kind!r}")
         else:
             self._record(question.records[given])
 

@@ -18,7 +18,7 @@ from ucds.choices import MOST_CLUSTERS, Role, Tune
 from ucds.encoders.encoder import Encoder, IdentityEncoder, ViewpointEncoder
 from ucds.encoders.graphs import GraphEncoder
 from ucds.encoders.spec import FUNCTION, IDENTITY, LENGTHS, EncoderSpec
-from ucds.errors import DamagedFileError, InputError, UserError, first_problem, one_line
+from ucds.errors import DamagedFileError, InputError, UserError, brief, first_problem, one_line
 from ucds.extras import require_extra
 from ucds.files import digest_of, make_private, write_atomically
 from ucds.heads import Head
@@ -130,8 +130,8 @@ def load_model(run: Path, *, role: Role | None = None, encoder: Encoder | None =
     card, arrays = _read(path)
     if role is not None and card.role != role:
         raise InputError(
-            f"{run} holds a model of role '{card.role}', and only one of role '{role}' may be used here: "
-            "source models stay with their owner, who answers with labels"
+            f"{run} holds a model of role '{card.role}', and only one of role {brief(role)} may be used "
+            "here: source models stay with their owner, who answers with labels"
         )
     try:
         head, proportions = _head_of(card, arrays)

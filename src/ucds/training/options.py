@@ -19,7 +19,7 @@ from ucds.choices import (
     require_choice,
     require_weights,
 )
-from ucds.errors import InputError
+from ucds.errors import InputError, brief
 from ucds.extras import require_extra
 from ucds.training.progress import Quiet, Reporter
 
@@ -46,7 +46,7 @@ def default_images_bytes() -> int | None:
     try:
         return max(0, int(float(text) * 1e9)) if text else None
     except (ValueError, OverflowError):  # no number, NaN, or infinity
-        raise InputError(f"UCDS_CACHE_LIMIT is a number of GB, not {text!r}") from None
+        raise InputError(f"UCDS_CACHE_LIMIT is a number of GB, not {brief(text)}") from None
 
 
 def default_checkpoint_seconds() -> float:
@@ -55,7 +55,7 @@ def default_checkpoint_seconds() -> float:
     try:
         return float(text)
     except ValueError:
-        raise InputError(f"UCDS_CHECKPOINT_SECONDS is a number of seconds, not {text!r}") from None
+        raise InputError(f"UCDS_CHECKPOINT_SECONDS is a number of seconds, not {brief(text)}") from None
 
 
 @dataclass(frozen=True)

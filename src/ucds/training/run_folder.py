@@ -23,7 +23,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from ucds.errors import DamagedFileError, InputError
+from ucds.errors import DamagedFileError, InputError, brief
 from ucds.files import (
     lock,
     make_private,
@@ -157,7 +157,8 @@ class RunFolder:
                 "`out`, or add what is new by `ucds update`"
             )
         raise InputError(
-            f"{self.path} holds another run: its {key} is {before!r}, not {now!r}; choose another `out`"
+            f"{self.path} holds another run: its {key} is {brief(before)}, not {brief(now)}; choose another "
+            "`out`"
         )
 
     def abandon(self) -> None:
