@@ -8,7 +8,16 @@ from ucds.errors import InputError
 
 EXTRAS = {
     "torch": ("torch", "torchvision", "timm", "lightning_fabric", "onnx"),
+    "serve": ("fastapi", "httptools", "prometheus_client", "sqlalchemy"),
+    "postgres": ("psycopg",),
+    "figures": ("matplotlib", "pandas", "seaborn"),
     "export": ("onnx", "skops"),
+    "datasets": ("datasets",),
+    "ray": ("ray",),
+    "privacy": ("opendp",),
+    "umap": ("umap",),
+    "heif": ("pillow_heif",),
+    "dicom": ("pydicom",),
 }
 """Packages that are imported with each extra, by its name in ``pip install 'ucds[NAME]'``."""
 

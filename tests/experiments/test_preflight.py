@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,6 @@ from grid_kit import make_machine, small, write_pictures
 
 from ucds.errors import UserError
 from ucds.experiments.grid import Benchmark
-from ucds.experiments.methods import METHODS
 from ucds.experiments.preflight import (
     Machine,
     Survey,
@@ -76,11 +76,11 @@ def test_a_missing_target_costs_its_own_cells(tmp_path: Path) -> None:
 def test_a_package_that_is_not_installed_costs_the_cells_of_its_method(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(METHODS, "umap", replace(METHODS["umap"], needs="nowhere"))
+    monkeypatch.setitem(sys.modules, "umap", None)
     asked = small(tmp_path, methods=["kmeans", "po", "umap"])
     found, said = looked_at(asked, make_machine(tmp_path))
     assert said == [
-        "missing, 2 cells (umap on a): UMAP + k-means needs a further package: pip install 'ucds[nowhere]'"
+        "missing, 2 cells (umap on a): UMAP + k-means needs further packages: pip install 'ucds[umap]'"
     ]
     assert {cell.method for cell in asked.cells() if found.fault(cell) is None} == {"kmeans", "po"}
 

@@ -67,7 +67,9 @@ def test_what_a_figure_lacks_is_said(tmp_path: Path) -> None:
 def test_without_seaborn_a_figure_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "seaborn", None)
     (text,) = drawn(benchmark({"kind": "proportions"}), [made("pcd", "a", 0, 0.5, **KNOWN)], tmp_path)
-    assert text == "Figure proportions: missing (figures need seaborn: pip install 'ucds[figures]')."
+    assert (
+        text == "Figure proportions: missing (a figure needs further packages: pip install 'ucds[figures]')."
+    )
 
 
 SENSITIVE = {

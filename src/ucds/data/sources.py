@@ -19,6 +19,7 @@ from ucds.data.samples import Samples, subset
 from ucds.data.tables import READ_SUFFIXES, read_table, texts_of_names
 from ucds.data.vectors import load_vectors
 from ucds.errors import InputError, brief
+from ucds.extras import require_extra
 
 Source = str | Path | Sized
 """Samples as a user gives them; see :func:`find_samples`."""
@@ -101,10 +102,9 @@ def _is_saved_dataset(path: Path) -> bool:
 
 def _in_path(path: Path) -> Scan | Samples | Pictures:
     if _is_saved_dataset(path):
-        try:
-            from datasets import load_from_disk
-        except ImportError:
-            raise InputError(f"{path} needs a further package: pip install 'ucds[datasets]'") from None
+        require_extra("datasets", str(path))
+        from datasets import load_from_disk
+
         return _in_memory(load_from_disk(str(path)))
     if path.is_dir():
         raise InputError(f"{path} is a folder with the name of a file: rename it")

@@ -58,7 +58,7 @@ class Method:
         run: function that clusters the target; ground truth has no part in it.
         settings: class of its settings, one of :data:`FAMILIES`; ``None`` if it has none.
         encoders: sides whose pre-trained encoder it needs.
-        needs: package that it needs, which an extra of the same name installs; empty if it needs none.
+        needs: extra that it needs; empty if it needs none.
     """
 
     title: str

@@ -16,6 +16,7 @@ from ucds.encoders.spec import EncoderSpec
 from ucds.errors import InputError, warn
 from ucds.exports.graph import describe, write_graph
 from ucds.exports.hub import write_hub_folder
+from ucds.extras import require_extra
 from ucds.files import require_writable, write_atomically, write_text_atomically
 from ucds.math.arrays import DoubleArray, FloatArray
 from ucds.training.inputs import view_for
@@ -152,8 +153,7 @@ def _regression(weights: DoubleArray, biases: DoubleArray) -> LogisticRegression
 
 def _scikit_bytes(stored: StoredModel) -> bytes:
     """Return the contents of a ``.skops`` file of a pipeline, which runs no code when it is opened."""
-    try:
-        import skops.io
-    except ImportError:
-        raise InputError("scikit-learn objects need a further package: pip install 'ucds[export]'") from None
+    require_extra("export", "a scikit-learn object")
+    import skops.io
+
     return bytes(skops.io.dumps(as_scikit(stored)))

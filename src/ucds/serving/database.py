@@ -11,9 +11,10 @@ from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from ucds.errors import DamagedFileError, InputError, NoSpaceError, ServiceUnavailableError, UserError
+from ucds.extras import require_extra
 from ucds.serving.log import log, metadata
 
 LEDGER_FILE = "ledger.sqlite"
@@ -72,10 +73,8 @@ class Database:
             self._engine = sa.create_engine(url, **_SQLITE)
             sa.event.listen(self._engine, "connect", _prepare_connection)
             return
-        try:
-            self._engine = sa.create_engine(url, **_POSTGRESQL)
-        except (ModuleNotFoundError, NoSuchModuleError):
-            raise InputError("PostgreSQL needs its driver: pip install 'ucds[postgres]'") from None
+        require_extra("postgres", "a ledger in PostgreSQL")
+        self._engine = sa.create_engine(url, **_POSTGRESQL)
 
     def close(self) -> None:
         """Close the connections to the database."""

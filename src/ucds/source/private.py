@@ -20,6 +20,7 @@ from ucds.data.tables import read_table
 from ucds.encoders.encoder import Encoder
 from ucds.encoders.graphs import GraphEncoder
 from ucds.errors import InputError, brief
+from ucds.extras import require_extra
 from ucds.heads import softmax
 from ucds.math.arrays import DoubleArray, IntArray
 from ucds.math.privacy import noise_scale
@@ -54,10 +55,9 @@ class GaussianNoise:
     """
 
     def __init__(self) -> None:
-        try:
-            import opendp.prelude as opendp
-        except ImportError:
-            raise InputError("training with `dp_epsilon` needs OpenDP: pip install 'ucds[privacy]'") from None
+        require_extra("privacy", "training with `dp_epsilon`")
+        import opendp.prelude as opendp
+
         opendp.enable_features("contrib")
         self._opendp: Any = opendp
         self.spent = 0.0
