@@ -63,7 +63,7 @@ def require_choice(name: str, given: object, choices: Any) -> None:
 def require_weights(choice: str) -> None:
     """Make sure, before anything heavy is loaded, that weights are one of the words above or a file."""
     if choice not in (DEFAULT_WEIGHTS, NO_WEIGHTS) and not Path(choice).is_file():
-        raise InputError(f"no weights file {choice}: `weights` is an existing file, 'default' or 'none'")
+        raise InputError(f"there is no weights file {choice}: give another file, 'default' or 'none'")
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def read_clusters(given: int | str, least: int = 1) -> int | ClusterRange:
             raise InputError(f"the number of clusters must be at least {least}")
         return low
     if not 2 <= low < int(number[2]):
-        raise InputError(f"numbers of clusters {given}: a range goes from at least 2 up to a larger number")
+        raise InputError(f"the range {given} cannot be used: it goes from at least 2 up to a larger number")
     return ClusterRange(low, int(number[2]))
 
 

@@ -63,7 +63,7 @@ class Settings(BaseModel):
         if problem["type"] != "extra_forbidden":
             return f"{name}: {problem['msg'][0].lower()}{problem['msg'][1:]} (got {brief(problem['input'])})"
         if name == "method":
-            return "the method is no setting: choose it with `method`"
+            return "the method is not a setting: choose it with `method`"
         owners = [method for method, other in SETTINGS.items() if name in other.model_fields]
         if owners and cls in SETTINGS.values():
             return f"'{name}' is a setting of method '{owners[0]}', which this method does not look at"
@@ -323,7 +323,7 @@ def make_settings(method: Method, side: Role, own: Mapping[str, Any], **named: A
     unused = _unused(settings, side)
     for name in values:
         if name in FIGURES:
-            raise InputError(f"bad settings: '{name}' is no setting of a run: only a benchmark varies it")
+            raise InputError(f"bad settings: '{name}' is not a setting of a run: only a benchmark varies it")
         if side_of(kind, name) not in (None, side):
             raise InputError(f"bad settings: '{name}' is a setting of the other side, not of the {side}")
         if name in unused:

@@ -54,9 +54,9 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def require_space(folder: Path, needed: int, remedy: str) -> None:
-    """Make sure, before long work, that the disk of a folder has room for so many bytes.
+    """Make sure, before long work, that the disk of a folder has room for the bytes that are needed.
 
-    The folder need not exist yet. The remedy is further advice, to follow the words "free some space".
+    The folder need not exist yet. The remedy is further advice, after the words "free some space".
 
     Raises:
         NoSpaceError: less is free.

@@ -124,7 +124,7 @@ def test_images_that_cannot_be_used_are_named_with_their_part(
         ucds.features(folder, tmp_path / "out", encoder=edges, options=SMALL)
     found = list(csv.DictReader(io.StringIO((tmp_path / "out" / "skipped.csv").read_text("utf-8-sig"))))
     assert [(row["part"], row["sample"]) for row in found] == [("1", "day/torn.png")]
-    assert "1 of 36 images skipped: " in str(told[-1].message)
+    assert "1 of 36 images are skipped: " in str(told[-1].message)
 
 
 def test_other_features_in_the_same_folder_are_refused(

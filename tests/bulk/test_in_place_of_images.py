@@ -221,4 +221,4 @@ def test_the_report_finds_pictures_by_their_ids(
     assert run("report", tmp_path / "own", elsewhere, "--out", out, "--images", moved, "--quiet") == 0
     assert 'id="sheet-0"' in out.read_text()
     assert run("report", tmp_path / "own", images, "--out", out, "--images", moved) == 2
-    assert "--images names the images of a folder of features" in capfd.readouterr().err
+    assert "--images is for a folder of features" in capfd.readouterr().err

@@ -129,7 +129,7 @@ def test_files_without_named_weights_are_refused(content: object, message: str, 
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"no weights file .*nowhere\.pth"):
+    with pytest.raises(UserError, match=r"there is no weights file .*nowhere\.pth"):
         read_state_dict(tmp_path / "nowhere.pth")
 
 

@@ -122,7 +122,7 @@ def test_an_unfinished_run_no_run_and_a_folder_in_its_place_are_told_apart(tmp_p
 @pytest.mark.parametrize("found", [None, "pt", "ucds-model/2"])
 def test_foreign_safetensors_and_older_models_are_refused_in_one_line(run: Path, found: str | None) -> None:
     rewrite(run, format=found)
-    words = f"^[^\\n]*is no model of this version .format {found!r}, expected 'ucds-model/3'[^\\n]*$"
+    words = f"^[^\\n]*is not a model of this version .format {found!r}, not 'ucds-model/3'[^\\n]*$"
     with pytest.raises(DamagedFileError, match=words):
         load_model(run)
 

@@ -246,7 +246,7 @@ def _conclude(folder: Path, parts: int, made: int) -> WrittenFeatures:
         skipped += [(number, name, reason) for name, reason in described.skipped]
     total = samples + len(skipped)
     for number, name, reason in skipped[:_NAMED]:
-        warn(f"{name}: {reason}; skipped (part {number})")
+        warn(f"{name}: {reason}; it is skipped (part {number})")
     (folder / SKIPPED_FILE).unlink(missing_ok=True)
     if skipped:
         write_table(folder / SKIPPED_FILE, ("part", "sample", "reason"), lambda: skipped)

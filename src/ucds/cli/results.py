@@ -102,7 +102,7 @@ def export_command(
     output: options.Output,
     form: Annotated[
         ExportFormat,
-        Option("--format", help="A graph, the head as a scikit-learn object, or a folder for a hub."),
+        Option("--format", help="Form: a graph, the head as a scikit-learn object, or a folder for a hub."),
     ] = "onnx",
     out: Annotated[
         Path | None, Option(help="File or folder to write.", show_default="RUN/model.*, RUN/hub")

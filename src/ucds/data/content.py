@@ -129,7 +129,7 @@ def require_ids(ids: Sequence[str]) -> None:
     if (twice := first_repeated(column)) is not None:
         raise InputError(f"two samples have the id {brief(twice)}: give each an id of its own")
     if column.array.dtype == object or "\0" in "".join(column):
-        raise InputError("an id holds NUL, or is no text in Unicode: give other ids")
+        raise InputError("an id holds NUL, or is not Unicode text: give other ids")
 
 
 def find_places(wanted: Sequence[str], known: Sequence[str]) -> IntArray:

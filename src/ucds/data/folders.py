@@ -100,7 +100,7 @@ def scan_domains(root: str | Path, domains: Sequence[str] | None = None) -> Scan
     found = _images(root, {name: base / name for name in chosen})
     empty = [name for name, paths in found.items() if not paths]
     if empty and (domains is not None or len(empty) == len(found)):
-        raise InputError(f"No images in {_quoted(empty)} of {root} {_ACCEPTED}.")
+        raise InputError(f"There are no images in {_quoted(empty)} of {root} {_ACCEPTED}.")
     for name in empty:
         message = f"{base / name} holds no images and is not used as a domain."
         warn(message)
@@ -116,7 +116,7 @@ def scan_folder(root: str | Path) -> Scan:
     root = _folder(root)
     found = _images(root, {root.resolve().name or "images": root})
     if not any(found.values()):
-        raise InputError(f"No images in {root} {_ACCEPTED}.")
+        raise InputError(f"There are no images in {root} {_ACCEPTED}.")
     return _scan(root, found)
 
 

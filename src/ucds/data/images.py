@@ -229,12 +229,12 @@ def _usable(found: Scan | Pictures, problems: Mapping[int, UnusableImageError]) 
         count, name = int((found.domain == empty[0]).sum()), found.domain_names[empty[0]]
         raise InputError(f"None of the {count:,} files of {brief(name)} can be used ({example}).")
     for problem in list(problems.values())[:_WARNINGS_SHOWN]:
-        warn(f"{problem}; skipped")
+        warn(f"{problem}; it is skipped")
     if problems:
         kinds = Counter(problem.reason.split(" (")[0] for problem in problems.values()).most_common()
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in kinds)
         what = "files" if isinstance(found, Scan) else "images"
-        warn(f"{len(problems):,} of {n:,} {what} skipped: {reasons}.")
+        warn(f"{len(problems):,} of {n:,} {what} are skipped: {reasons}.")
     return good
 
 

@@ -60,7 +60,7 @@ def find_samples(
     if not isinstance(source, str | Path):
         found, what = _in_memory(source), "the input"
     elif is_address(str(source)):
-        raise InputError(f"{source} is not on this machine: compute its features first, `ucds features`")
+        raise InputError(f"{source} is not on this machine: compute its features first with `ucds features`")
     elif is_feature_folder(Path(source)):
         return FeatureFolder(Path(source), by_domain=by_domain, domains=domains)
     elif is_plain_folder(Path(source)):

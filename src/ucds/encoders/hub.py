@@ -67,7 +67,7 @@ def fetch_repository(name: str) -> Repository:
             ``preprocessor_config.json``, or it is not in the cache and cannot be downloaded.
     """
     repository, _, revision = name.removeprefix(PREFIX).partition("@")
-    malformed = InputError(f"{brief(name)} is no repository: write hf:OWNER/NAME or hf:OWNER/NAME@REVISION")
+    malformed = InputError(f"{brief(name)} is not a repository: write hf:OWNER/NAME, or add @REVISION")
     if repository.count("/") != 1 or not _REVISION.fullmatch(revision):
         raise malformed
     try:

@@ -118,8 +118,8 @@ class Located:
 def locate(data: Path, name: str, targets: Sequence[str]) -> Located:
     """Find a data set: ``data`` itself, a folder of its name in it, or the only folder in one of these.
 
-    Case, spaces, hyphens and underscores in folder names do not matter. Of a known data set all domains
-    must be there, for all take part; folders of other names are left alone.
+    Case, spaces, hyphens and underscores in folder names do not matter. All domains of
+    a known data set must be there, because all take part. Folders of other names are left alone.
 
     Args:
         data: folder of one data set or of several.

@@ -253,7 +253,7 @@ def read_benchmark(path: Path) -> Benchmark:
         if strange := sorted(benchmark.dataset_settings.keys() - benchmark.grid.targets.keys()):
             raise InputError(f"dataset_settings: the grid has no data set {brief(strange[0])}")
         if immeasurable := sorted(set(benchmark.measures) - COLUMNS.keys()):
-            raise InputError(f"unknown measure {brief(immeasurable[0])}; known: {', '.join(COLUMNS)}")
+            raise InputError(f"there is no measure {brief(immeasurable[0])}; known: {', '.join(COLUMNS)}")
         for variant in variants:
             where = f"{path}: variant {variant.name!r}" if variant.name else str(path)
             for dataset in benchmark.grid.targets:

@@ -78,7 +78,7 @@ def method_named(name: str) -> Method:
         return METHODS[name]
     module, colon, attribute = name.partition(":")
     if not colon:
-        raise InputError(f"unknown methods {name}; known: {', '.join(METHODS)}, or MODULE:NAME of your own")
+        raise InputError(f"there is no method {name}: name {', '.join(METHODS)} or MODULE:NAME")
     try:
         found = getattr(import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:

@@ -104,7 +104,7 @@ def read_state_dict(path: Path) -> StateDict:
     """Read the tensors of a checkpoint file, by their names, without running any code it may hold.
 
     Raises:
-        InputError: there is no such file, it is no checkpoint, or it holds pickled code.
+        InputError: there is no such file, it is not a checkpoint, or it holds pickled code.
     """
     require_weights(str(path))
     content = _read(path)
@@ -121,7 +121,7 @@ def read_state_dict(path: Path) -> StateDict:
 
 
 def read_tensors(path: Path) -> tuple[StateDict, Mapping[str, str]]:
-    """Read the tensors of a safetensors file that is no link, and the texts beside them.
+    """Read the tensors of a safetensors file, which must not be a link, and the texts beside them.
 
     Raises:
         SafetensorError: it is of another format, or damaged.

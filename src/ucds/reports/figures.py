@@ -71,7 +71,7 @@ def _find(results: TableRecords, method: str, dataset: str, target: str, entry: 
     row = RowKey(results.benchmark.all_variants[0].name, method)
     record = results.of(row, dataset, target).get(SEED)
     if record is None:
-        raise InputError(f"no record of {method} on {target} with seed {SEED}")
+        raise InputError(f"there is no record of {method} on {target} with seed {SEED}")
     if entry not in record:
         raise InputError("the record is older than the figure: run the benchmark again")
     return record
@@ -113,7 +113,7 @@ def _draw_sensitivity(results: TableRecords, path: Path, dataset: str, target: s
         for point in _points(results, sweep, dataset, target)
     ]
     if not points:
-        raise InputError(f"no records of two weights of one loss on {target}")
+        raise InputError(f"there are no records of two weights of one loss on {target}")
     losses, weights, accuracies = (list(column) for column in zip(*points, strict=True))
     lines = dict.fromkeys(losses)
 

@@ -111,7 +111,8 @@ class Database:
                 outside = connection.execution_options(isolation_level="AUTOCOMMIT")
                 outside.exec_driver_sql("VACUUM answers, means")
             elif connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").scalars().one():
-                raise ServiceUnavailableError("deleted, but traces stay in the ledger until nobody reads it")
+                told = "the answers are deleted, but traces stay in the file while others read the ledger"
+                raise ServiceUnavailableError(f"{told}: run the same command again")
 
     def read_clock(self, connection: sa.Connection) -> datetime | None:
         """Return the time of PostgreSQL, which is the same for all replicas; ``None`` for SQLite."""

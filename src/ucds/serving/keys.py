@@ -38,7 +38,7 @@ Network = Annotated[IPvAnyNetwork, AfterValidator(_widen)]
 
 
 def is_inside(address: str, network: IPv4Network | IPv6Network) -> bool:
-    """Return whether an address belongs to a network; text that is no address does not."""
+    """Return whether an address belongs to a network; other text does not."""
     try:
         found = ip_address(address)
     except ValueError:
@@ -180,13 +180,13 @@ def make_terms(present: Terms | None = None, **changes: Any) -> Terms:
     except ValidationError as error:
         field = str(error.errors()[0]["loc"][0])
         wrong = ", ".join(changes[field]) if field == "networks" else changes[field]
-        raise InputError(f"{brief(wrong)} cannot be: {_RULES[field]}") from None
+        raise InputError(f"{brief(wrong)} cannot be used: {_RULES[field]}") from None
 
 
 def check_name(name: str) -> None:
     """Refuse what cannot be the name of a key."""
     if not re.fullmatch(_NAME, name) or name != without_secrets(name):  # a key is no name of one
-        raise InputError(f"{brief(name)} cannot be: a key has a name of up to 64 letters, digits and . _ @ -")
+        raise InputError(f"{brief(name)} cannot name a key: a name has up to 64 letters, digits and . _ @ -")
 
 
 def parse_end(text: str) -> str | None:

@@ -134,7 +134,7 @@ def listen(
             app = BehindProxy(app, None if behind_proxy is None else ip_network(behind_proxy))
         server = _Server(app, service.limits.shutdown_seconds, stop)
         shown = f"[{host}]" if ":" in host else host
-        # Who connects from now on waits for an answer.
+        # A client that connects from now on waits for an answer.
         ready(host if _socket_path(host) else f"http://{shown}:{listening.getsockname()[1]}")
         server.run(sockets=[listening])
 

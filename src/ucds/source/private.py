@@ -166,7 +166,7 @@ def read_groups(path: Path) -> dict[str, str]:
 def number_units(samples: Samples, groups: Mapping[str, str] | None) -> IntArray:
     """Number what is protected: ``(n,)`` number of each sample's person, or of its content.
 
-    Copies of one image are one unit, because an image that counts twice would be protected half as well.
+    Copies of one image are one unit, because an image with two units would be protected half as well.
 
     Raises:
         InputError: a sample has no group.

@@ -26,8 +26,8 @@ if TYPE_CHECKING:  # asking about all samples needs neither
     from ucds.encoders.encoder import Encoder
 
 _TRIALS = 8
-"""Draws for each sample, of which the best is kept; always so many, so that a longer choice begins with the
-shorter one."""
+"""Draws for each sample, of which the best is kept. The number is fixed, so that a longer choice begins with
+the shorter one."""
 
 
 def choose_spread(data: Dataset, encoder: Encoder, compute: Compute, seed: int, count: int) -> Selector:

@@ -171,7 +171,7 @@ def fit(stored: StoredModel, kept: Remembered, features: FloatArray, shares: Flo
 def vote_afterwards(run: Path, images: Source | None, compute: Compute | None) -> None:
     """Cluster the features of a run's samples, and write down what a review of its clusters starts from.
 
-    Of many samples as many are clustered as in a training by consensus.
+    Above ``most_samples``, that many are clustered, as in a training by consensus.
     """
     model, described = load(run, role="target", compute=compute), read_object(run / RUN_FILE) or {}
     place = described.get("images") if images is None else images

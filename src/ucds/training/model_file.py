@@ -190,7 +190,7 @@ def make_encoder(
         return stored_network(spec, weights, saved["network"].tobytes(), path, given)
     if spec.name == FUNCTION:
         if given is None:
-            raise InputError(f"the encoder of {path} is a function of your own: give it by encoder=")
+            raise InputError(f"the encoder of {path} is a function of your own: give it as `encoder`")
         return given
     if spec.name == IDENTITY:
         return IdentityEncoder(spec.width, spec.columns)
@@ -207,7 +207,7 @@ def _read(path: Path) -> tuple[ModelCard, Arrays]:
     except SafetensorError as error:
         raise DamagedFileError(f"{path} is damaged ({error}): {_REMEDY}") from None
     if (found := metadata.get("format")) != FORMAT:
-        raise DamagedFileError(f"{path} is no model of this version (format {found!r}, expected {FORMAT!r})")
+        raise DamagedFileError(f"{path} is not a model of this version (format {found!r}, not {FORMAT!r})")
     try:
         card = _CARD.validate_json(metadata.get("card", ""))
     except ValidationError as error:
@@ -220,7 +220,7 @@ def _read(path: Path) -> tuple[ModelCard, Arrays]:
 
 
 def read_tensors(path: Path) -> tuple[Arrays, Mapping[str, str]]:
-    """Read the arrays of a safetensors file that is no link, and the texts beside them.
+    """Read the arrays of a safetensors file, which must not be a link, and the texts beside them.
 
     Raises:
         OSError: it cannot be opened.
