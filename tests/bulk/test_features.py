@@ -145,7 +145,7 @@ def test_other_features_in_the_same_folder_are_refused(
             ucds.features(folder, tmp_path / out, encoder=edges, options=SMALL)
     np.save(tmp_path / "x.npy", np.ones((40, 9), np.float32))
     for embeddings in (tmp_path / "x.npy", tmp_path / "out"):
-        with pytest.raises(ucds.InputError, match="of image files, not of embeddings"):
+        with pytest.raises(ucds.InputError, match="from image files, not from embeddings"):
             ucds.features(embeddings, tmp_path / "no", encoder=edges, options=SMALL)
     assert not (tmp_path / "no").exists()
 

@@ -148,8 +148,7 @@ def _joined(columns: Columns) -> tuple[np.ndarray[Any, Any], tuple[str, ...] | N
     apart = {name for name in columns if plain_column(name) in (*ID_NAMES, *TEXT_NAMES, DOMAIN_NAME)}
     for kind, what in ((CLASS_NAMES, "may be classes"), (INDEX_NAMES, "number the rows")):
         if found := sorted(name for name in columns if plain_column(name) in kind):
-            message = f"columns that {what} are left out: {', '.join(name or repr(name) for name in found)}"
-            warn(message)
+            warn(f"columns that {what} are left out: {', '.join(name or repr(name) for name in found)}")
             apart.update(found)
     chosen = {name: np.asarray(column) for name, column in columns.items() if name not in apart}
     words = [name for name, column in chosen.items() if column.dtype.kind not in "fiub" or column.ndim != 1]

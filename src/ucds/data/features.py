@@ -233,8 +233,7 @@ def _by_domain(
         raise InputError(f"{folder} holds features of images that lay in no domain folders")
     names = tuple(known if wanted is None else require_domains(folder, known, wanted))
     if loose := sum(name is None for name in of_each):
-        message = f"{loose} images lay in no domain folder, and are left out."
-        warn(message)
+        warn(f"{loose} images lay in no domain folder, and are left out.")
     number = {name: place for place, name in enumerate(names)}
     domain = np.array([number.get(name or "", -1) for name in of_each], np.int64)
     places = np.argsort(domain, kind="stable").astype(np.int64)

@@ -94,16 +94,14 @@ def scan_domains(root: str | Path, domains: Sequence[str] | None = None) -> Scan
     if not folders:
         raise InputError(f"{root} has no domain folders; give a folder with one folder of images per domain.")
     if loose:
-        message = f"{len(loose)} images lie directly in {base}, in no domain folder, and are left out."
-        warn(message)
+        warn(f"{len(loose)} images lie directly in {base}, in no domain folder, and are left out.")
     chosen = folders if domains is None else require_domains(root, folders, domains)
     found = _images(root, {name: base / name for name in chosen})
     empty = [name for name, paths in found.items() if not paths]
     if empty and (domains is not None or len(empty) == len(found)):
         raise InputError(f"There are no images in {_quoted(empty)} of {root} {_ACCEPTED}.")
     for name in empty:
-        message = f"{base / name} holds no images and is not used as a domain."
-        warn(message)
+        warn(f"{base / name} holds no images and is not used as a domain.")
     return _scan(root, {name: paths for name, paths in found.items() if paths})
 
 
@@ -234,8 +232,7 @@ def _suffix(name: str) -> str:
 
 
 def _warn_of_unreadable(error: OSError) -> None:
-    message = f"The folder {error.filename} cannot be read ({error.strerror}) and is left out."
-    warn(message)
+    warn(f"The folder {error.filename} cannot be read ({error.strerror}) and is left out.")
 
 
 def _readable(text: str) -> str:

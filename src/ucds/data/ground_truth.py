@@ -59,8 +59,7 @@ def read_ground_truth(samples: Listing) -> GroundTruth | None:
         return None
     if len(inside) < len(folders):
         outside = f"{len(folders) - len(inside):,} of {len(folders):,} files"
-        message = f"{outside} lie outside the class folders: no ground truth is used."
-        warn(message)
+        warn(f"{outside} lie outside the class folders: no ground truth is used.")
         return None
     number = {folder: k for k, folder in enumerate(names)}
     return GroundTruth(names, np.array([number[folder] for folder in inside], dtype=np.int64))

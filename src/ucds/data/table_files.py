@@ -102,8 +102,7 @@ def _names_in(path: Path) -> tuple[list[str], int]:
         first = next((row for row in lines if row), [])
     numbered = [str(number) for number in range(len(first))]
     if first and first == numbered:
-        message = f"the first line of {path} counts from 0 and is taken for names of its columns"
-        warn(message)
+        warn(f"the first line of {path} counts from 0 and is taken for names of its columns")
     elif first and _numbers(pyarrow.array(first, pyarrow.string())) is not None:
         return numbered, 0
     if not first:

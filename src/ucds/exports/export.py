@@ -83,10 +83,7 @@ def export(
         path, described = require_writable(path, Path(_NAMES[form]).suffix), require_writable(described)
     model = run if isinstance(run, Model) else load(run, compute=Compute("cpu"))
     if model.role == "source":
-        message = (
-            "this is a provider's model: whoever has it needs no labels, and can look for its training data"
-        )
-        warn(message)
+        warn("this is a provider's model: whoever has it needs no labels, and can look for its training data")
     if form == "hub":
         write_hub_folder(model.stored, path, folder)
         return Exported(path, form, {})

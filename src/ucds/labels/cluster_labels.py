@@ -149,15 +149,13 @@ class ClusterLabels:
             )
         strangers = len(self.ids) - len(found)
         if strangers:
-            message = f"{strangers:,} of {len(self.ids):,} labels belong to samples that are not here"
-            warn(message)
+            warn(f"{strangers:,} of {len(self.ids):,} labels belong to samples that are not here")
         if keys is not None and self.contents is not None:
             found = found[self._have_same_content(rows[found], marks_of(keys_of(keys).take(found)))]
         aligned = self.take(rows[found])
         labels = aligned.labels
         if len(labels) > 1 and (labels == labels[0]).all():
-            message = f"all {len(labels):,} labels are {labels[0]}: they say nothing about the samples"
-            warn(message)
+            warn(f"all {len(labels):,} labels are {labels[0]}: they say nothing about the samples")
         return aligned
 
     def align_with(self, samples: Samples) -> ClusterLabels:
@@ -225,11 +223,10 @@ class ClusterLabels:
                 "content that was labelled; label the data that you train on"
             )
         if not same.all():
-            message = (
+            warn(
                 f"{int((~same).sum()):,} of {len(rows):,} samples have changed since they were "
                 "labelled; their labels are left out"
             )
-            warn(message)
         return same
 
 

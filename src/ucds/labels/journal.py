@@ -128,10 +128,9 @@ class Journal:
         for entry in entries:
             self.labels |= {} if entry is None else _labels_of(entry)
         if damaged := sum(entry is None for entry in entries):
-            message = (
+            warn(
                 f"{damaged} of {len(entries)} lines of {self.path} are damaged; their samples are asked again"
             )
-            warn(message)
 
     def _refuse_other(self, header: _Header) -> None:
         for name, words in _WORDS.items():

@@ -324,5 +324,4 @@ def _warn_of_unusable(reasons: Mapping[str, str], total: int) -> None:
     for name, reason in list(reasons.items())[:_WARNINGS_SHOWN]:
         warn(f"{name}: {reason}; it is skipped")
     if reasons:
-        message = f"{len(reasons):,} of {total:,} samples have no label because they are unusable or refused"
-        warn(message)
+        warn(f"{len(reasons):,} of {total:,} samples have no label because they are unusable or refused")

@@ -47,8 +47,7 @@ def make_graph(network: NetworkEncoder) -> bytes | None:
             f"features of the network {network.spec.name!r} differ there by {apart:.2g} of their norm "
             f"({LARGEST_DIFFERENCE:g} is allowed)"
         )
-    message = f"PyTorch computes the features, in more time than ONNX Runtime would take: {reason}"
-    warn(message)
+    warn(f"PyTorch computes the features, in more time than ONNX Runtime would take: {reason}")
     return None
 
 
