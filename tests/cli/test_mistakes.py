@@ -157,7 +157,7 @@ MISTAKES = {
     "predict with a source run": (predict("{runs}/source"), "source models stay with their owner"),
     "predict with an unfinished run": (
         predict("{runs}/unfinished"),
-        "is not finished: take it up again with --resume",
+        "is not finished: continue it with --resume",
     ),
     "predict with a broken run": (predict("{bad}/broken"), "is damaged"),
     "sort among the inputs": (
