@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import warnings
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -24,7 +23,7 @@ from ucds.data.sources import Source, find_samples
 from ucds.data.vectors import in_order
 from ucds.encoders.encoder import Encoder, IdentityEncoder, ViewpointEncoder
 from ucds.encoders.spec import FUNCTION, VECTORS, EncoderSpec
-from ucds.errors import DamagedFileError, InputError, UcdsWarning, first_problem
+from ucds.errors import DamagedFileError, InputError, first_problem, warn
 from ucds.files import make_private
 from ucds.training.model_file import make_encoder, read_tensors
 from ucds.training.options import Compute, EncoderOptions, default_cache_dir
@@ -84,10 +83,10 @@ def open_for_training(
         return Inputs(_open_images(found, chosen.spec, compute), chosen)
     if encoder != EncoderOptions():
         what = "embeddings" if found.kind == "embeddings" else "features, which name their encoder"
-        raise InputError(f"--backbone, --weights and --image-size are for images, not for {what}")
+        raise InputError(f"`backbone`, `weights` and `image_size` are for images, not for {what}")
     if isinstance(found, FeatureFolder) and tune == "full":
         where = f"{found.folder} holds features"
-        raise InputError(f"--tune full trains the encoder, and {where}: give the images")
+        raise InputError(f'`tune="full"` trains the encoder, and {where}: give the images')
     folder = found if isinstance(found, FeatureFolder) else None
     known = see_vectors(found) if folder is None else _load_encoder(folder.folder, folder.manifest)
     if tune == "head":  # with PCD, whose default is "full", the layers above such an encoder use a GPU
@@ -106,8 +105,7 @@ def _require_device(encoder: Encoder, compute: Compute) -> None:
     """
     placed = encoder.on(compute.accelerator, compute.precision)
     if compute.accelerator in GPUS and not placed.computed_by.startswith("torch"):
-        message = f"the encoder {encoder.spec.name!r} runs on the processor, whatever `accelerator` says"
-        warnings.warn(message, UcdsWarning, stacklevel=4)
+        warn(f"the encoder {encoder.spec.name!r} runs on the processor, whatever `accelerator` says")
 
 
 def open_for_prediction(source: Source, encoder: Encoder, side: Role, compute: Compute) -> Dataset:

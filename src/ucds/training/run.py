@@ -57,14 +57,14 @@ def require_able(settings: MethodSettings, options: RunOptions, compute: Compute
             machine lacks the devices, or these the precision.
     """
     if isinstance(settings, PCDSettings):
-        require_extra("torch", "--method pcd")
+        require_extra("torch", '`method="pcd"`')
         from ucds.gradients.session import require_devices  # it brings torch, which takes seconds
 
         require_devices(compute, options.devices)
     elif options.devices != 1:
         raise InputError(
-            "--devices is for --method pcd: the method consensus runs in one process, and ucds features "
-            "--engine ray computes the features of many images in several"
+            '`devices` is for `method="pcd"`: the method consensus runs in one process. For many images, '
+            '`ucds features` with `engine="ray"` computes the features in several processes.'
         )
 
 
@@ -98,7 +98,7 @@ def train_run(
         return TrainedRun(out, role, load_model(out).card.n_clusters, 0.0, resumed_finished=True)
     weights = sum(array.nbytes for array in inputs.encoder.saved().values())
     # The model, and of one that is trained as a whole two checkpoints with three copies of the weights.
-    require_space(out, weights * (7 if settings.tune == "full" else 1), "or choose another --out")
+    require_space(out, weights * (7 if settings.tune == "full" else 1), "or choose another `out`")
     with open_run(out, described, settings, options, compute) as work:
         found = train(work)
         if work.first:
@@ -131,7 +131,7 @@ def open_run(
             work.close()
             folder.abandon()
             if work.has_lost_others(error):
-                detail = "a process of the run has ended; look at its messages, and go on with --resume"
+                detail = "a process of the run has ended; look at its messages, and go on with `resume=True`"
                 raise UserError(detail) from error
             raise
 
