@@ -84,7 +84,8 @@ def evaluate(
     samples = opened.samples
     truth = read_ground_truth(samples)
     if truth is None:
-        raise InputError(f"{data} has no class folders to score against")
+        what = data if isinstance(data, str | Path) else "the input"
+        raise InputError(f"{what} has no class folders to score against")
     labels, _ = model.decide(as_trained(run, model, opened))
     report = Report(
         run=model.stored.card.name,
