@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy.stats import entropy
-from sklearn.metrics import adjusted_rand_score
+from sklearn.metrics import adjusted_mutual_info_score, adjusted_rand_score
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from ucds.choices import OpinionChoices
@@ -103,6 +103,10 @@ def test_samples_move_from_where_the_second_opinion_has_them() -> None:
     np.testing.assert_array_equal(refine(own.memberships, own.partition, K), own.partition)
     np.testing.assert_array_equal(refine(own.memberships, found.partition, K), found.partition)
     assert adjusted_rand_score(own.partition, found.partition) < 1
+    # By its votes alone, they stay where it has them. It is compared with the own consensus, whatever moves.
+    other = ask(vectors, replace(ANYTHING, weight=1.0))
+    alike = adjusted_mutual_info_score(own.partition, other.partition)
+    assert [one.opinion and one.opinion.agreement for one in (found, other)] == [pytest.approx(alike)] * 2
 
 
 def test_clear_groups_are_found_by_both() -> None:
