@@ -60,6 +60,14 @@ def test_parts_that_agree_less_than_by_chance_count_as_not_agreeing_at_all() -> 
     assert min(found.stability) >= 0
 
 
+def test_what_one_part_in_twelve_prefers_does_not_widen_the_interval() -> None:
+    """Of three domains with four parts each, one part prefers four clusters."""
+    draw, groups = np.random.default_rng(1), np.random.default_rng(7).normal(size=(3, 8))[np.arange(60) % 3]
+    domains = [(groups + 0.6 * draw.normal(size=(60, 8))).astype(np.float32) for _ in range(3)]
+    found = choose_cluster_number(domains, 2, 6, np.random.default_rng(1))
+    assert (found.low, found.high) == (2, 3)
+
+
 def test_progress_reaches_its_end() -> None:
     told: list[tuple[str, int, int]] = []
     choose_cluster_number([blobs(3, 60)], 2, 6, np.random.default_rng(0), lambda *parts: told.append(parts))
