@@ -1,4 +1,4 @@
-"""Every public function refuses an argument that is not of its annotated kind, by name and before any work."""
+"""Every public function refuses an argument that is not of its annotated kind by name, before any work."""
 
 from __future__ import annotations
 
