@@ -141,8 +141,13 @@ def test_what_everything_anew_would_change_is_asked_and_not_done(run: Path, tmp_
     question = review.question()
     assert question is not None
     assert sorted(map(int, question.groups[0])) == rows.tolist()
-    assert question.clusters[:3] == (1, 1, 2)  # a part of 1, the rest of it, or 2
-    review.answer(1)
+    assert question.clusters[:3] == (1, 2, 1)  # a part of 1, what is proposed, or the rest of 1
+    assert question.titles[:3] == ("part of cluster 1", "cluster 2", "the rest of cluster 1")
+    assert "take 9 samples out of cluster 1" in question.about
+    review.answer(1)  # with the rest
+    assert {review.clusters[str(row)] for row in rows} == {1}
+    review.undo()
+    review.answer(0)
     assert {review.clusters[str(row)] for row in rows} == {2}
 
 
