@@ -96,7 +96,7 @@ class Reviewed:
         if not np.array_equal(self.clusters, self.start.own):  # else only names were given
             # A number that no sample has any more stays as an empty cluster, so that the others keep theirs.
             kept = replace(kept, n_clusters=self.n_clusters)
-            stored = fit(stored, kept, self.features, self.start.shares(self.clusters, kept.n_clusters))
+            stored = fit(stored, self.start, self.clusters, kept.n_clusters, self.features)
         agreement = write_successor(self.run, out, stored, kept, self.features, "review", names=self.names)
         return ReviewedRun(out, self.answered, len(np.unique(self.clusters[inside])), agreement)
 
@@ -157,14 +157,18 @@ def write_successor(
     return float((given == kept.own[inside]).mean())
 
 
-def fit(stored: StoredModel, kept: Remembered, features: FloatArray, shares: FloatArray) -> StoredModel:
-    """Give a model the prototypes that predict the shares ``(n, K)`` of the samples in clusters best."""
-    inside = np.flatnonzero(kept.own != ASIDE)
+def fit(
+    stored: StoredModel, start: Remembered, clusters: Partition, n_clusters: int, features: FloatArray
+) -> StoredModel:
+    """Give a model the prototypes that predict the clusters ``(n,)`` of remembered samples best."""
+    inside = np.flatnonzero(clusters != ASIDE)
     rows = inside[np.linspace(0, len(inside) - 1, min(len(inside), _MOST_FITTED)).astype(np.int64)]
-    start = np.zeros((features.shape[1], kept.n_clusters), np.float32)
-    prototypes = solve_prototypes(features[rows], shares[rows], start)
-    card = replace(stored.card, n_clusters=kept.n_clusters)
-    head, proportions = replace(stored.head, prototypes=prototypes), shares[rows].mean(0, keepdims=True)
+    shares = start.shares(clusters, n_clusters, rows)
+    prototypes = solve_prototypes(
+        features[rows], shares, np.zeros((features.shape[1], n_clusters), np.float32)
+    )
+    card = replace(stored.card, n_clusters=n_clusters)
+    head, proportions = replace(stored.head, prototypes=prototypes), shares.mean(0, keepdims=True)
     return replace(stored, card=card, head=head, proportions=proportions)
 
 

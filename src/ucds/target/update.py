@@ -28,14 +28,23 @@ from ucds.labels.cluster_labels import ClusterLabels, marks_of
 from ucds.math.arrays import FloatArray, IntArray
 from ucds.math.corrections import ASIDE
 from ucds.math.kmeans import draw_representatives
+from ucds.target.answers import ANSWERS_FILE
 from ucds.target.finishing import fit, write_successor
 from ucds.target.growing import Growth, grow
 from ucds.target.guard import KnownLabels
-from ucds.target.remembered import Remembered
+from ucds.target.predictions import ClusterNames
+from ucds.target.remembered import Remembered, read_remembered
 from ucds.target.review import Review
 from ucds.training.loaded import Model, load
 from ucds.training.options import Compute
-from ucds.training.run_folder import CENTRES_FILE, LABELS_FILE, RUN_FILE, RunFolder, require_model
+from ucds.training.run_folder import (
+    CENTRES_FILE,
+    LABELS_FILE,
+    RUN_FILE,
+    VOTES_FILE,
+    RunFolder,
+    require_model,
+)
 from ucds.training.seeds import numpy_generator
 from ucds.training.work import Work
 
@@ -173,7 +182,7 @@ def update(
         "labels": answers and answers.fingerprint,
         "update": {**asdict(done), "path": out.name, "sentences": done.sentences},
     }
-    stored = fit(model.stored, after, features, after.shares(after.own, after.n_clusters))
+    stored = fit(model.stored, after, after.own, after.n_clusters, features)
     write_successor(
         run,
         out,
@@ -203,16 +212,15 @@ def _remember(
     found: Growth, ids: tuple[str, ...], keys: NDArray[np.void], held: NDArray[np.bool_]
 ) -> Remembered:
     """Return what the new run remembers of its samples."""
-    averaged, changed = found.agreed.averaged, (found.proposed != found.clusters).any()
     return Remembered(
         ids,
-        np.array(found.agreed.own.partitions),
+        found.partitions,
         found.clusters,
         found.n_clusters,
         Column[bytes](keys),
-        None if averaged is None else averaged.toarray(),
+        found.labels,
         held,
-        found.proposed if changed else None,
+        found.proposed if (found.proposed != found.clusters).any() else None,
     )
 
 
@@ -221,14 +229,17 @@ def _remembered(run: Path, model: Model, compute: Compute) -> tuple[Remembered, 
 
     The clusters of a run that nobody has reviewed are those that its model gives.
     """
-    review = Review(run, compute=compute)
-    state = review.reviewed
-    before = replace(review.start, own=state.clusters, by_person=state.by_person, n_clusters=state.n_clusters)
-    if not review.answered and review.start.by_person is None:
-        before = replace(
-            before, own=(state.features @ model.stored.head.prototypes).argmax(1).astype(np.int64)
-        )
-    return before, state.features, dict(state.names)
+    if (run / ANSWERS_FILE).exists() or not (run / VOTES_FILE).exists():
+        state = Review(run, compute=compute).reviewed
+        features, names = state.features, dict(state.names)
+        by_person = state.by_person if state.answered else state.start.by_person
+        before = replace(state.start, own=state.clusters, by_person=by_person, n_clusters=state.n_clusters)
+    else:  # a review would look for doubts, which takes memory and time
+        (before, features), named = read_remembered(run), ClusterNames.find(run, None)
+        names = {} if named is None else dict(named.names)
+    if before.by_person is None:
+        before = replace(before, own=(features @ model.stored.head.prototypes).argmax(1).astype(np.int64))
+    return before, features, names
 
 
 def _settings_of(described: dict[str, Any]) -> ConsensusSettings:
