@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import ucds
+from ucds.data.about import KeptAbout
 from ucds.data.features import FeatureFolder
 from ucds.errors import DamagedFileError, InputError, UserError
 from ucds.labels.cluster_labels import ClusterLabels
@@ -101,6 +102,7 @@ USES: dict[str, Callable[[Path], object]] = {
     "features.npy": Review,
     "names.json": Review,
     "centres.npz": Centring.load,
+    "about.npz": lambda run: KeptAbout.load(run / "about.npz"),
     "answers.jsonl": _answer,
     ".review": lambda run: review(run, open_browser=False, compute=CPU),
     ".lock": lambda run: RunFolder(run).open({}, resume=True),

@@ -110,8 +110,8 @@ def test_the_training_and_the_report_tell_the_same(
     done = ucds.report(tmp_path / "run", about=samples.with_name("about.csv"), group="patient", compute=CPU)
     assert (tmp_path / "run/report.html").read_text() == page
     assert any("have the scanner" in line for line in done.summary)
-    plain = ucds.report(tmp_path / "run", compute=CPU)
-    assert not any("scanner" in line for line in plain.summary)
+    ucds.report(tmp_path / "run", compute=CPU)  # the run knows the table
+    assert (tmp_path / "run/report.html").read_text() == page
 
 
 @pytest.mark.parametrize(

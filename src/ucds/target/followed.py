@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -79,6 +79,13 @@ def what_is_followed(clusters: IntArray, about: About, group: str | None = None)
             explained.sort(key=lambda each: -each.excess)
         found.append(Followed(name, effect, p_value, is_followed, tuple(explained)))
     return sorted(found, key=lambda one: -one.effect)
+
+
+def tell_followed(clusters: IntArray, about: About, group: str | None, say: Callable[[str], None]) -> None:
+    """Say what the clusters ``(n,)`` of samples follow, see :func:`what_is_followed`."""
+    found = what_is_followed(clusters, about, group)
+    for sentence in filter(None, (list_followed(found), describe_followed(found, "samples"))):
+        say(sentence)
 
 
 def list_followed(found: Sequence[Followed]) -> str:

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ucds.config import ConsensusSettings
+from ucds.data.about import About, KeptAbout, choose_rows, column_of, find_about
 from ucds.data.content import Column, find_places, keys_of
 from ucds.data.dataset import Dataset
 from ucds.data.samples import Samples, subset
@@ -28,17 +29,20 @@ from ucds.labels.cluster_labels import ClusterLabels, marks_of
 from ucds.math.arrays import FloatArray, IntArray
 from ucds.math.corrections import ASIDE
 from ucds.math.kmeans import draw_representatives
+from ucds.target.agreement import write_evidence
 from ucds.target.answers import ANSWERS_FILE
 from ucds.target.finishing import fit, write_successor
+from ucds.target.followed import tell_followed
 from ucds.target.growing import Growth, grow
 from ucds.target.guard import KnownLabels
 from ucds.target.predictions import ClusterNames
 from ucds.target.remembered import Remembered, read_remembered
 from ucds.target.review import Review
+from ucds.training.centring import Centring, features_of
 from ucds.training.loaded import Model, load
 from ucds.training.options import Compute
 from ucds.training.run_folder import (
-    CENTRES_FILE,
+    ABOUT_FILE,
     LABELS_FILE,
     RUN_FILE,
     VOTES_FILE,
@@ -95,6 +99,8 @@ def update(
     out: str | Path,
     *,
     labels: str | Path | ClusterLabels | None = None,
+    about: str | Path | None = None,
+    group: str | None = None,
     forget_missing: bool = False,
     compute: Compute | None = None,
 ) -> UpdatedRun:
@@ -110,21 +116,20 @@ def update(
         out: run folder to make.
         labels: labels of the new samples, from the same provider's model as those of the run; a file or the
             labels.
+        about: table about the new samples, see :func:`ucds.data.about.find_about`; image files tell the
+            columns that the run keeps if ``None``.
+        group: column of what belongs together, such as the patient; that of the run if ``None``.
         forget_missing: whether old samples that are not among ``images`` leave the run.
         compute: device, precision, cache and reporter; the defaults if ``None``.
 
     Raises:
-        InputError: the run is not finished, or ``images``, ``labels`` or ``out`` cannot be used.
+        InputError: the run is not finished, or ``images``, ``labels``, ``about`` or ``out`` cannot be used.
         DamagedFileError: a file of the run, or of labels, cannot be read.
         NoSpaceError: the disk is full, or the folder is not writable.
     """
     run, out, compute, place = Path(run), Path(out), compute or Compute(), place_of(images)
     RunFolder(out).require_usable(place, resume=False)
     require_model(run)
-    if (run / CENTRES_FILE).exists():
-        raise InputError(
-            f"{run} was centred by a column, which an update cannot do for new samples: train again"
-        )
     require_there(images)
     model, described = load(run, role="target", compute=compute), read_object(run / RUN_FILE) or {}
     given = ClusterLabels.load(labels) if isinstance(labels, str | Path) else labels
@@ -141,11 +146,10 @@ def update(
         compute.reporter.say(f"{part}; the model gives the others their clusters")
         new = new[drawn]
     ids = _name_all(before, samples, old, new)
-    fresh = np.empty((0, features.shape[1]), np.float32)
-    if len(new):
-        fresh = model.outputs(Dataset(subset(samples, new), data.view)).features
-    features = np.concatenate([features[old], fresh])
     keys = np.concatenate([keys_of(before.keys).array[old], keys_of(samples.keys).array[new]])
+    kept = _join_about(KeptAbout.load(run / ABOUT_FILE), samples, about, group, Column[bytes](keys))
+    fresh, centring = _encode(model, data, new, Centring.load(run), kept)
+    features = np.concatenate([features[old], fresh])
     clusters = np.concatenate([before.own[old], np.full(len(new), ASIDE)])
     held = np.zeros(len(ids), bool)
     held[: len(old)] = False if before.by_person is None else before.by_person[old]
@@ -183,19 +187,70 @@ def update(
         "update": {**asdict(done), "path": out.name, "sentences": done.sentences},
     }
     stored = fit(model.stored, after, after.own, after.n_clusters, features)
+
+    def write_more(folder: Path) -> None:
+        write_evidence(folder, found.agreed)
+        for path, more in ((LABELS_FILE, answers), (ABOUT_FILE, kept)):
+            if more is not None:
+                more.save(folder / path)
+        if centring is not None:
+            centring.save(folder)
+
     write_successor(
-        run,
-        out,
-        stored,
-        after,
-        features,
-        "update",
-        names=names,
-        described=entries,
-        labels=answers,
-        agreed=found.agreed,
+        run, out, stored, after, features, "update", names=names, described=entries, write_more=write_more
     )
+    if kept is not None:
+        rows = np.flatnonzero(inside)
+        tell_followed(after.own[rows], choose_rows(kept.columns, rows), kept.group, compute.reporter.say)
     return done
+
+
+def _encode(
+    model: Model, data: Dataset, new: IntArray, centring: Centring | None, kept: KeptAbout | None
+) -> tuple[FloatArray, Centring | None]:
+    """Compute the features ``(m, d_f)`` of new samples, and add the means of their groups."""
+    if not len(new):
+        return np.empty((0, model.stored.card.bottleneck_width), np.float32), centring
+    data = Dataset(subset(data.samples, new), data.view)
+    if centring is not None:
+        texts = column_of({} if kept is None else kept.columns, centring.column)[-len(new) :]  # they are last
+        below = features_of(model.stored.encoder, data, model.compute)
+        centring = centring.extend(texts, data.samples, below)
+        data = centring.apply(texts, data.samples, below)
+    return model.outputs(data).features, centring
+
+
+def _join_about(
+    kept: KeptAbout | None,
+    samples: Samples,
+    about: str | Path | None,
+    group: str | None,
+    keys: Sequence[bytes],
+) -> KeptAbout | None:
+    """Return what is known about the samples with some keys: what the run keeps, and what a table tells."""
+    if about is None and group is None and kept is None:
+        return None
+    new = np.flatnonzero((np.full(len(samples), -1) if kept is None else kept.places(samples.keys)) < 0)
+    if not len(new):
+        columns: About = {}
+    elif about is None and kept is not None:
+        columns = kept.of(samples, new)
+    else:
+        columns = find_about(samples, about, new)
+    known = KeptAbout(keys_of(samples.keys).take(new), columns)
+    both = [each for each in (kept, known) if each is not None]
+    found = {name: [""] * len(keys) for each in both for name in each.columns}
+    for each in both:
+        places = each.places(keys)
+        here = np.flatnonzero(places >= 0)
+        for name, texts in choose_rows(each.columns, places[here]).items():
+            for row, text in zip(here.tolist(), texts, strict=True):
+                found[name][row] = text
+    if group is None and kept is not None:
+        group = kept.group
+    if group is not None:
+        column_of(found, group)
+    return KeptAbout(keys, found, group)
 
 
 def _answers_of(
