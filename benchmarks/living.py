@@ -212,7 +212,7 @@ def measure_cost(run: Row) -> Iterator[Row]:
         rows = rng.integers(KNOWN, size=old)
         keys = [content_key(str(i).encode()) for i in range(old)]
         kept = replace(kept, ids=tuple(map(str, range(old))), own=kept.own[rows], keys=keys)
-        write_remembered(first, replace(kept, partitions=kept.partitions[:, rows]))
+        write_remembered(first, replace(kept, partitions=kept.partitions[:128, rows]))
         noise = rng.standard_normal((old, features.shape[1]), np.float32)  # copies would have no distances
         write_features(first, features[rows] + 0.05 * noise)
         np.save(place / "new.npy", others)
