@@ -82,16 +82,12 @@ def what_is_followed(clusters: IntArray, about: About, group: str | None = None)
 
 
 def tell_followed(clusters: IntArray, about: About, group: str | None, say: Callable[[str], None]) -> None:
-    """Say what the clusters ``(n,)`` of samples follow, see :func:`what_is_followed`."""
+    """Say which columns the clusters ``(n,)`` follow, and how far; see :func:`what_is_followed`."""
     found = what_is_followed(clusters, about, group)
-    for sentence in filter(None, (list_followed(found), describe_followed(found, "samples"))):
-        say(sentence)
-
-
-def list_followed(found: Sequence[Followed]) -> str:
-    """Say which columns the clusters follow, and how far."""
     names = [f"{shown(one.name, 40)} ({one.effect:.2f} of 1)" for one in found if one.is_followed]
-    return f"the clusters follow {len(names)} of {len(found)} columns{': ' * bool(names)}{', '.join(names)}"
+    say(f"the clusters follow {len(names)} of {len(found)} columns{': ' * bool(names)}{', '.join(names)}")
+    if sentence := describe_followed(found, "samples"):
+        say(sentence)
 
 
 def describe_followed(found: Sequence[Followed], what: str) -> str:

@@ -33,7 +33,7 @@ from ucds.target.agreement import write_evidence
 from ucds.target.answers import ANSWERS_FILE
 from ucds.target.finishing import fit, write_successor
 from ucds.target.followed import tell_followed
-from ucds.target.growing import Growth, grow
+from ucds.target.growing import grow
 from ucds.target.guard import KnownLabels
 from ucds.target.predictions import ClusterNames
 from ucds.target.remembered import Remembered, read_remembered
@@ -167,8 +167,17 @@ def update(
         lengths=model.stored.card.encoder.name == LENGTHS,
         watch=Work(settings, compute).watch,
     )
-    after = _remember(found, ids, keys, held)
-    inside = found.clusters >= 0
+    changes, inside = found.proposed != found.clusters, found.clusters >= 0
+    after = Remembered(
+        ids,
+        found.partitions,
+        found.clusters,
+        found.n_clusters,
+        Column[bytes](keys),
+        found.labels,
+        held,
+        found.proposed if changes.any() else None,
+    )
     moved = np.flatnonzero(found.clusters[: len(old)] != clusters[: len(old)])
     done = UpdatedRun(
         path=out,
@@ -177,7 +186,7 @@ def update(
         moved=tuple(ids[row] for row in moved),
         new_clusters=tuple(range(before.n_clusters, after.n_clusters)),
         waiting=int(after.waiting.sum()),
-        doubtful=tuple(np.unique(found.clusters[(found.proposed != found.clusters) & inside]).tolist()),
+        doubtful=tuple(np.unique(found.clusters[changes & inside]).tolist()),
         n_clusters=len(np.unique(found.clusters[inside])),
     )
     entries = {
@@ -261,22 +270,6 @@ def _answers_of(
         return None
     marks, chosen = marks_of(Column[bytes](keys[rows])), [ids[row] for row in rows.tolist()]
     return ClusterLabels(chosen, values[rows], known.n_clusters, known.provider, marks, known.columns)
-
-
-def _remember(
-    found: Growth, ids: tuple[str, ...], keys: NDArray[np.void], held: NDArray[np.bool_]
-) -> Remembered:
-    """Return what the new run remembers of its samples."""
-    return Remembered(
-        ids,
-        found.partitions,
-        found.clusters,
-        found.n_clusters,
-        Column[bytes](keys),
-        found.labels,
-        held,
-        found.proposed if (found.proposed != found.clusters).any() else None,
-    )
 
 
 def _remembered(run: Path, model: Model, compute: Compute) -> tuple[Remembered, FloatArray, dict[int, str]]:
