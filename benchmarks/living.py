@@ -51,8 +51,13 @@ NUMBERS = """
 A run on 60 % of a domain, and the rest in four updates. Accuracy in percent. *Anew*: everything clustered
 anew. *Never*: old images never move, and new ones get the model's nearest cluster. *Update*: the package.
 *With a person*: the proposals of the last update are answered from the classes, as `ucds review` asks them; a
-group is recognised if 60 % of it are of one class. *Kept*: share of the first images that keep their number.
-*Ten*: the same rest in ten updates, and *one*: in one.
+group is recognised if 60 % of it are of one class, and the proposed cluster is taken if it is of that class.
+*Kept*: share of the first images that keep their number.
+"""
+CHAINS = """
+## Many small updates
+
+The same rest in ten updates, and in one: accuracy in percent.
 """
 KINDS = """
 ## New kinds
@@ -123,24 +128,38 @@ def answer_proposals(found: Growth, features: FloatArray, classes: IntArray) -> 
         return review.partition.copy()
 
 
+def begin(domain: Domain, seed: int) -> tuple[FloatArray, IntArray, Partition, FloatArray]:
+    """Shuffle a domain and cluster 60 % of it: vectors, classes, clusters of the first, and features."""
+    order = np.random.default_rng([seed, 7]).permutation(len(domain.vectors))
+    vectors, size = domain.vectors[order], int(0.6 * len(order))
+    first = agree(vectors[:size], domain.n_classes, SETTINGS, np.random.default_rng(seed)).partition
+    return vectors, domain.classes[order], first, project(vectors[:size], vectors)
+
+
+def measure_chains(domain: Domain, run: Row, seed: int) -> Iterator[Row]:
+    """Compare ten small updates with one large one."""
+    _, classes, first, features = begin(domain, seed)
+    found = {"ten": 10, "one": 1}
+    ends = {name: chain(features, first, domain.n_classes, parts, seed) for name, parts in found.items()}
+    yield run | {
+        name: round(100 * clustering_accuracy(one.clusters + 1, classes), 2) for name, one in ends.items()
+    }
+
+
 def measure_numbers(domain: Domain, run: Row, seed: int) -> Iterator[Row]:
     """Compare updates with everything anew, and with old images that never move."""
-    order, k = np.random.default_rng([seed, 7]).permutation(len(domain.vectors)), domain.n_classes
-    vectors, classes, size = domain.vectors[order], domain.classes[order], int(0.6 * len(order))
-    first = agree(vectors[:size], k, SETTINGS, np.random.default_rng(seed)).partition
-    features = project(vectors[:size], vectors)
+    vectors, classes, first, features = begin(domain, seed)
+    size, k = len(first), domain.n_classes
     means = np.stack([features[:size][first == c].mean(0) for c in range(k)])
     never = np.concatenate([first, (unit_rows(features[size:]) @ unit_rows(means).T).argmax(1)])
     anew = agree(vectors, k, SETTINGS, np.random.default_rng(seed)).partition
     partners = match(anew[:size], first)
-    four, ten, one = (chain(features, first, k, parts, seed) for parts in (4, 10, 1))
+    four = chain(features, first, k, 4, seed)
     found = {
         "anew": anew,
         "never": never,
         "update": four.clusters,
         "person": answer_proposals(four, features, classes),
-        "ten": ten.clusters,
-        "one": one.clusters,
     }
     row = {name: round(100 * clustering_accuracy(some + 1, classes), 2) for name, some in found.items()}
     row["kept"] = round(100 * float((four.clusters[:size] == first).mean()), 2)
@@ -227,7 +246,7 @@ def measure_cost(run: Row) -> Iterator[Row]:
 def jobs_of(domains: Sequence[Domain], seeds: int) -> Iterator[tuple[Row, Callable[[], Iterator[Row]]]]:
     """Yield all measurements, one seed after the other; what takes longest comes last."""
     for seed in range(seeds):
-        measures = {"kinds": measure_kinds, "numbers": measure_numbers}
+        measures = {"kinds": measure_kinds, "numbers": measure_numbers, "chains": measure_chains}
         for (kind, measure), domain in product(measures.items(), domains):
             run: Row = {"kind": kind, "domain": domain.name, "seed": seed}
             yield run, partial(measure, domain, run, seed)
@@ -267,13 +286,15 @@ def means(runs: pd.DataFrame, columns: Sequence[str], digits: int) -> list[Row]:
 def page(rows: Sequence[Row]) -> str:
     """Write the tables of all records."""
     runs, text = pd.DataFrame(rows), INTRODUCTION
-    numbers, kinds, control, cost = (
+    numbers, chains, kinds, control, cost = (
         runs[runs["kind"] == kind].dropna(axis=1, how="all")
-        for kind in ("numbers", "kinds", "control", "cost")
+        for kind in ("numbers", "chains", "kinds", "control", "cost")
     )
     if len(numbers):
-        shown = ["anew", "never", "update", "person", "ten", "one", "kept", "kept anew", "proposals"]
+        shown = ["anew", "never", "update", "person", "kept", "kept anew", "proposals"]
         text += f"{NUMBERS}\n{table(means(numbers, shown, 1), 'lr' + 'r' * len(shown))}\n"
+    if len(chains):
+        text += f"{CHAINS}\n{table(means(chains, ['ten', 'one'], 1), 'lrrr')}\n"
     if len(kinds):
         shares = kinds.assign(
             found=100 * kinds["found"] / kinds["left out"],
