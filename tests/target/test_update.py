@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import ucds
-from ucds.data.about import KeptAbout
+from ucds.data.kept_about import KeptAbout
 from ucds.target.remembered import read_remembered, write_remembered
 from ucds.training.progress import Quiet
 

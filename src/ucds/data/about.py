@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import os
 import warnings
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import takewhile
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from ucds.data.columns import ID_NAMES, PATH_NAMES, WORD_NAMES, Pictures, first_present, texts_in
-from ucds.data.content import KEY_BYTES, KEY_TYPE, Column, find_places, first_repeated, keys_of
+from ucds.data.content import find_places, first_repeated
 from ucds.data.decode import read_header
 from ucds.data.folders import Scan
 from ucds.data.image_files import processors
 from ucds.data.samples import Samples
 from ucds.data.tables import read_table
-from ucds.data.vectors import read_arrays
-from ucds.errors import DamagedFileError, InputError, UcdsWarning, shown
-from ucds.files import parse_json, write_atomically
+from ucds.errors import InputError, UcdsWarning, shown
 from ucds.math.arrays import DoubleArray, IntArray
-from ucds.received import require_few
 
 About = dict[str, list[str]]
 """Text of each sample in each column, by the column's name; empty where nothing is known."""
@@ -37,80 +31,6 @@ FOLDERS = ("folder", "folder of the file")
 
 _UNKNOWN = frozenset({"", "nan", "none", "null", "nat", "na", "n/a", "unknown", "0000:00:00 00:00:00"})
 _MOST_CODES = 12  # different numbers up to which they are names of groups
-
-
-@dataclass(frozen=True, eq=False)
-class KeptAbout:
-    """What a run keeps of a table about its samples, by their content.
-
-    Attributes:
-        keys: content keys of the samples.
-        columns: text of each sample in each column.
-        group: column of what belongs together; ``None`` if none was named.
-    """
-
-    keys: Sequence[bytes]
-    columns: About
-    group: str | None = None
-
-    def places(self, keys: Sequence[bytes]) -> IntArray:
-        """Find samples by their content keys: ``(n,)`` positions, -1 for those that the run does not know."""
-        return find_places(*(Column(keys_of(each).array) for each in (keys, self.keys)))
-
-    def of(self, samples: Samples, rows: IntArray | None = None) -> About:
-        """Return the texts of samples in the columns; of samples that are new, what image files tell.
-
-        Args:
-            samples: samples.
-            rows: ``(m,)`` positions of the samples that are wanted; all if ``None``.
-
-        Warns:
-            UcdsWarning: nothing tells the texts of new samples in some column.
-        """
-        rows = np.arange(len(samples)) if rows is None else rows
-        places = self.places(keys_of(samples.keys).take(rows))
-        new, found = np.flatnonzero(places < 0), self.columns
-        if len(new):
-            own = _read_own(samples, rows[new])
-            if silent := [name for name in found if name not in own]:
-                names = ", ".join(shown(name, 40) for name in silent[:3])
-                told = f"{len(new):,} samples are new, and nothing tells their {names}"
-                warnings.warn(f"{told}: give a table with such columns, `about`", UcdsWarning, stacklevel=3)
-            places[new] = len(self.keys) + np.arange(len(new))
-            found = {name: [*texts, *own.get(name, [""] * len(new))] for name, texts in found.items()}
-        return choose_rows(found, places)
-
-    def save(self, path: Path) -> None:
-        """Write a file that :meth:`load` reads."""
-        keys = keys_of(self.keys).array.view(np.uint8).reshape(-1, KEY_BYTES)
-        words = [[*self.columns, self.group], *self.columns.values()]
-        texts = [np.frombuffer(json.dumps(each).encode(), np.uint8) for each in words]
-        write_atomically(path, lambda file: np.savez(file, *texts, keys=keys))
-
-    @classmethod
-    def load(cls, path: Path) -> KeptAbout | None:
-        """Read what a run keeps; ``None`` if there is no such file.
-
-        Raises:
-            DamagedFileError: it cannot be read.
-        """
-        try:
-            found = read_arrays(path)
-            keys = Column[bytes](found.pop("keys").view(KEY_TYPE).ravel())
-            words: list[Any] = [
-                parse_json(require_few(found[f"arr_{place}"].tobytes(), path)) for place in range(len(found))
-            ]
-            (*names, group), *columns = words
-            for texts in ([*names, group or ""], *columns):
-                if not all(isinstance(text, str) for text in texts):
-                    raise TypeError("a text is none")
-            if any(len(texts) != len(keys) for texts in columns):
-                raise ValueError("its columns do not fit together")
-            return cls(keys, dict(zip(names, columns, strict=True)), group)
-        except FileNotFoundError:
-            return None
-        except (OSError, DamagedFileError, ValueError, KeyError, TypeError) as error:
-            raise DamagedFileError(f"{path} is damaged ({error}): delete it, to do without it") from None
 
 
 def find_about(
@@ -133,7 +53,7 @@ def find_about(
     """
     rows = np.arange(len(samples.ids)) if rows is None else rows
     if table is None:
-        return _read_own(samples, rows)
+        return read_own(samples, rows)
     columns = read_table(table := Path(table), WORD_NAMES)
     name = first_present((*ID_NAMES, *PATH_NAMES), columns)
     if name is None:
@@ -154,7 +74,7 @@ def find_about(
     return choose_rows({column: [*map(_known, texts_in(v)), ""] for column, v in columns.items()}, places)
 
 
-def _read_own(samples: Scan | Samples | Pictures, rows: IntArray) -> About:
+def read_own(samples: Scan | Samples | Pictures, rows: IntArray) -> About:
     """Collect what samples at some positions tell: folders, kinds of files, and headers of image files."""
     chosen, all_paths = rows.tolist(), getattr(samples, "readable_paths", samples.ids)
     paths = [all_paths[i] for i in chosen]

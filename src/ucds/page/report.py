@@ -8,11 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
-from ucds.data.about import KeptAbout, choose_rows, find_about
+from ucds.data.about import choose_rows, find_about
 from ucds.data.columns import read_texts
 from ucds.data.content import find_places
 from ucds.data.features import FeatureFolder
 from ucds.data.images import ImageSamples
+from ucds.data.kept_about import KeptAbout
 from ucds.data.samples import Samples
 from ucds.data.sources import Source, place_of, require_there
 from ucds.errors import InputError

@@ -17,9 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ucds.config import ConsensusSettings
-from ucds.data.about import About, KeptAbout, choose_rows, column_of, find_about
+from ucds.data.about import choose_rows, column_of
 from ucds.data.content import Column, find_places, keys_of
 from ucds.data.dataset import Dataset
+from ucds.data.kept_about import KeptAbout, join_about
 from ucds.data.samples import Samples, subset
 from ucds.data.sources import Source, place_of, require_there
 from ucds.encoders.spec import LENGTHS
@@ -147,7 +148,7 @@ def update(
         new = new[drawn]
     ids = _name_all(before, samples, old, new)
     keys = np.concatenate([keys_of(before.keys).array[old], keys_of(samples.keys).array[new]])
-    kept = _join_about(KeptAbout.load(run / ABOUT_FILE), samples, about, group, Column[bytes](keys))
+    kept = join_about(KeptAbout.load(run / ABOUT_FILE), samples, about, group, Column[bytes](keys))
     fresh, centring = _encode(model, data, new, Centring.load(run), kept)
     features = np.concatenate([features[old], fresh])
     clusters = np.concatenate([before.own[old], np.full(len(new), ASIDE)])
@@ -227,39 +228,6 @@ def _encode(
         centring = centring.extend(texts, data.samples, below)
         data = centring.apply(texts, data.samples, below)
     return model.outputs(data).features, centring
-
-
-def _join_about(
-    kept: KeptAbout | None,
-    samples: Samples,
-    about: str | Path | None,
-    group: str | None,
-    keys: Sequence[bytes],
-) -> KeptAbout | None:
-    """Return what is known about the samples with some keys: what the run keeps, and what a table tells."""
-    if about is None and group is None and kept is None:
-        return None
-    new = np.flatnonzero((np.full(len(samples), -1) if kept is None else kept.places(samples.keys)) < 0)
-    if not len(new):
-        columns: About = {}
-    elif about is None and kept is not None:
-        columns = kept.of(samples, new)
-    else:
-        columns = find_about(samples, about, new)
-    known = KeptAbout(keys_of(samples.keys).take(new), columns)
-    both = [each for each in (kept, known) if each is not None]
-    found = {name: [""] * len(keys) for each in both for name in each.columns}
-    for each in both:
-        places = each.places(keys)
-        here = np.flatnonzero(places >= 0)
-        for name, texts in choose_rows(each.columns, places[here]).items():
-            for row, text in zip(here.tolist(), texts, strict=True):
-                found[name][row] = text
-    if group is None and kept is not None:
-        group = kept.group
-    if group is not None:
-        column_of(found, group)
-    return KeptAbout(keys, found, group)
 
 
 def _answers_of(
