@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from ucds.data.about import About, choose_rows, column_of, find_about, read_own
 from ucds.data.content import KEY_BYTES, KEY_TYPE, Column, find_places, keys_of
 from ucds.data.samples import Samples
 from ucds.data.vectors import read_arrays
-from ucds.errors import DamagedFileError, UcdsWarning, shown
+from ucds.errors import DamagedFileError, shown, warn
 from ucds.files import parse_json, write_atomically
 from ucds.math.arrays import IntArray
 from ucds.received import require_few
@@ -57,7 +56,7 @@ class KeptAbout:
             if silent := [name for name in found if name not in own]:
                 names = ", ".join(shown(name, 40) for name in silent[:3])
                 told = f"{len(new):,} samples are new, and nothing tells their {names}"
-                warnings.warn(f"{told}: give a table with such columns, `about`", UcdsWarning, stacklevel=3)
+                warn(f"{told}: give a table with such columns, `about`")
             places[new] = len(self.keys) + np.arange(len(new))
             found = {name: [*texts, *own.get(name, [""] * len(new))] for name, texts in found.items()}
         return choose_rows(found, places)
