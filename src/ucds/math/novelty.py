@@ -100,8 +100,8 @@ def fit_together(
 
     Args:
         old: ``(n, d)`` features of samples that were clustered, see :func:`draw_known`.
-        new: ``(m, d)`` features of the new ones. Of many a random part is compared with each other, and the
-            others are compared with these.
+        new: ``(m, d)`` features of the new ones. Above 3,000, a random part is compared with each other, and
+            the others are compared with these.
         n_clusters: number of clusters, K; a neighbourhood is half an average cluster, of 10 to 20 samples.
         rng: generator of the choice of this part.
         lengths: whether distances from the mean count, see :func:`ucds.math.spaces.make_spaces`.
