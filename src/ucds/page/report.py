@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ucds.arguments import checked
 from ucds.data.about import choose_rows, find_about
 from ucds.data.columns import read_texts
 from ucds.data.content import find_places
@@ -69,6 +70,7 @@ class Facts:
     followed: Sequence[Followed]
 
 
+@checked
 def report(
     run: str | Path,
     images: Source | None = None,

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ucds.arguments import checked
 from ucds.config import ConsensusSettings
 from ucds.data.about import choose_rows, column_of
 from ucds.data.content import Column, find_places, keys_of
@@ -94,6 +95,7 @@ class UpdatedRun:
         ]
 
 
+@checked
 def update(
     run: str | Path,
     images: Source,
