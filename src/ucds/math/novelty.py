@@ -192,7 +192,7 @@ def _nearest(
         between = squares + np.square(block).sum(1)[:, None] - 2 * (block @ known.T)
         if apart:
             between[np.arange(len(block)), np.arange(start, start + len(block))] = np.inf
-        places.append(np.argpartition(between, count - 1, axis=1)[:, :count])
+        places.append(np.argpartition(between, count - 1, axis=1)[:, :count].copy())  # not all of the block
         distances.append(np.take_along_axis(between, places[-1], 1))
     return np.concatenate(places), np.concatenate(distances).astype(np.float64)
 
