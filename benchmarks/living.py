@@ -274,6 +274,8 @@ def means(runs: pd.DataFrame, columns: Sequence[str], digits: int) -> list[Row]:
         "amazon, cartoon, sketch, digits": ~of_domain.index.isin(TUNED),
     }
     for name, chosen in groups.items():
+        if not chosen.any():
+            continue
         some = of_domain[chosen & ~styles]
         if (chosen & styles).any():
             some = pd.concat([some, of_domain[chosen & styles].mean().to_frame().T])
