@@ -364,3 +364,9 @@ def test_pairs_by_hand() -> None:
     # Those without a common sample are no pairs.
     assert match(np.array([0, 0, 1]), np.array([3, 3, 3])) == {0: 3}
     assert match(np.array([0, 0, 0, 0, 1]), np.array([0, 0, 0, 1, 0])) == {0: 0}
+
+
+def test_memberships_of_small_integers_are_those_of_large_ones() -> None:
+    partitions = np.random.default_rng(0).integers(200, size=(5, 300))  # in all more than fit into a byte
+    small = memberships(list(partitions.astype(np.uint8)))
+    assert (small != memberships(list(partitions))).nnz == 0
