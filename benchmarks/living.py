@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -21,7 +22,7 @@ from real_features import Domain, parser_of, read_domains
 from records import Row, complete, table, time_call
 from sklearn.metrics import roc_auc_score
 
-from ucds import Review
+from ucds import Compute, Review, train_target, update
 from ucds.config import ConsensusSettings
 from ucds.data.content import content_key
 from ucds.math import novelty
@@ -31,14 +32,14 @@ from ucds.math.metrics import clustering_accuracy
 from ucds.math.spaces import centre, principal_axes, unit_rows
 from ucds.target.agreement import agree
 from ucds.target.growing import Growth, grow
-from ucds.target.remembered import Remembered, write_features, write_remembered
+from ucds.target.remembered import Remembered, read_remembered, write_features, write_remembered
 
 SETTINGS = ConsensusSettings()
 TUNED = ("office31 webcam", "office31 dslr", "pacs photo", "pacs art_painting")
 """Domains on which figures were chosen."""
 CONTROLS, MOST_IN_CONTROL = 20, 500
 RECOGNISED = 0.6
-SIZES = ((5_000, 200), (500_000, 50_000))
+SIZES, KNOWN = ((5_000, 200), (500_000, 50_000)), 3_000
 INTRODUCTION = f"""# Runs that take new images
 
 Made by `python benchmarks/living.py` from `living.jsonl`; not edited by hand. Frozen features. Choices were
@@ -50,8 +51,13 @@ NUMBERS = """
 A run on 60 % of a domain, and the rest in four updates. Accuracy in percent. *Anew*: everything clustered
 anew. *Never*: old images never move, and new ones get the model's nearest cluster. *Update*: the package.
 *With a person*: the proposals of the last update are answered from the classes, as `ucds review` asks them; a
-group is recognised if 60 % of it are of one class. *Kept*: share of the first images that keep their number.
-*Ten*: the same rest in ten updates, and *one*: in one.
+group is recognised if 60 % of it are of one class, and the proposed cluster is taken if it is of that class.
+*Kept*: share of the first images that keep their number.
+"""
+CHAINS = """
+## Many small updates
+
+The same rest in ten updates, and in one: accuracy in percent.
 """
 KINDS = """
 ## New kinds
@@ -70,7 +76,7 @@ which a new cluster was made, or an image waits.
 COST = """
 ## Cost
 
-Synthetic vectors of 256 numbers in 50 clusters, one thread; beyond encoding.
+`ucds.update` on synthetic vectors of 256 numbers in 50 clusters, one thread, files read and written included.
 """
 
 
@@ -100,10 +106,10 @@ def chain(features: FloatArray, first: Partition, n_clusters: int, parts: int, s
 
 def answer_proposals(found: Growth, features: FloatArray, classes: IntArray) -> Partition:
     """Let a person who sees the classes answer what is proposed, and return the clusters."""
-    n, partitions = len(features), np.array(found.agreed.own.partitions)
+    n = len(features)
     ids, keys = tuple(map(str, range(n))), [content_key(str(i).encode()) for i in range(n)]
     kept = Remembered(
-        ids, partitions, found.clusters, found.n_clusters, keys, None, np.zeros(n, bool), found.proposed
+        ids, found.partitions, found.clusters, found.n_clusters, keys, None, np.zeros(n, bool), found.proposed
     )
     with tempfile.TemporaryDirectory() as folder:
         write_remembered(Path(folder), kept)
@@ -122,24 +128,38 @@ def answer_proposals(found: Growth, features: FloatArray, classes: IntArray) -> 
         return review.partition.copy()
 
 
+def begin(domain: Domain, seed: int) -> tuple[FloatArray, IntArray, Partition, FloatArray]:
+    """Shuffle a domain and cluster 60 % of it: vectors, classes, clusters of the first, and features."""
+    order = np.random.default_rng([seed, 7]).permutation(len(domain.vectors))
+    vectors, size = domain.vectors[order], int(0.6 * len(order))
+    first = agree(vectors[:size], domain.n_classes, SETTINGS, np.random.default_rng(seed)).partition
+    return vectors, domain.classes[order], first, project(vectors[:size], vectors)
+
+
+def measure_chains(domain: Domain, run: Row, seed: int) -> Iterator[Row]:
+    """Compare ten small updates with one large one."""
+    _, classes, first, features = begin(domain, seed)
+    found = {"ten": 10, "one": 1}
+    ends = {name: chain(features, first, domain.n_classes, parts, seed) for name, parts in found.items()}
+    yield run | {
+        name: round(100 * clustering_accuracy(one.clusters + 1, classes), 2) for name, one in ends.items()
+    }
+
+
 def measure_numbers(domain: Domain, run: Row, seed: int) -> Iterator[Row]:
     """Compare updates with everything anew, and with old images that never move."""
-    order, k = np.random.default_rng([seed, 7]).permutation(len(domain.vectors)), domain.n_classes
-    vectors, classes, size = domain.vectors[order], domain.classes[order], int(0.6 * len(order))
-    first = agree(vectors[:size], k, SETTINGS, np.random.default_rng(seed)).partition
-    features = project(vectors[:size], vectors)
+    vectors, classes, first, features = begin(domain, seed)
+    size, k = len(first), domain.n_classes
     means = np.stack([features[:size][first == c].mean(0) for c in range(k)])
     never = np.concatenate([first, (unit_rows(features[size:]) @ unit_rows(means).T).argmax(1)])
     anew = agree(vectors, k, SETTINGS, np.random.default_rng(seed)).partition
     partners = match(anew[:size], first)
-    four, ten, one = (chain(features, first, k, parts, seed) for parts in (4, 10, 1))
+    four = chain(features, first, k, 4, seed)
     found = {
         "anew": anew,
         "never": never,
         "update": four.clusters,
         "person": answer_proposals(four, features, classes),
-        "ten": ten.clusters,
-        "one": one.clusters,
     }
     row = {name: round(100 * clustering_accuracy(some + 1, classes), 2) for name, some in found.items()}
     row["kept"] = round(100 * float((four.clusters[:size] == first).mean()), 2)
@@ -160,7 +180,7 @@ def measure_kinds(domain: Domain, run: Row, seed: int) -> Iterator[Row]:
     features = project(domain.vectors[rows[:size]], domain.vectors[rows])
     n_clusters = k - len(left)
     batch = novelty.fit(features[:size], features[size:], n_clusters, np.random.default_rng(0))
-    alone = novelty.fit_alone(features[:size], features[size:], np.random.default_rng(0))
+    alone = novelty.fit_alone(features[:size], features[size:])
     first = agree(domain.vectors[rows[:size]], n_clusters, SETTINGS, np.random.default_rng(seed)).partition
     found = extend(features, first, n_clusters, seed)
     matched = 0
@@ -195,37 +215,38 @@ def measure_control(domain: Domain, run: Row, draw: int) -> Iterator[Row]:
 
 
 def measure_cost(run: Row) -> Iterator[Row]:
-    """Take vectors into a run of many, and fit its model."""
-    from ucds.math.prototypes import solve_prototypes
+    """Take vectors into a run of many, which remembers some thousands of them, again and again."""
+    old, new, rng = run["old"], run["new"], np.random.default_rng(0)
+    centres = rng.normal(size=(50, 256)).astype(np.float32)
 
-    n, new, rng = run["old"] + run["new"], run["new"], np.random.default_rng(0)
-    kind = rng.integers(50, size=n)
-    features = (rng.normal(size=(50, 256))[kind] + 2 * rng.normal(size=(n, 256))).astype(np.float32)
-    found: list[Growth] = []
-    seconds = time_call(lambda: found.append(extend(features, kind[: n - new], 50, 0)))
-    kept = Remembered(
-        tuple(map(str, range(n))),
-        np.array(found[0].agreed.own.partitions),
-        found[0].clusters,
-        found[0].n_clusters,
-        [content_key(str(i).encode()) for i in range(n)],
-    )
+    def draw(count: int) -> tuple[FloatArray, IntArray]:
+        kind = rng.integers(50, size=count)
+        return centres[kind] + 2 * rng.standard_normal((count, 256), np.float32), kind
 
-    def solve() -> None:
-        rows = np.flatnonzero(kept.own >= 0)[:: max(1, n // 50_000)]
-        shares = kept.shares(kept.own, kept.n_clusters)[rows]
-        solve_prototypes(features[rows], shares, np.zeros((256, kept.n_clusters), np.float32))
-
-    seconds += time_call(solve)
+    with tempfile.TemporaryDirectory() as name:
+        place = Path(name)
+        compute, vectors, (others, kinds) = Compute(cache=None), draw(KNOWN)[0], draw(new)
+        first = train_target(vectors, place / "run", n_clusters=50, compute=compute).folder
+        kept, features = read_remembered(first)
+        rows = rng.integers(KNOWN, size=old)
+        keys = [content_key(str(i).encode()) for i in range(old)]
+        kept = replace(kept, ids=tuple(map(str, range(old))), own=kept.own[rows], keys=keys)
+        write_remembered(first, replace(kept, partitions=kept.partitions[:128, rows]))
+        noise = rng.standard_normal((old, features.shape[1]), np.float32)  # copies would have no distances
+        write_features(first, features[rows] + 0.05 * noise)
+        np.save(place / "new.npy", others)
+        del kept, features, noise, vectors, others, keys
+        seconds = time_call(lambda: update(first, place / "new.npy", place / "next", compute=compute))
+        own = read_remembered(place / "next")[0].own[old:]
     peak = getrusage(RUSAGE_SELF).ru_maxrss / 2**20
-    right = float((found[0].clusters[n - new :] == kind[n - new :]).mean())
-    yield run | {"seconds": round(seconds, 1), "GiB": round(peak, 2), "right": round(100 * right, 1)}
+    right = 100 * clustering_accuracy(own + 1, kinds)
+    yield run | {"seconds": round(seconds, 1), "GiB": round(peak, 2), "right": round(right, 1)}
 
 
 def jobs_of(domains: Sequence[Domain], seeds: int) -> Iterator[tuple[Row, Callable[[], Iterator[Row]]]]:
     """Yield all measurements, one seed after the other; what takes longest comes last."""
     for seed in range(seeds):
-        measures = {"kinds": measure_kinds, "numbers": measure_numbers}
+        measures = {"kinds": measure_kinds, "numbers": measure_numbers, "chains": measure_chains}
         for (kind, measure), domain in product(measures.items(), domains):
             run: Row = {"kind": kind, "domain": domain.name, "seed": seed}
             yield run, partial(measure, domain, run, seed)
@@ -253,6 +274,8 @@ def means(runs: pd.DataFrame, columns: Sequence[str], digits: int) -> list[Row]:
         "amazon, cartoon, sketch, digits": ~of_domain.index.isin(TUNED),
     }
     for name, chosen in groups.items():
+        if not chosen.any():
+            continue
         some = of_domain[chosen & ~styles]
         if (chosen & styles).any():
             some = pd.concat([some, of_domain[chosen & styles].mean().to_frame().T])
@@ -265,13 +288,15 @@ def means(runs: pd.DataFrame, columns: Sequence[str], digits: int) -> list[Row]:
 def page(rows: Sequence[Row]) -> str:
     """Write the tables of all records."""
     runs, text = pd.DataFrame(rows), INTRODUCTION
-    numbers, kinds, control, cost = (
+    numbers, chains, kinds, control, cost = (
         runs[runs["kind"] == kind].dropna(axis=1, how="all")
-        for kind in ("numbers", "kinds", "control", "cost")
+        for kind in ("numbers", "chains", "kinds", "control", "cost")
     )
     if len(numbers):
-        shown = ["anew", "never", "update", "person", "ten", "one", "kept", "kept anew", "proposals"]
+        shown = ["anew", "never", "update", "person", "kept", "kept anew", "proposals"]
         text += f"{NUMBERS}\n{table(means(numbers, shown, 1), 'lr' + 'r' * len(shown))}\n"
+    if len(chains):
+        text += f"{CHAINS}\n{table(means(chains, ['ten', 'one'], 1), 'lrrr')}\n"
     if len(kinds):
         shares = kinds.assign(
             found=100 * kinds["found"] / kinds["left out"],

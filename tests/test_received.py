@@ -16,6 +16,7 @@ import pytest
 
 import ucds
 from ucds.data.features import FeatureFolder
+from ucds.data.kept_about import KeptAbout
 from ucds.errors import DamagedFileError, InputError, UserError
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.labels.journal import Journal, read_receipts
@@ -101,6 +102,7 @@ USES: dict[str, Callable[[Path], object]] = {
     "features.npy": Review,
     "names.json": Review,
     "centres.npz": Centring.load,
+    "about.npz": lambda run: KeptAbout.load(run / "about.npz"),
     "answers.jsonl": _answer,
     ".review": lambda run: review(run, open_browser=False, compute=CPU),
     ".lock": lambda run: RunFolder(run).open({}, resume=True),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Iterator
 from contextlib import suppress
@@ -33,7 +34,7 @@ def returned_by(public: Any) -> Iterator[type]:
     """The classes of this package that a function, or the methods of a class, return."""
     members = vars(public).values() if isinstance(public, type) else [public]
     for member in members:
-        function = getattr(member, "fget", None) or getattr(member, "func", None) or member
+        function = inspect.unwrap(getattr(member, "fget", None) or getattr(member, "func", None) or member)
         if isinstance(function, FunctionType) and not function.__name__.startswith("_"):
             found = None
             with suppress(NameError):  # of a name that only type checkers import

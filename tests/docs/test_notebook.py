@@ -36,6 +36,7 @@ def test_it_shows_what_it_printed_and_drew() -> None:
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     nbformat.validate(notebook)
     assert "clusters; the first labels are" in printed(notebook)
+    assert "new clusters: 4" in printed(notebook)
     drawn = [output for cell in notebook.cells for output in cell.get("outputs", ()) if "data" in output]
     assert sum("image/png" in output.data for output in drawn) == 2
     assert NOTEBOOK.stat().st_size < 200_000

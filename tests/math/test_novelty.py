@@ -39,7 +39,7 @@ def test_false_alarms_are_at_most_as_frequent_as_stated(together: bool, count: i
     for seed in range(40):
         rng = np.random.default_rng(seed)
         old, new = draw(rng, count, K)[0], draw(rng, 60, K)[0]
-        found = fit_together(old, new, K, rng) if together else fit_alone(old, new, rng)
+        found = fit_together(old, new, K, rng) if together else fit_alone(old, new)
         rates.append((found <= 0.05).mean())
     # The old samples of a draw are the same for all its new ones: draws are independent, and samples are not.
     assert np.mean(rates) <= 0.05 + 1.65 * np.std(rates) / np.sqrt(len(rates))
@@ -49,7 +49,7 @@ def test_false_alarms_are_at_most_as_frequent_as_stated(together: bool, count: i
 def test_samples_of_a_new_kind_are_found(together: bool) -> None:
     rng = np.random.default_rng(0)
     old, (new, kind) = draw(rng, 300, K)[0], draw(rng, 100, K + 2)
-    found = fit_together(old, new, K, rng) if together else fit_alone(old, new, rng)
+    found = fit_together(old, new, K, rng) if together else fit_alone(old, new)
     assert (found[kind >= K] <= 0.05).mean() > 0.9
     assert np.median(found[kind < K]) > 0.2
 

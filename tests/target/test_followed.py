@@ -11,7 +11,7 @@ import pytest
 
 import ucds
 from ucds.errors import InputError
-from ucds.target.followed import describe_followed, list_followed, what_is_followed
+from ucds.target.followed import describe_followed, tell_followed, what_is_followed
 
 K, N = 3, 120
 BRIEF = ucds.ConsensusSettings(starts=2, bottleneck_width=8)
@@ -45,7 +45,10 @@ def test_the_column_the_clusters_and_the_value_are_named() -> None:
     assert said.startswith(
         f"in cluster 1, {share:.0%} of the images have the scanner B; of all images, {usual:.0%}"
     )
-    assert list_followed(found).startswith("the clusters follow 1 of 3 columns: scanner (0.")
+    told = list[str]()
+    tell_followed(clusters(), about(), None, told.append)
+    assert told[0].startswith("the clusters follow 1 of 3 columns: scanner (0.")
+    assert told[1] == describe_followed(found, "samples")
     assert share >= 0.9
     assert usual < 0.5
 
@@ -54,7 +57,9 @@ def test_where_nothing_is_followed_nothing_is_said() -> None:
     columns = {"technician": about()["technician"]}
     found = what_is_followed(clusters(), columns)
     assert describe_followed(found, "images") == ""
-    assert list_followed(found) == "the clusters follow 0 of 1 columns"
+    told = list[str]()
+    tell_followed(clusters(), columns, None, told.append)
+    assert told == ["the clusters follow 0 of 1 columns"]
     assert what_is_followed(clusters(), {"ward": ["7"] * N}) == []
 
 
@@ -110,8 +115,8 @@ def test_the_training_and_the_report_tell_the_same(
     done = ucds.report(tmp_path / "run", about=samples.with_name("about.csv"), group="patient", compute=CPU)
     assert (tmp_path / "run/report.html").read_text() == page
     assert any("have the scanner" in line for line in done.summary)
-    plain = ucds.report(tmp_path / "run", compute=CPU)
-    assert not any("scanner" in line for line in plain.summary)
+    ucds.report(tmp_path / "run", compute=CPU)  # the run knows the table
+    assert (tmp_path / "run/report.html").read_text() == page
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,9 @@ import numpy as np
 import pytest
 
 import ucds
+from ucds.data.kept_about import KeptAbout
 from ucds.target.remembered import read_remembered, write_remembered
+from ucds.training.progress import Quiet
 
 CPU, K, WIDTH = ucds.Compute("cpu"), 5, 12
 CENTRES = 4 * np.random.default_rng(3).normal(size=(K + 2, WIDTH))
@@ -141,8 +143,13 @@ def test_what_everything_anew_would_change_is_asked_and_not_done(run: Path, tmp_
     question = review.question()
     assert question is not None
     assert sorted(map(int, question.groups[0])) == rows.tolist()
-    assert question.clusters[:3] == (1, 1, 2)  # a part of 1, the rest of it, or 2
-    review.answer(1)
+    assert question.clusters[:3] == (1, 2, 1)  # a part of 1, what is proposed, or the rest of 1
+    assert question.titles[:3] == ("part of cluster 1", "cluster 2", "the rest of cluster 1")
+    assert "take 9 samples out of cluster 1" in question.about
+    review.answer(1)  # with the rest
+    assert {review.clusters[str(row)] for row in rows} == {1}
+    review.undo()
+    review.answer(0)
     assert {review.clusters[str(row)] for row in rows} == {2}
 
 
@@ -263,13 +270,79 @@ def test_the_report_tells_what_is_in_no_cluster_and_what_an_update_did(run: Path
     assert any(f"joined: {len(NEW) + len(STRANGE)};" in line for line in told)
 
 
-def test_a_centred_run_is_not_updated(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    np.save(tmp_path / "x.npy", rng.normal(size=(80, 6)).astype(np.float32))
-    rows = "".join(f"{i},{i % 2}\n" for i in range(80))
-    (tmp_path / "about.csv").write_text("id,scanner\n" + rows)
-    centred = {"about": tmp_path / "about.csv", "centre_by": "scanner"}
-    run = ucds.train_target(tmp_path / "x.npy", tmp_path / "run", n_clusters=2, **centred).folder
-    with pytest.raises(ucds.InputError, match="was centred by a column"):
-        ucds.update(run, tmp_path / "x.npy", tmp_path / "next")
-    assert not (tmp_path / "next").exists()
+def write_scanners(path: Path, scanners: list[str]) -> Path:
+    rows = [f"{i},{scanner},{i // 5}" for i, scanner in enumerate(scanners)]
+    path.write_text("\n".join(["id,scanner,patient", *rows]) + "\n")
+    return path
+
+
+@pytest.fixture
+def told(tmp_path: Path) -> Path:
+    """A run with a table: scanner B made the samples of one kind, which have a cluster of their own."""
+    table = write_scanners(tmp_path / "about.csv", ["AB"[int(kind == 0)] for kind in OLD_KIND])
+    old, given = saved(tmp_path / "old.npy", OLD), {"about": table, "group": "patient"}
+    run = ucds.train_target(old, tmp_path / "told", n_clusters=K, compute=CPU, **given).folder
+    table.unlink()
+    return run
+
+
+def test_a_run_keeps_what_a_table_told_of_its_samples(told: Path, tmp_path: Path) -> None:
+    moved = saved(tmp_path / "moved.npy", OLD[::-1])  # other ids
+    for images in (None, moved):
+        assert any("have the scanner" in line for line in ucds.report(told, images, compute=CPU).summary)
+    other = saved(tmp_path / "other.npy", NEW)  # the ids of others
+    assert not any("scanner" in line for line in ucds.report(told, other, compute=CPU).summary)
+    part = saved(tmp_path / "part.npy", np.concatenate([OLD, NEW]))
+    with pytest.warns(ucds.UcdsWarning, match="60 samples are new, and nothing tells their scanner, patient"):
+        ucds.report(told, part, compute=CPU)
+    (told / "about.npz").write_bytes(b"no table")
+    with pytest.raises(ucds.DamagedFileError, match="about.npz is damaged"):
+        ucds.report(told, compute=CPU)
+
+
+class Heard(Quiet):
+    """Keeps what is said."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def say(self, message: str) -> None:
+        self.said.append(message)
+
+
+def test_an_update_keeps_what_old_and_new_tables_tell(told: Path, tmp_path: Path) -> None:
+    table = write_scanners(tmp_path / "week.csv", ["AB"[int(kind == 0)] for kind in NEW_KIND])
+    new = saved(tmp_path / "new.npy", NEW)
+    heard = Heard()
+    compute = ucds.Compute("cpu", reporter=heard)
+    done = ucds.update(told, new, tmp_path / "next", about=table, compute=compute)
+    assert any("the clusters follow 1 of 1 columns: scanner" in line for line in heard.said)
+    table.unlink()
+    assert any("have the scanner" in line for line in ucds.report(done.path, compute=CPU, images=new).summary)
+    kept = KeptAbout.load(done.path / "about.npz")
+    assert kept is not None
+    assert (kept.group, list(kept.columns)) == ("patient", ["scanner", "patient"])
+    kinds = np.concatenate([OLD_KIND, NEW_KIND])
+    assert kept.columns["scanner"] == ["AB"[int(kind == 0)] for kind in kinds]
+    with pytest.raises(ucds.InputError, match="there is no column 'ward'"):
+        ucds.update(told, new, tmp_path / "other", group="ward", compute=CPU)
+
+
+def test_a_centred_run_sees_new_groups_from_their_own_means(tmp_path: Path) -> None:
+    shifts = 30 * np.random.default_rng(5).normal(size=(3, WIDTH)).astype(np.float32)
+    scanner = np.arange(len(OLD)) % 2
+    old = saved(tmp_path / "old.npy", OLD + shifts[scanner])
+    table = write_scanners(tmp_path / "about.csv", ["AB"[one] for one in scanner])
+    given = {"about": table, "centre_by": "scanner"}
+    run = ucds.train_target(old, tmp_path / "run", n_clusters=K, compute=CPU, **given).folder
+    new = saved(tmp_path / "new.npy", NEW + shifts[2])
+    week = write_scanners(tmp_path / "week.csv", ["C"] * len(NEW))
+    done = ucds.update(run, new, tmp_path / "next", about=week, compute=CPU)
+    assert (done.joined, done.new_clusters, done.waiting) == (len(NEW), (), 0)
+    before = ucds.predict(done.path, old, compute=CPU).clusters
+    number = {int(kind): int(cluster) for kind, cluster in zip(OLD_KIND, before, strict=True)}
+    after = ucds.predict(done.path, new, compute=CPU).clusters  # it needs no table any more
+    assert np.mean([number[int(kind)] == own for kind, own in zip(NEW_KIND, after, strict=True)]) > 0.95
+    few = saved(tmp_path / "few.npy", NEW[:3] + shifts[2])  # too few for a mean of their own
+    again = ucds.predict(done.path, few, about=write_scanners(week, ["C"] * 3), compute=CPU).clusters
+    assert [number[int(kind)] for kind in NEW_KIND[:3]] == again.tolist()

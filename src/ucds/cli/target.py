@@ -271,6 +271,7 @@ def update_command(
     images: options.ImagesArgument,
     out: options.RunFolderOption,
     work: options.WorkGroup,
+    known: options.AboutGroup,
     output: options.Output,
     labels: Annotated[
         Path | None, Option(help="Labels of the new samples, from the provider of the run's labels.")
@@ -289,7 +290,16 @@ def update_command(
     from ucds.target.update import update
 
     compute = work.compute(reporter)
-    done = update(run, images, out, labels=labels, forget_missing=forget_missing, compute=compute)
+    done = update(
+        run,
+        images,
+        out,
+        labels=labels,
+        about=known.about,
+        group=known.group,
+        forget_missing=forget_missing,
+        compute=compute,
+    )
     lines, values = done.sentences, asdict(done)
     if not no_report:
         from ucds.page.report import report

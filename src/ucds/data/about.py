@@ -53,7 +53,7 @@ def find_about(
     """
     rows = np.arange(len(samples.ids)) if rows is None else rows
     if table is None:
-        return _read_own(samples, rows)
+        return read_own(samples, rows)
     columns = read_table(table := Path(table), WORD_NAMES)
     name = first_present((*ID_NAMES, *PATH_NAMES), columns)
     if name is None:
@@ -74,7 +74,7 @@ def find_about(
     return choose_rows({column: [*map(_known, texts_in(v)), ""] for column, v in columns.items()}, places)
 
 
-def _read_own(samples: Scan | Samples | Pictures, rows: IntArray) -> About:
+def read_own(samples: Scan | Samples | Pictures, rows: IntArray) -> About:
     """Collect what samples at some positions tell: folders, kinds of files, and headers of image files."""
     chosen, all_paths = rows.tolist(), getattr(samples, "readable_paths", samples.ids)
     paths = [all_paths[i] for i in chosen]

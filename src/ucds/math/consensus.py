@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 from math import ceil
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -145,13 +145,13 @@ def cluster_by_vote(
     return Vote(by_space, every, partitions[best], n_clusters)
 
 
-def memberships(partitions: Sequence[Partition]) -> Memberships:
+def memberships(partitions: Sequence[NDArray[np.integer[Any]]]) -> Memberships:
     """Write partitions ``(n,)``, of any numbers of clusters, as one matrix of memberships."""
     widths = [int(partition.max()) + 1 for partition in partitions]
     # A sample has one entry for each partition. So the rows are known, and nothing is sorted or joined.
     columns = np.empty((len(partitions[0]), len(partitions)), np.int32)
     for place, (partition, first) in enumerate(zip(partitions, accumulate(widths, initial=0), strict=False)):
-        columns[:, place] = partition + first
+        columns[:, place] = np.add(partition, first, dtype=np.int32)
     entries = np.full(columns.size, np.sqrt(1 / len(partitions)), np.float32)
     ends = np.arange(0, columns.size + 1, len(partitions))
     return sparse.csr_array((entries, columns.ravel(), ends), shape=(len(columns), sum(widths)))
@@ -293,7 +293,7 @@ def inertias(vectors: FloatArray, partitions: Sequence[Partition], n_clusters: i
 
 
 def mean_shares(
-    votes: Sequence[Partition], weights: DoubleArray, like: Partition, n_clusters: int
+    votes: Sequence[NDArray[np.integer[Any]]], weights: DoubleArray, like: Partition, n_clusters: int
 ) -> FloatArray:
     """Compute the share ``(n, K)`` of partitions that put a sample into each cluster of another one.
 
@@ -327,7 +327,7 @@ def soften(partition: Partition, single: FloatArray, weight: float = USUAL.singl
     return np.asarray((1 - weight) * certain + np.float32(weight) * single, dtype=np.float32)
 
 
-def match(partition: Partition, other: Partition) -> dict[int, int]:
+def match(partition: NDArray[np.integer[Any]], other: Partition) -> dict[int, int]:
     """Pair the clusters of two partitions one to one, so that as many samples as possible agree.
 
     Pairs without a common sample are left out, and so are clusters that find no partner.

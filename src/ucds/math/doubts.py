@@ -36,6 +36,7 @@ class Doubt:
         whole: whether the group is the whole cluster; the question is then whether it is one with another.
         others: numbers of the other clusters to which the group may belong, the likeliest first.
         score: number of samples that an answer is expected to move; to be compared, not to be believed.
+        is_proposed: whether the first of the other clusters is the one that is proposed for the group.
     """
 
     samples: IntArray
@@ -44,6 +45,7 @@ class Doubt:
     whole: bool
     others: list[int]
     score: float
+    is_proposed: bool = False
 
 
 class Doubts(Corrections):
@@ -83,13 +85,14 @@ class Doubts(Corrections):
                 continue
             related = Groups(self._votes, [samples]).relations(wholes)[0]
             likeliest = [i for i in np.argsort(-related, kind="stable") if related[i] >= LEAST_RELATION]
-            others = [to] * (to in numbers)
+            is_proposed = to in numbers
+            others = [to] * is_proposed
             others += [number for number in numbers[likeliest].tolist() if number not in (to, cluster)]
             part = int(self.parts[samples[0]])
             whole = cluster != ASIDE and bool(len(samples) >= (self.clusters == cluster).sum())
             if whole and (part, to) in self._known.denied:
                 continue
-            yield Doubt(samples, part, cluster, whole, others[:OFFERED], float(len(samples)))
+            yield Doubt(samples, part, cluster, whole, others[:OFFERED], float(len(samples)), is_proposed)
 
     def _find(self) -> Iterator[Doubt]:
         """Yield what is in doubt of each part: its place or its cluster's, and that of its smaller half."""

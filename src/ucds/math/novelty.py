@@ -37,6 +37,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from ucds.math.arrays import DoubleArray, FloatArray, IntArray
+from ucds.math.kmeans import REPRESENTATIVES, draw_representatives
 from ucds.math.spaces import principal_space, unit_rows
 
 if TYPE_CHECKING:
@@ -51,10 +52,16 @@ FEWEST_TOGETHER = 32
 _LEAST_NODE = 0.2  # of the new samples of an average cluster
 _PURE, _SMALLEST = 0.9, 3  # share of new samples in a node, and their number, at least
 _PERMUTATIONS = 499
-_SEEN, _BLOCK = 3000, 2000  # samples that are compared one by one at most; rows of a matrix of distances
+_SEEN, _BLOCK = REPRESENTATIVES, 2000  # samples in a tree at most; rows of a matrix of distances
 _FEWEST_NEIGHBOURS, _MOST_NEIGHBOURS = 10, 20  # half an average cluster, within these bounds
 
 Mask = NDArray[np.bool_]
+
+
+def draw_known(clusters: IntArray, rng: np.random.Generator) -> IntArray:
+    """Draw positions of samples that are in a cluster; new ones are compared with 3,000 of them at most."""
+    known = np.flatnonzero(clusters >= 0)
+    return known[draw_representatives(len(known), rng)]
 
 
 def conformal(scores: DoubleArray, known: DoubleArray) -> DoubleArray:
@@ -74,11 +81,11 @@ def reject(p_values: DoubleArray, level: float = ALARMS) -> Mask:
     return np.asarray(p_values <= below.max(initial=-1.0))
 
 
-def fit_alone(old: FloatArray, new: FloatArray, rng: np.random.Generator) -> DoubleArray:
+def fit_alone(old: FloatArray, new: FloatArray) -> DoubleArray:
     """Compute the p-value ``(m,)`` of each new sample by itself; arguments as in :func:`fit_together`."""
     if len(old) < 2 or not len(new):
         return np.ones(len(new))
-    known, others = unit_rows(old[_draw(len(old), rng)]), unit_rows(new)
+    known, others = unit_rows(old), unit_rows(new)
     return conformal(_nearest(known, others, 1)[1][:, 0], _nearest(known, known, 1, apart=True)[1][:, 0])
 
 
@@ -92,16 +99,17 @@ def fit_together(
     """Compute the p-value ``(m,)`` of each new sample of a batch.
 
     Args:
-        old: ``(n, d)`` features of the samples that were clustered; of many a random part is looked at.
-        new: ``(m, d)`` features of the new ones, likewise; the others are compared with these.
+        old: ``(n, d)`` features of samples that were clustered, see :func:`draw_known`.
+        new: ``(m, d)`` features of the new ones. Above 3,000, a random part is compared with each other, and
+            the others are compared with these.
         n_clusters: number of clusters, K; a neighbourhood is half an average cluster, of 10 to 20 samples.
-        rng: generator of the choice of these parts.
+        rng: generator of the choice of this part.
         lengths: whether distances from the mean count, see :func:`ucds.math.spaces.make_spaces`.
     """
     if len(old) < 2 or not len(new):
         return np.ones(len(new))
-    some, drawn = _draw(len(old), rng), _draw(len(new), rng)
-    both, is_new = np.concatenate([old[some], new[drawn]]), np.arange(len(some) + len(drawn)) >= len(some)
+    drawn = draw_representatives(len(new), rng)
+    both, is_new = np.concatenate([old, new[drawn]]), np.arange(len(old) + len(drawn)) >= len(old)
     space, see = principal_space(both, lengths)
     count = int(np.clip(len(both) / n_clusters / 2, _FEWEST_NEIGHBOURS, _MOST_NEIGHBOURS))
     shares = is_new[_nearest(space, space, min(count, len(both) - 1), apart=True)[0]].mean(1)
@@ -120,7 +128,7 @@ def fit(
     Arguments are those of :func:`fit_together`.
     """
     if len(new) < FEWEST_TOGETHER:
-        return fit_alone(old, new, rng)
+        return fit_alone(old, new)
     return fit_together(old, new, n_clusters, rng, lengths)
 
 
@@ -146,8 +154,8 @@ def scan(
     from ucds.math.consensus import average_tree
 
     new, old = np.flatnonzero(is_new), np.flatnonzero(~is_new)
-    chosen = new[_draw(len(new), rng, max(_SEEN // 2, _SEEN - len(old)))]
-    others = old[_draw(len(old), rng, _SEEN - len(chosen))]
+    chosen = new[draw_representatives(len(new), rng, max(_SEEN // 2, _SEEN - len(old)))]
+    others = old[draw_representatives(len(old), rng, _SEEN - len(chosen))]
     order = rng.permutation(np.concatenate([chosen, others]))
     n, marks = len(order), is_new[order]
     if len(chosen) < _SMALLEST or len(others) < _SMALLEST:
@@ -174,11 +182,6 @@ def scan(
     return groups
 
 
-def _draw(count: int, rng: np.random.Generator, most: int = _SEEN) -> IntArray:
-    """Draw positions of samples, ascending: all if there are no more than ``most``."""
-    return np.arange(count) if count <= most else np.sort(rng.choice(count, most, replace=False))
-
-
 def _nearest(
     known: FloatArray, others: FloatArray, count: int, *, apart: bool = False
 ) -> tuple[IntArray, DoubleArray]:
@@ -189,7 +192,7 @@ def _nearest(
         between = squares + np.square(block).sum(1)[:, None] - 2 * (block @ known.T)
         if apart:
             between[np.arange(len(block)), np.arange(start, start + len(block))] = np.inf
-        places.append(np.argpartition(between, count - 1, axis=1)[:, :count])
+        places.append(np.argpartition(between, count - 1, axis=1)[:, :count].copy())  # not all of the block
         distances.append(np.take_along_axis(between, places[-1], 1))
     return np.concatenate(places), np.concatenate(distances).astype(np.float64)
 

@@ -8,11 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
-from ucds.data.about import find_about
+from ucds.arguments import checked
+from ucds.data.about import choose_rows, find_about
 from ucds.data.columns import read_texts
 from ucds.data.content import find_places
 from ucds.data.features import FeatureFolder
 from ucds.data.images import ImageSamples
+from ucds.data.kept_about import KeptAbout
 from ucds.data.samples import Samples
 from ucds.data.sources import Source, place_of, require_there
 from ucds.errors import InputError
@@ -32,7 +34,7 @@ from ucds.training.centring import as_trained
 from ucds.training.loaded import load
 from ucds.training.model_file import StoredModel
 from ucds.training.options import Compute
-from ucds.training.run_folder import VOTES_FILE, files_read, require_same_samples
+from ucds.training.run_folder import ABOUT_FILE, VOTES_FILE, files_read, require_same_samples
 
 
 @shows()
@@ -70,6 +72,7 @@ class Facts:
     followed: Sequence[Followed]
 
 
+@checked
 def report(
     run: str | Path,
     images: Source | None = None,
@@ -95,8 +98,9 @@ def report(
         pictures: folder of the images that a folder of features was computed from, where each has its id as
             its path; the folder that they were read from if ``None``. Without images the page shows ids.
         about: table about the samples, see :func:`ucds.data.about.find_about`, for what the clusters follow;
-            folders and the headers of image files if ``None``.
-        group: column of what belongs together, such as the patient.
+            if ``None``, what the run keeps of the table of its training, and else folders and the headers of
+            image files.
+        group: column of what belongs together, such as the patient; that of the training if ``None``.
         compute: device, precision, cache and reporter; the defaults if ``None``.
 
     Raises:
@@ -156,9 +160,16 @@ def gather(
     )
     what = "samples" if data.samples.kind == "embeddings" else "images"
     skipped = data.samples.skipped if isinstance(data.samples, ImageSamples) else 0
-    own = find_about(data.samples, about, find_places(findings.ids, data.samples.ids))
+    samples, places = data.samples, find_places(findings.ids, data.samples.ids)
+    kept = KeptAbout.load(run / ABOUT_FILE)
+    if about is None and kept is not None and (kept.places(samples.keys) >= 0).any():
+        own = kept.of(samples, places)
+    else:
+        own = find_about(samples, about, places)
+    if group is None and kept is not None and kept.group in own:
+        group = kept.group
     rows = np.flatnonzero(findings.clusters >= 0)
-    own = {name: [texts[row] for row in rows] for name, texts in own.items()}
+    own = choose_rows(own, rows)
     followed = what_is_followed(findings.clusters[rows], own, group)
     summary = summarise(findings, record, what)
     if sentence := describe_followed(followed, what):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,7 +24,7 @@ from ucds.math.corrections import ASIDE
 from ucds.math.prototypes import solve_prototypes
 from ucds.received import open_received
 from ucds.showing import shows
-from ucds.target.agreement import Agreed, agree, draw_with_labels, remember_vote, write_evidence
+from ucds.target.agreement import agree, draw_with_labels, remember_vote
 from ucds.target.predictions import NAMES_FILE, ClusterNames
 from ucds.target.remembered import Remembered, write_features, write_remembered
 from ucds.training.loaded import load
@@ -99,7 +99,7 @@ class Reviewed:
         if not np.array_equal(self.clusters, self.start.own):  # else only names were given
             # A number that no sample has any more stays as an empty cluster, so that the others keep theirs.
             kept = replace(kept, n_clusters=self.n_clusters)
-            stored = fit(stored, kept, self.features, self.start.shares(self.clusters, kept.n_clusters))
+            stored = fit(stored, self.start, self.clusters, kept.n_clusters, self.features)
         agreement = write_successor(self.run, out, stored, kept, self.features, "review", names=self.names)
         return ReviewedRun(out, self.answered, len(np.unique(self.clusters[inside])), agreement)
 
@@ -114,8 +114,7 @@ def write_successor(
     *,
     names: Mapping[int, str],
     described: Mapping[str, Any] | None = None,
-    labels: ClusterLabels | None = None,
-    agreed: Agreed | None = None,
+    write_more: Callable[[Path], None] | None = None,
 ) -> float:
     """Write a run that follows another one, all of it or nothing.
 
@@ -128,8 +127,7 @@ def write_successor(
         stage: name of what was done, for the description of the model.
         names: names of clusters by their numbers.
         described: entries of the description that differ from those of the run before.
-        labels: provider's labels of the samples.
-        agreed: vote about the samples.
+        write_more: writes further files into the folder.
 
     Returns:
         Share of the samples in a cluster that the model gives this cluster.
@@ -146,11 +144,9 @@ def write_successor(
                 (partial / name).write_bytes(file.read())
         write_text_atomically(partial / RUN_FILE, json.dumps(after, indent=2) + "\n")
         write_features(partial, features)
-        if labels is not None:
-            labels.save(partial / LABELS_FILE)
-        if agreed is not None:
-            write_evidence(partial, agreed)
         write_remembered(partial, kept)
+        if write_more is not None:
+            write_more(partial)
         save_model(partial, stored)
         if names:
             named = ClusterNames(format="ucds-names/1", model=stored.fingerprint, names=dict(names))
@@ -160,14 +156,18 @@ def write_successor(
     return float((given == kept.own[inside]).mean())
 
 
-def fit(stored: StoredModel, kept: Remembered, features: FloatArray, shares: FloatArray) -> StoredModel:
-    """Give a model the prototypes that predict the shares ``(n, K)`` of the samples in clusters best."""
-    inside = np.flatnonzero(kept.own != ASIDE)
+def fit(
+    stored: StoredModel, start: Remembered, clusters: Partition, n_clusters: int, features: FloatArray
+) -> StoredModel:
+    """Give a model the prototypes that predict the clusters ``(n,)`` of remembered samples best."""
+    inside = np.flatnonzero(clusters != ASIDE)
     rows = inside[np.linspace(0, len(inside) - 1, min(len(inside), _MOST_FITTED)).astype(np.int64)]
-    start = np.zeros((features.shape[1], kept.n_clusters), np.float32)
-    prototypes = solve_prototypes(features[rows], shares[rows], start)
-    card = replace(stored.card, n_clusters=kept.n_clusters)
-    head, proportions = replace(stored.head, prototypes=prototypes), shares[rows].mean(0, keepdims=True)
+    shares = start.shares(clusters, n_clusters, rows)
+    prototypes = solve_prototypes(
+        features[rows], shares, np.zeros((features.shape[1], n_clusters), np.float32)
+    )
+    card = replace(stored.card, n_clusters=n_clusters)
+    head, proportions = replace(stored.head, prototypes=prototypes), shares.mean(0, keepdims=True)
     return replace(stored, card=card, head=head, proportions=proportions)
 
 

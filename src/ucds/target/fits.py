@@ -10,6 +10,7 @@ from ucds.data.samples import subset
 from ucds.encoders.spec import LENGTHS
 from ucds.math import novelty
 from ucds.math.arrays import DoubleArray, FloatArray
+from ucds.math.corrections import ASIDE
 from ucds.target.remembered import Remembered
 from ucds.training.loaded import Model
 from ucds.training.seeds import numpy_generator
@@ -33,9 +34,10 @@ def fit(model: Model, data: Dataset, remembered: Remembered, features: FloatArra
     if not len(new) or model.stored.card.tune == "full":
         return None
     found = np.full(len(data.samples), np.nan)
-    inside, lengths = remembered.own >= 0, model.stored.card.encoder.name == LENGTHS
-    n_clusters, rng = len(np.unique(remembered.own[inside])), numpy_generator(0, "fits")
+    rng, lengths = numpy_generator(0, "fits"), model.stored.card.encoder.name == LENGTHS
+    n_clusters = len(np.setdiff1d(remembered.own, [ASIDE]))
+    known = features[novelty.draw_known(remembered.own, rng)]
     for rows in np.array_split(new, -(-len(new) // _TOGETHER)):
         given = model.outputs(Dataset(subset(data.samples, rows), data.view)).features
-        found[rows] = novelty.fit(features[inside], given, n_clusters, rng, lengths)
+        found[rows] = novelty.fit(known, given, n_clusters, rng, lengths)
     return found

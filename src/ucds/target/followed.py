@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -81,10 +81,13 @@ def what_is_followed(clusters: IntArray, about: About, group: str | None = None)
     return sorted(found, key=lambda one: -one.effect)
 
 
-def list_followed(found: Sequence[Followed]) -> str:
-    """Say which columns the clusters follow, and how far."""
+def tell_followed(clusters: IntArray, about: About, group: str | None, say: Callable[[str], None]) -> None:
+    """Say which columns the clusters ``(n,)`` follow, and how far; see :func:`what_is_followed`."""
+    found = what_is_followed(clusters, about, group)
     names = [f"{shown(one.name, 40)} ({one.effect:.2f} of 1)" for one in found if one.is_followed]
-    return f"the clusters follow {len(names)} of {len(found)} columns{': ' * bool(names)}{', '.join(names)}"
+    say(f"the clusters follow {len(names)} of {len(found)} columns{': ' * bool(names)}{', '.join(names)}")
+    if sentence := describe_followed(found, "samples"):
+        say(sentence)
 
 
 def describe_followed(found: Sequence[Followed], what: str) -> str:

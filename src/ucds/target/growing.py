@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +12,7 @@ from sklearn.neighbors import NearestNeighbors
 from ucds.config import ConsensusSettings
 from ucds.math import novelty
 from ucds.math.arrays import FloatArray, IntArray, Watch
-from ucds.math.consensus import Memberships, Partition, average_linkage, blend, refine
+from ucds.math.consensus import Partition, average_linkage, blend, refine
 from ucds.math.corrections import ASIDE
 from ucds.math.growth import join, keep_numbers, worth_proposing
 from ucds.math.kmeans import draw_representatives
@@ -33,12 +34,16 @@ class Growth:
         n_clusters: number of clusters, those without samples included.
         proposed: ``(n,)`` cluster that is proposed for each sample: where it would be if all were clustered
             anew, or the nearest cluster of one that waits; its own otherwise.
-        agreed: vote of the samples.
+        partitions: ``(P, n)`` clusterings that voted.
+        labels: ``(n, K')`` provider's labels, averaged over neighbours; ``None`` without labels.
+        agreed: vote of the samples that were compared.
     """
 
     clusters: Partition
     n_clusters: int
     proposed: Partition
+    partitions: NDArray[np.integer[Any]]
+    labels: FloatArray | None
     agreed: Agreed
 
 
@@ -69,29 +74,38 @@ def grow(
     """
     is_new, living, n = (clusters < 0) & ~held, len(np.unique(clusters[clusters >= 0])), len(clusters)
     # 2. Old and new samples vote together, as in a training.
-    agreed = _agree(features, is_new, living, labels, settings, rng, lengths, watch)
-    votes = agreed.own.memberships
-    if agreed.evidence is not None and agreed.averaged is not None and agreed.evidence.weight > 0:
-        votes = blend(votes, agreed.averaged, agreed.evidence.weight)
+    agreed, nearest = _agree(features, is_new, living, labels, settings, rng, lengths, watch)
+    votes, averaged = agreed.own.memberships, agreed.averaged
+    if agreed.evidence is not None and averaged is not None and agreed.evidence.weight > 0:
+        votes = blend(votes, averaged, agreed.evidence.weight)
+    votes, voted = votes[nearest], np.array(agreed.own.partitions)
     # 3. Groups of new samples that no chance explains are clusters from the start. All others join.
     start, number = clusters.copy(), n_clusters
     for group in novelty.scan(votes, is_new, living, rng):
         start[group], number = number, number + 1
     joined = join(votes, start, held)
     # 4. New samples that fit nowhere, and have joined an old cluster, wait for a person's word.
-    p_values = novelty.fit(features[clusters >= 0], features[is_new], living, rng, lengths)
+    known = novelty.draw_known(clusters, rng)
+    p_values = novelty.fit(features[known], features[is_new], living, rng, lengths)
     strangers = np.flatnonzero(is_new)[novelty.reject(p_values)]
     own = joined.copy()
     own[strangers[joined[strangers] < n_clusters]] = ASIDE
     # 5. What everything anew would change is proposed.
-    anew, more = agreed.partition, living + number - n_clusters
+    anew, more = agreed.partition[nearest], living + number - n_clusters
     if more > living:
         anew = refine(votes, average_linkage(votes, more, rng), more)
     least = max(_FEWEST_MOVED, int(np.ceil(WORTH_ASKING * n)))
     proposed = np.where(held, own, worth_proposing(keep_numbers(anew, own, number), own, least))
     waits = (own == ASIDE) & ~held
     proposed[waits] = joined[waits]
-    return Growth(own, number, proposed, agreed)
+    return Growth(
+        own,
+        number,
+        proposed,
+        voted.astype(np.min_scalar_type(voted.max()))[:, nearest],
+        None if averaged is None else averaged[nearest].toarray(),
+        agreed,
+    )
 
 
 def _agree(
@@ -103,8 +117,8 @@ def _agree(
     rng: np.random.Generator,
     lengths: bool,
     watch: Watch | None,
-) -> Agreed:
-    """Cluster all samples anew; of many only a part votes, and the others vote like the nearest of it."""
+) -> tuple[Agreed, IntArray]:
+    """Cluster all samples, or a part of many, anew, and find the one like which each sample votes."""
     new, old = np.flatnonzero(is_new), np.flatnonzero(~is_new)
     some = new[draw_representatives(len(new), rng, max(_MOST_COMPARED // 2, _MOST_COMPARED - len(old)))]
     others = old[draw_representatives(len(old), rng, _MOST_COMPARED - len(some))]
@@ -120,29 +134,6 @@ def _agree(
     if len(rest):
         space, see = principal_space(features[seen], lengths)
         search = NearestNeighbors(n_neighbors=1, algorithm="brute").fit(space)
-        place[rest] = search.kneighbors(see(features[rest]), return_distance=False)[:, 0]
-    return _spread(agreed, place)
-
-
-def _spread(agreed: Agreed, nearest: IntArray) -> Agreed:
-    """Let every sample vote like one that has voted, whose position is given, ``(n,)``."""
-    own, opinion = agreed.own, agreed.own.opinion
-
-    def carry(some: list[Partition]) -> list[Partition]:
-        return [one[nearest] for one in some]
-
-    vote = replace(
-        own,
-        by_space=[carry(space) for space in own.by_space],
-        memberships=own.memberships[nearest],
-        partition=own.partition[nearest],
-        opinion=opinion and replace(opinion, partitions=carry(opinion.partitions)),
-    )
-    averaged = None if agreed.averaged is None else Memberships(agreed.averaged[nearest])
-    return replace(
-        agreed,
-        partition=agreed.partition[nearest],
-        shares=agreed.shares[nearest],
-        own=vote,
-        averaged=averaged,
-    )
+        for rows in np.array_split(rest, -(-len(rest) // _MOST_COMPARED)):  # all would take much memory
+            place[rows] = search.kneighbors(see(features[rows]), return_distance=False)[:, 0]
+    return agreed, place

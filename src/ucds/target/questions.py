@@ -62,7 +62,7 @@ class Question:
     def about(self) -> str:
         """What an answer may change, as part of a sentence."""
         one, other = self.clusters[:2]
-        if one == other:
+        if one in self.clusters[1:]:
             change = f"take {self.changes} samples out of cluster {one}"
         else:
             change = f"make one of clusters {one} and {other} ({self.changes} samples)"

@@ -17,7 +17,7 @@ from ucds.data.content import KEY_BYTES, KEY_TYPE, Column, find_places, keys_of
 from ucds.data.vectors import read_arrays
 from ucds.errors import DamagedFileError
 from ucds.files import digest_of, parse_json, write_atomically
-from ucds.math.arrays import FloatArray
+from ucds.math.arrays import FloatArray, IntArray
 from ucds.math.consensus import Memberships, Partition, blend, mean_shares, memberships, soften
 from ucds.math.corrections import ASIDE
 from ucds.math.doubts import Doubts
@@ -68,7 +68,7 @@ class Remembered:
     """
 
     ids: tuple[str, ...]
-    partitions: NDArray[np.int64]
+    partitions: NDArray[np.integer[Any]]
     own: Partition
     n_clusters: int
     keys: Sequence[bytes]
@@ -108,16 +108,20 @@ class Remembered:
         """Digest of the samples and of the clusters from which a review starts."""
         return digest_of(json.dumps(self.ids).encode(), self.own.astype(np.int64).tobytes())
 
-    def shares(self, clusters: Partition, n_clusters: int) -> FloatArray:
+    def shares(self, clusters: Partition, n_clusters: int, rows: IntArray | None = None) -> FloatArray:
         """Compute the shares ``(n, K)`` that a model of reviewed clusters ``(n,)`` is fitted to.
+
+        With positions ``(m,)``, those of the samples at these are computed, as if there were no others.
 
         They are made as in the training. Of what single clusterings say, the share of a sample's cluster at
         the start goes to its new one, and shares of others go where these clusters went. Samples that are set
         aside have none.
         """
-        inside = np.flatnonzero((self.own != ASIDE) & (clusters != ASIDE))
-        own, now, everyone = self.own[inside], clusters[inside], np.arange(len(inside))
-        voters = [one[inside] for one in self.partitions if one.max() < self.n_clusters]
+        rows = np.arange(len(clusters)) if rows is None else rows
+        before, clusters = self.own[rows], clusters[rows]
+        inside = np.flatnonzero((before != ASIDE) & (clusters != ASIDE))
+        own, now, everyone = before[inside], clusters[inside], np.arange(len(inside))
+        voters = [one[rows[inside]] for one in self.partitions if one.max() < self.n_clusters]
         single = mean_shares(voters, np.full(len(voters), 1 / len(voters)), own, self.n_clusters)
         went = np.zeros((self.n_clusters, n_clusters))
         np.add.at(went, (own, now), 1)
@@ -129,7 +133,7 @@ class Remembered:
         carried /= carried.sum(1, keepdims=True)
         shares = np.zeros((len(clusters), n_clusters), np.float32)
         shares[inside] = soften(now, carried.astype(np.float32))
-        back = np.flatnonzero((self.own == ASIDE) & (clusters != ASIDE))
+        back = np.flatnonzero((before == ASIDE) & (clusters != ASIDE))
         shares[back, clusters[back]] = 1
         return shares
 
@@ -213,7 +217,7 @@ def read_remembered(folder: Path) -> tuple[Remembered, FloatArray]:
         _require_fitting(len(ids), features, n_clusters, **{name: found.get(name) for name in _BY_SAMPLE})
         labels = found["labels"].astype(np.float32) if "labels" in found else None
         keys = Column[bytes](found["keys"].view(KEY_TYPE).ravel())
-        partitions, by_person = found["partitions"].astype(np.int64), found.get("by_person")
+        partitions, by_person = found["partitions"], found.get("by_person")
         proposed = found.get("proposed")
         remembered = Remembered(ids, partitions, found["own"], n_clusters, keys, labels, by_person, proposed)
         return remembered, np.array(features, dtype=np.float32)

@@ -360,6 +360,7 @@ class Review(Actions):
         about = {"whole": doubt.whole, "group": group, "others": others}
         kept = {"did": "kept", **about}
         places: list[Mapping[str, Any]] = [{"did": "placed", **about, "to": other} for other in others]
+        home = 1  # place of the cluster to compare with
         if doubt.whole:
             changes, apart = min(map(len, groups[:2])), kept
         elif doubt.cluster == ASIDE:
@@ -367,15 +368,17 @@ class Review(Actions):
             titles[0], groups[0] = "new images", doubt.samples
         else:
             changes, apart = len(doubt.samples), {"did": "separated", **about}
-            numbers.insert(0, doubt.cluster)
-            titles[:1] = f"part of {titles[0]}", f"the rest of {titles[0]}"
-            groups[:1] = doubt.samples, np.setdiff1d(groups[0], doubt.samples)
-            places.insert(0, kept)
+            home += doubt.is_proposed  # what is proposed comes first
+            numbers.insert(home, doubt.cluster)
+            titles.insert(home, f"the rest of {titles[0]}")
+            groups.insert(home, np.setdiff1d(groups[0], doubt.samples))
+            places.insert(home - 1, kept)
+            titles[0], groups[0] = f"part of {titles[0]}", doubt.samples
         single = len(places) == 1
         answers: Sequence[Answer] = ("one", "two") if single else (*range(len(places)), "new")
         proposed = False
         if labels is not None:
-            one, other = (labels[rows].mean(0).argmax() for rows in groups[:2])
+            one, other = (labels[groups[place]].mean(0).argmax() for place in (0, home))
             proposed = bool(one == other) == doubt.whole
         return Question(
             kind="one-or-two" if single else "place",

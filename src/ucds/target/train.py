@@ -7,17 +7,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ucds.arguments import checked
 from ucds.choices import Method, read_clusters
 from ucds.config import ConsensusSettings, MethodSettings, choose_settings
 from ucds.data.about import choose_rows, column_of, find_about
 from ucds.data.content import find_places
+from ucds.data.kept_about import KeptAbout
 from ucds.data.sources import Source, find_samples, place_of
 from ucds.encoders.encoder import Encoder
 from ucds.errors import InputError
 from ucds.files import digest_of
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.target.fit import fit_target
-from ucds.target.followed import describe_followed, list_followed, what_is_followed
+from ucds.target.followed import tell_followed
 from ucds.target.review import Review
 from ucds.training.centring import Centring, features_of
 from ucds.training.inputs import open_for_training
@@ -25,10 +27,11 @@ from ucds.training.options import Compute, EncoderOptions, RunOptions
 from ucds.training.prepare import Training
 from ucds.training.processes import is_first_process
 from ucds.training.run import TrainedRun, require_able, train_run
-from ucds.training.run_folder import LABELS_FILE, VOTES_FILE, RunFolder
+from ucds.training.run_folder import ABOUT_FILE, LABELS_FILE, VOTES_FILE, RunFolder
 from ucds.training.work import Work
 
 
+@checked
 def train_target(
     images: Source,
     out: str | Path,
@@ -94,7 +97,7 @@ def train_target(
     samples = inputs.data.samples
     aligned = None if answers is None else answers.align_with(samples)
     clusters = n_clusters or (0 if aligned is None else aligned.n_clusters)
-    ids = samples.ids
+    ids, keys = samples.ids, samples.keys
     if known:
         known = choose_rows(known, find_places(ids, listed))  # some files may be no images
 
@@ -102,6 +105,10 @@ def train_target(
         if aligned is not None and work.first:
             (out / LABELS_FILE).unlink(missing_ok=True)  # which may be a link
             aligned.save(out / LABELS_FILE)
+        if work.first:
+            (out / ABOUT_FILE).unlink(missing_ok=True)
+        if known and work.first:
+            KeptAbout(keys, known, group).save(out / ABOUT_FILE)
         data = inputs.data  # noqa: F821  (see below)
         if centre_by is not None:
             features = features_of(inputs.encoder, data, work.compute)  # noqa: F821
@@ -122,7 +129,5 @@ def train_target(
         compute.reporter.say(f"{review.outlook} (ucds review {out})")
         if known:
             clustered = choose_rows(known, find_places(review.start.ids, ids))
-            followed = what_is_followed(review.start.own, clustered, group)
-            for sentence in filter(None, (list_followed(followed), describe_followed(followed, "samples"))):
-                compute.reporter.say(sentence)
+            tell_followed(review.start.own, clustered, group, compute.reporter.say)
     return run

@@ -16,9 +16,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ucds.arguments import checked
 from ucds.config import ConsensusSettings
+from ucds.data.about import choose_rows, column_of
 from ucds.data.content import Column, find_places, keys_of
 from ucds.data.dataset import Dataset
+from ucds.data.kept_about import KeptAbout, join_about
 from ucds.data.samples import Samples, subset
 from ucds.data.sources import Source, place_of, require_there
 from ucds.encoders.spec import LENGTHS
@@ -29,14 +32,26 @@ from ucds.math.arrays import FloatArray, IntArray
 from ucds.math.corrections import ASIDE
 from ucds.math.kmeans import draw_representatives
 from ucds.showing import shows
+from ucds.target.agreement import write_evidence
+from ucds.target.answers import ANSWERS_FILE
 from ucds.target.finishing import fit, write_successor
-from ucds.target.growing import Growth, grow
+from ucds.target.followed import tell_followed
+from ucds.target.growing import grow
 from ucds.target.guard import KnownLabels
-from ucds.target.remembered import Remembered
+from ucds.target.predictions import ClusterNames
+from ucds.target.remembered import Remembered, read_remembered
 from ucds.target.review import Review
+from ucds.training.centring import Centring, features_of
 from ucds.training.loaded import Model, load
 from ucds.training.options import Compute
-from ucds.training.run_folder import CENTRES_FILE, LABELS_FILE, RUN_FILE, RunFolder, require_model
+from ucds.training.run_folder import (
+    ABOUT_FILE,
+    LABELS_FILE,
+    RUN_FILE,
+    VOTES_FILE,
+    RunFolder,
+    require_model,
+)
 from ucds.training.seeds import numpy_generator
 from ucds.training.work import Work
 
@@ -82,12 +97,15 @@ class UpdatedRun:
         ]
 
 
+@checked
 def update(
     run: str | Path,
     images: Source,
     out: str | Path,
     *,
     labels: str | Path | ClusterLabels | None = None,
+    about: str | Path | None = None,
+    group: str | None = None,
     forget_missing: bool = False,
     compute: Compute | None = None,
 ) -> UpdatedRun:
@@ -103,21 +121,20 @@ def update(
         out: run folder to make.
         labels: labels of the new samples, from the same provider's model as those of the run; a file or the
             labels.
+        about: table about the new samples, see :func:`ucds.data.about.find_about`; image files tell the
+            columns that the run keeps if ``None``.
+        group: column of what belongs together, such as the patient; that of the run if ``None``.
         forget_missing: whether old samples that are not among ``images`` leave the run.
         compute: device, precision, cache and reporter; the defaults if ``None``.
 
     Raises:
-        InputError: the run is not finished, or ``images``, ``labels`` or ``out`` cannot be used.
+        InputError: the run is not finished, or ``images``, ``labels``, ``about`` or ``out`` cannot be used.
         DamagedFileError: a file of the run, or of labels, cannot be read.
         NoSpaceError: the disk is full, or the folder is not writable.
     """
     run, out, compute, place = Path(run), Path(out), compute or Compute(), place_of(images)
     RunFolder(out).require_usable(place, resume=False)
     require_model(run)
-    if (run / CENTRES_FILE).exists():
-        raise InputError(
-            f"{run} was centred by a column, which an update cannot do for new samples: train again"
-        )
     require_there(images)
     model, described = load(run, role="target", compute=compute), read_object(run / RUN_FILE) or {}
     given = ClusterLabels.load(labels) if isinstance(labels, str | Path) else labels
@@ -134,11 +151,10 @@ def update(
         compute.reporter.say(f"{part}; the model gives the others their clusters")
         new = new[drawn]
     ids = _name_all(before, samples, old, new)
-    fresh = np.empty((0, features.shape[1]), np.float32)
-    if len(new):
-        fresh = model.outputs(Dataset(subset(samples, new), data.view)).features
-    features = np.concatenate([features[old], fresh])
     keys = np.concatenate([keys_of(before.keys).array[old], keys_of(samples.keys).array[new]])
+    kept = join_about(KeptAbout.load(run / ABOUT_FILE), samples, about, group, Column[bytes](keys))
+    fresh, centring = _encode(model, data, new, Centring.load(run), kept)
+    features = np.concatenate([features[old], fresh])
     clusters = np.concatenate([before.own[old], np.full(len(new), ASIDE)])
     held = np.zeros(len(ids), bool)
     held[: len(old)] = False if before.by_person is None else before.by_person[old]
@@ -156,8 +172,17 @@ def update(
         lengths=model.stored.card.encoder.name == LENGTHS,
         watch=Work(settings, compute).watch,
     )
-    after = _remember(found, ids, keys, held)
-    inside = found.clusters >= 0
+    changes, inside = found.proposed != found.clusters, found.clusters >= 0
+    after = Remembered(
+        ids,
+        found.partitions,
+        found.clusters,
+        found.n_clusters,
+        Column[bytes](keys),
+        found.labels,
+        held,
+        found.proposed if changes.any() else None,
+    )
     moved = np.flatnonzero(found.clusters[: len(old)] != clusters[: len(old)])
     done = UpdatedRun(
         path=out,
@@ -166,7 +191,7 @@ def update(
         moved=tuple(ids[row] for row in moved),
         new_clusters=tuple(range(before.n_clusters, after.n_clusters)),
         waiting=int(after.waiting.sum()),
-        doubtful=tuple(np.unique(found.clusters[(found.proposed != found.clusters) & inside]).tolist()),
+        doubtful=tuple(np.unique(found.clusters[changes & inside]).tolist()),
         n_clusters=len(np.unique(found.clusters[inside])),
     )
     entries = {
@@ -175,20 +200,38 @@ def update(
         "labels": answers and answers.fingerprint,
         "update": {**asdict(done), "path": out.name, "sentences": done.sentences},
     }
-    stored = fit(model.stored, after, features, after.shares(after.own, after.n_clusters))
+    stored = fit(model.stored, after, after.own, after.n_clusters, features)
+
+    def write_more(folder: Path) -> None:
+        write_evidence(folder, found.agreed)
+        for path, more in ((LABELS_FILE, answers), (ABOUT_FILE, kept)):
+            if more is not None:
+                more.save(folder / path)
+        if centring is not None:
+            centring.save(folder)
+
     write_successor(
-        run,
-        out,
-        stored,
-        after,
-        features,
-        "update",
-        names=names,
-        described=entries,
-        labels=answers,
-        agreed=found.agreed,
+        run, out, stored, after, features, "update", names=names, described=entries, write_more=write_more
     )
+    if kept is not None:
+        rows = np.flatnonzero(inside)
+        tell_followed(after.own[rows], choose_rows(kept.columns, rows), kept.group, compute.reporter.say)
     return done
+
+
+def _encode(
+    model: Model, data: Dataset, new: IntArray, centring: Centring | None, kept: KeptAbout | None
+) -> tuple[FloatArray, Centring | None]:
+    """Compute the features ``(m, d_f)`` of new samples, and add the means of their groups."""
+    if not len(new):
+        return np.empty((0, model.stored.card.bottleneck_width), np.float32), centring
+    data = Dataset(subset(data.samples, new), data.view)
+    if centring is not None:
+        texts = column_of({} if kept is None else kept.columns, centring.column)[-len(new) :]  # they are last
+        below = features_of(model.stored.encoder, data, model.compute)
+        centring = centring.extend(texts, data.samples, below)
+        data = centring.apply(texts, data.samples, below)
+    return model.outputs(data).features, centring
 
 
 def _answers_of(
@@ -201,36 +244,22 @@ def _answers_of(
     return ClusterLabels(chosen, values[rows], known.n_clusters, known.provider, marks, known.columns)
 
 
-def _remember(
-    found: Growth, ids: tuple[str, ...], keys: NDArray[np.void], held: NDArray[np.bool_]
-) -> Remembered:
-    """Return what the new run remembers of its samples."""
-    averaged, changed = found.agreed.averaged, (found.proposed != found.clusters).any()
-    return Remembered(
-        ids,
-        np.array(found.agreed.own.partitions),
-        found.clusters,
-        found.n_clusters,
-        Column[bytes](keys),
-        None if averaged is None else averaged.toarray(),
-        held,
-        found.proposed if changed else None,
-    )
-
-
 def _remembered(run: Path, model: Model, compute: Compute) -> tuple[Remembered, FloatArray, dict[int, str]]:
     """Return what a run remembers after all answers of its review, its features, and names of its clusters.
 
     The clusters of a run that nobody has reviewed are those that its model gives.
     """
-    review = Review(run, compute=compute)
-    state = review.reviewed
-    before = replace(review.start, own=state.clusters, by_person=state.by_person, n_clusters=state.n_clusters)
-    if not review.answered and review.start.by_person is None:
-        before = replace(
-            before, own=(state.features @ model.stored.head.prototypes).argmax(1).astype(np.int64)
-        )
-    return before, state.features, dict(state.names)
+    if (run / ANSWERS_FILE).exists() or not (run / VOTES_FILE).exists():
+        state = Review(run, compute=compute).reviewed
+        features, names = state.features, dict(state.names)
+        by_person = state.by_person if state.answered else state.start.by_person
+        before = replace(state.start, own=state.clusters, by_person=by_person, n_clusters=state.n_clusters)
+    else:  # a review would look for doubts, which takes memory and time
+        (before, features), named = read_remembered(run), ClusterNames.find(run, None)
+        names = {} if named is None else dict(named.names)
+    if before.by_person is None:
+        before = replace(before, own=(features @ model.stored.head.prototypes).argmax(1).astype(np.int64))
+    return before, features, names
 
 
 def _settings_of(described: dict[str, Any]) -> ConsensusSettings:

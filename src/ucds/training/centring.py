@@ -8,21 +8,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from scipy import sparse
 
 from ucds.data.about import column_of, find_about
-from ucds.data.content import KEY_BYTES, KEY_TYPE, Column, find_places, keys_of
 from ucds.data.dataset import Dataset
 from ucds.data.images import MemoryImages
+from ucds.data.kept_about import KeptAbout
 from ucds.data.samples import Samples
 from ucds.data.vectors import read_arrays
 from ucds.encoders.encoder import Encoder
-from ucds.errors import DamagedFileError, InputError, brief, shown, warn
+from ucds.errors import DamagedFileError, InputError, shown
 from ucds.files import parse_json, write_atomically
 from ucds.math.arrays import DoubleArray, FloatArray, IntArray
 from ucds.math.spaces import unit_rows
@@ -30,7 +29,7 @@ from ucds.received import require_few
 from ucds.training.features import frozen_features
 from ucds.training.loaded import FEWEST_TO_CENTRE, Model
 from ucds.training.options import Compute
-from ucds.training.run_folder import CENTRES_FILE
+from ucds.training.run_folder import ABOUT_FILE, CENTRES_FILE
 
 _BLOCK = 4096  # samples that are read at a time
 
@@ -67,8 +66,6 @@ class Centring:
         names: names of the groups.
         means: ``(G, d)`` mean of each group; that of all samples where a group is too small.
         mean: ``(d,)`` mean of all samples.
-        keys: content keys of the samples.
-        groups: ``(n,)`` position of each sample's group in ``names``.
         share: share of the variance of the features that the means made up; known in the training alone.
     """
 
@@ -76,8 +73,6 @@ class Centring:
     names: tuple[str, ...]
     means: DoubleArray
     mean: DoubleArray
-    keys: Sequence[bytes]
-    groups: IntArray
     share: float = 0.0
 
     @classmethod
@@ -98,7 +93,7 @@ class Centring:
         means = np.where(large[:, None], sums / counts[:, None], mean)
         between = (counts * np.square(means - mean).sum(1)).sum()
         share = float(between / max(squares - len(groups) * np.square(mean).sum(), 1e-12))
-        return cls(column, names, means, mean, samples.keys, groups, share)
+        return cls(column, names, means, mean, share)
 
     @property
     def sentence(self) -> str:
@@ -109,39 +104,31 @@ class Centring:
             f"were subtracted; their differences made up {self.share:.0%} of the variance of the features"
         )
 
-    def texts_of(self, samples: Samples, about: str | Path | None) -> list[str]:
-        """Name the groups of samples: by a table, or else as in the training, or as image files tell."""
-        if about is not None:
-            return column_of(find_about(samples, about), self.column)
-        places = find_places(Column(keys_of(samples.keys).array), Column(keys_of(self.keys).array)).tolist()
-        own = {} if min(places) >= 0 else find_about(samples, None)
-        if min(places) < 0 and self.column not in own:
-            told = f"the run was centred by {brief(self.column)}, and {places.count(-1):,} samples are"
-            warn(f"{told} new: give a table with this column, `about`")
-        others = own.get(self.column) or [""] * len(places)
-        pairs = zip(places, others, strict=True)
-        return [other if place < 0 else self.names[self.groups[place]] for place, other in pairs]
+    def extend(self, texts: Sequence[str], samples: Samples, features: Samples) -> Centring:
+        """Add the groups of samples that the training did not have: each has its own mean, if it is large."""
+        names, groups = _number(texts)
+        counts = np.bincount(groups)
+        unseen = [g for g, name in enumerate(names) if name not in self.names]
+        if not (counts[unseen] >= FEWEST_TO_CENTRE).any():
+            return self
+        sums = _sum_up(samples, features, groups)[0]
+        unseen = [g for g in unseen if counts[g] >= FEWEST_TO_CENTRE]
+        means = np.concatenate([self.means, sums[unseen] / counts[unseen, None]])
+        return replace(self, names=(*self.names, *(names[g] for g in unseen)), means=means)
 
     def apply(self, texts: Sequence[str], samples: Samples, features: Samples) -> Dataset:
-        """Move the features of samples whose groups the ``texts`` name.
-
-        A group that the training did not have is seen from its own mean, if it has enough samples.
-        """
+        """Move the features of samples whose groups the ``texts`` name; those of others stay."""
         names, groups = _number(texts)
-        known, counts = dict(zip(self.names, self.means, strict=True)), np.bincount(groups)
-        large = np.flatnonzero(counts >= FEWEST_TO_CENTRE).tolist()
-        if unseen := [g for g in large if names[g] not in known]:
-            sums = _sum_up(samples, features, groups)[0]
-            known |= {names[g]: sums[g] / counts[g] for g in unseen}
+        known = dict(zip(self.names, self.means, strict=True))
         shifts = np.array([self.mean - known.get(name, self.mean) for name in names])
         return Dataset(MovedSamples(samples, features, shifts, groups))
 
     def save(self, run: Path) -> None:
         """Write the means into a run folder."""
         words = np.frombuffer(json.dumps([self.column, self.names]).encode(), np.uint8)
-        keys = keys_of(self.keys).array.view(np.uint8).reshape(-1, KEY_BYTES)
-        arrays: dict[str, Any] = {"groups": self.groups, "means": self.means, "mean": self.mean}
-        write_atomically(run / CENTRES_FILE, lambda file: np.savez(file, words=words, keys=keys, **arrays))
+        write_atomically(
+            run / CENTRES_FILE, lambda file: np.savez(file, words=words, means=self.means, mean=self.mean)
+        )
 
     @classmethod
     def load(cls, run: Path) -> Centring | None:
@@ -154,12 +141,10 @@ class Centring:
         try:
             found = read_arrays(path)
             column, names = parse_json(require_few(found["words"].tobytes(), path))
-            keys, groups, means, mean = (found[name] for name in ("keys", "groups", "means", "mean"))
-            fits = means.shape == (len(names), *mean.shape) and keys.shape == (*groups.shape, KEY_BYTES)
-            if not fits or groups.dtype.kind != "i" or not 0 <= groups.min() <= groups.max() < len(names):
+            means, mean = found["means"], found["mean"]
+            if mean.ndim != 1 or means.shape != (len(names), *mean.shape):
                 raise ValueError("its arrays do not fit together")
-            kept = Column[bytes](keys.view(KEY_TYPE).ravel())
-            return cls(str(column), tuple(map(str, names)), means, mean, kept, groups)
+            return cls(str(column), tuple(map(str, names)), means, mean)
         except FileNotFoundError:
             return None
         except (OSError, DamagedFileError, ValueError, KeyError, TypeError) as error:
@@ -190,8 +175,13 @@ def as_trained(run: Path, model: Model, data: Dataset, about: str | Path | None 
     """
     if (centring := Centring.load(run)) is None:
         return data
-    features = features_of(model.stored.encoder, data, model.compute)
-    return centring.apply(centring.texts_of(data.samples, about), data.samples, features)
+    samples, kept = data.samples, KeptAbout.load(run / ABOUT_FILE)
+    known = find_about(samples, about) if about is not None or kept is None else kept.of(samples)
+    texts, features = (
+        column_of(known, centring.column),
+        features_of(model.stored.encoder, data, model.compute),
+    )
+    return centring.extend(texts, samples, features).apply(texts, samples, features)
 
 
 def _number(texts: Sequence[str]) -> tuple[tuple[str, ...], IntArray]:

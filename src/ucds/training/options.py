@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import platformdirs
 
+from ucds.arguments import require_fields
 from ucds.choices import (
     DEFAULT_WEIGHTS,
     GPUS,
@@ -17,7 +18,6 @@ from ucds.choices import (
     Engine,
     Pooling,
     Precision,
-    require_choice,
     require_weights,
 )
 from ucds.errors import InputError, brief
@@ -98,8 +98,7 @@ class Compute:
         ) -> None: ...
 
     def __post_init__(self) -> None:
-        require_choice("accelerator", self.accelerator, Accelerator)
-        require_choice("precision", self.precision, Precision)
+        require_fields(self)
         if self.accelerator in GPUS:
             require_extra("torch", f'`accelerator="{self.accelerator}"`')
         if self.cache is not None:  # a text names a folder, as it does for every other argument
@@ -135,9 +134,8 @@ class EncoderOptions:
 
     def __post_init__(self) -> None:
         """Refuse a file of weights that is not there."""
+        require_fields(self)
         require_weights(self.weights)
-        if self.pooling is not None:
-            require_choice("pooling", self.pooling, Pooling)
 
     def find(self, compute: Compute) -> Encoder:
         """Find the encoder; a network by its name becomes a graph, which the cache keeps.
@@ -202,13 +200,19 @@ class RunOptions:
             environment variable UCDS_CHECKPOINT_SECONDS, or a minute.
 
     Raises:
-        InputError: UCDS_CHECKPOINT_SECONDS is no number.
+        InputError: UCDS_CHECKPOINT_SECONDS is no number, the seed is negative, or a value is of another kind.
     """
 
     seed: int = 0
     resume: bool = False
     devices: int = 1
     checkpoint_seconds: float = field(default_factory=default_checkpoint_seconds)
+
+    def __post_init__(self) -> None:
+        """Refuse a seed that no generator takes."""
+        require_fields(self)
+        if self.seed < 0:
+            raise InputError(f"`seed` is at least 0, not {self.seed}")
 
 
 @dataclass(frozen=True)
@@ -232,7 +236,7 @@ class BulkOptions:
 
     def __post_init__(self) -> None:
         """Refuse options that nothing would use, and an engine that does not exist."""
-        require_choice("engine", self.engine, Engine)
+        require_fields(self)
         if self.engine == "plain" and self.workers is not None:
             raise InputError('`workers` is for `engine="ray"`')
         if self.shard_size < 1 or (self.workers is not None and self.workers < 1):

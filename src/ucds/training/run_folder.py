@@ -8,6 +8,8 @@
 | `stability.json` | how far the clusters of a target depend on chance, with the method `consensus` |
 | `transfer.json` | what became of the provider's labels there, and why |
 | `votes.npz` | what a review starts from: ids, content keys, own partitions, averaged labels, own consensus |
+| `about.npz` | what `--about` and `--group` told of the samples, by their content keys |
+| `centres.npz` | the means of the groups of `--centre-by` |
 | `features.npy` | bottleneck features of the samples that were clustered |
 | `log.jsonl` | one line a logged step or evaluation |
 | `checkpoint.npz` | clusters that an unfinished run of the method `consensus` has found |
@@ -45,14 +47,14 @@ CLUSTERS_FILE = "clusters.json"
 STABILITY_FILE = "stability.json"
 TRANSFER_FILE = "transfer.json"
 VOTES_FILE, FEATURES_FILE = "votes.npz", "features.npy"
-CENTRES_FILE = "centres.npz"
+CENTRES_FILE, ABOUT_FILE = "centres.npz", "about.npz"
 LOG_FILE = "log.jsonl"
 MODEL_FILE = "model.safetensors"
 ARRAYS_FILE, CHECKPOINT_FILE = "checkpoint.npz", "checkpoint.pt"
 
 EARLY_FILES = (
     *(RUN_FILE, LABELS_FILE, CENTRES_FILE, CLUSTERS_FILE, STABILITY_FILE, TRANSFER_FILE),
-    *(VOTES_FILE, FEATURES_FILE),
+    *(VOTES_FILE, FEATURES_FILE, ABOUT_FILE),
 )
 """Files that a run may write before its first checkpoint, besides its log."""
 

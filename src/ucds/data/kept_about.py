@@ -1,0 +1,132 @@
+"""What a run keeps of what was known about its samples, by their content."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ucds.data.about import About, choose_rows, column_of, find_about, read_own
+from ucds.data.content import KEY_BYTES, KEY_TYPE, Column, find_places, keys_of
+from ucds.data.samples import Samples
+from ucds.data.vectors import read_arrays
+from ucds.errors import DamagedFileError, shown, warn
+from ucds.files import parse_json, write_atomically
+from ucds.math.arrays import IntArray
+from ucds.received import require_few
+
+
+@dataclass(frozen=True, eq=False)
+class KeptAbout:
+    """What a run keeps of a table about its samples, by their content.
+
+    Attributes:
+        keys: content keys of the samples.
+        columns: text of each sample in each column.
+        group: column of what belongs together; ``None`` if none was named.
+    """
+
+    keys: Sequence[bytes]
+    columns: About
+    group: str | None = None
+
+    def places(self, keys: Sequence[bytes]) -> IntArray:
+        """Find samples by their content keys: ``(n,)`` positions, -1 for those that the run does not know."""
+        return find_places(*(Column(keys_of(each).array) for each in (keys, self.keys)))
+
+    def of(self, samples: Samples, rows: IntArray | None = None) -> About:
+        """Return the texts of samples in the columns; of samples that are new, what image files tell.
+
+        Args:
+            samples: samples.
+            rows: ``(m,)`` positions of the samples that are wanted; all if ``None``.
+
+        Warns:
+            UcdsWarning: nothing tells the texts of new samples in some column.
+        """
+        rows = np.arange(len(samples)) if rows is None else rows
+        places = self.places(keys_of(samples.keys).take(rows))
+        new, found = np.flatnonzero(places < 0), self.columns
+        if len(new):
+            own = read_own(samples, rows[new])
+            if silent := [name for name in found if name not in own]:
+                names = ", ".join(shown(name, 40) for name in silent[:3])
+                told = f"{len(new):,} samples are new, and nothing tells their {names}"
+                warn(f"{told}: give a table with such columns, `about`")
+            places[new] = len(self.keys) + np.arange(len(new))
+            found = {name: [*texts, *own.get(name, [""] * len(new))] for name, texts in found.items()}
+        return choose_rows(found, places)
+
+    def save(self, path: Path) -> None:
+        """Write a file that :meth:`load` reads."""
+        keys = keys_of(self.keys).array.view(np.uint8).reshape(-1, KEY_BYTES)
+        words = [[*self.columns, self.group], *self.columns.values()]
+        texts = [np.frombuffer(json.dumps(each).encode(), np.uint8) for each in words]
+        write_atomically(path, lambda file: np.savez(file, *texts, keys=keys))
+
+    @classmethod
+    def load(cls, path: Path) -> KeptAbout | None:
+        """Read what a run keeps; ``None`` if there is no such file.
+
+        Raises:
+            DamagedFileError: it cannot be read.
+        """
+        try:
+            found = read_arrays(path)
+            keys = Column[bytes](found.pop("keys").view(KEY_TYPE).ravel())
+            words: list[Any] = [
+                parse_json(require_few(found[f"arr_{place}"].tobytes(), path)) for place in range(len(found))
+            ]
+            (*names, group), *columns = words
+            for texts in ([*names, group or ""], *columns):
+                if not all(isinstance(text, str) for text in texts):
+                    raise TypeError("a text is none")
+            if any(len(texts) != len(keys) for texts in columns):
+                raise ValueError("its columns do not fit together")
+            return cls(keys, dict(zip(names, columns, strict=True)), group)
+        except FileNotFoundError:
+            return None
+        except (OSError, DamagedFileError, ValueError, KeyError, TypeError) as error:
+            raise DamagedFileError(f"{path} is damaged ({error}): delete it, to do without it") from None
+
+
+def join_about(
+    kept: KeptAbout | None,
+    samples: Samples,
+    about: str | Path | None,
+    group: str | None,
+    keys: Sequence[bytes],
+) -> KeptAbout | None:
+    """Join what a run keeps of its samples and what a table tells of others; ``None`` if nothing is known.
+
+    Args:
+        kept: texts of the run's samples, if it keeps any.
+        samples: samples that were given.
+        about: table about them; see :meth:`KeptAbout.of` for what is known without.
+        group: column of what belongs together; that of the run if ``None``.
+        keys: content keys of the samples that are wanted.
+
+    Raises:
+        InputError: the table cannot be used, or there is no such column.
+    """
+    if about is None and group is None and kept is None:
+        return None
+    old = KeptAbout([], {}) if kept is None else kept
+    new, columns = np.flatnonzero(old.places(samples.keys) < 0), About()
+    if len(new):
+        columns = old.of(samples, new) if about is None and old.columns else find_about(samples, about, new)
+    both = (old, KeptAbout(keys_of(samples.keys).take(new), columns))
+    found = {name: [""] * len(keys) for each in both for name in each.columns}
+    for each in both:
+        places = each.places(keys)
+        here = np.flatnonzero(places >= 0)
+        for name, texts in choose_rows(each.columns, places[here]).items():
+            for row, text in zip(here.tolist(), texts, strict=True):
+                found[name][row] = text
+    if (group := group or old.group) is not None:
+        column_of(found, group)
+    return KeptAbout(keys, found, group)
