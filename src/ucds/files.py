@@ -32,6 +32,7 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _TEMPORARY = ".ucds-tmp"
 _OURS = re.compile(rf"\..+\.[0-9a-f]{{16}}{re.escape(_TEMPORARY)}", re.DOTALL)
 _STALE_SECONDS = 86400.0
+_LEAST_FREE = 2**20  # bytes of a disk that is not full
 
 
 @contextmanager
@@ -79,6 +80,7 @@ def require_writable(path: Path, *suffixes: str, inputs: Iterable[Path] = ()) ->
 
     Raises:
         InputError: something is in the way; the message names it.
+        NoSpaceError: the disk is full.
     """
     try:
         if _is_stream(path):
@@ -102,6 +104,7 @@ def require_writable(path: Path, *suffixes: str, inputs: Iterable[Path] = ()) ->
         raise InputError(f"{path} cannot be written: {above} is locked; choose a place that you may write to")
     if is_there and any(one.exists() and one.samefile(target) for one in inputs):
         raise InputError(f"{path} is read by this command: name another file to write")
+    require_space(above, _LEAST_FREE, "or name another place")
     return target
 
 

@@ -25,7 +25,7 @@ from ucds.data.sources import Source, place_of
 from ucds.data.tables import write_table
 from ucds.encoders.encoder import Encoder
 from ucds.errors import DamagedFileError, InputError, UcdsWarning
-from ucds.files import refuse_inside, write_atomically, write_text_atomically
+from ucds.files import refuse_inside, require_space, require_writable, write_atomically, write_text_atomically
 from ucds.math.arrays import FloatArray
 from ucds.training.inputs import view_for
 from ucds.training.options import BulkOptions, Compute, EncoderOptions
@@ -157,17 +157,17 @@ def features(
         UcdsWarning: images are skipped; 20 at most are named.
     """
     options, compute, folder = options or BulkOptions(), compute or Compute(), Path(out).absolute()
-    if folder.is_file():
-        raise InputError(f"{out} is a file: name a folder, which gets the features")
+    require_writable(folder / FEATURES_FILE)
     if (place := place_of(images)) is not None:
         refuse_inside(folder, place)
     found = find_shards(images, options.shard_size)
     chosen = (encoder or EncoderOptions()).find(compute)
     chosen = chosen.on(compute.accelerator, compute.precision, elsewhere=options.engine == "ray")
-    manifest = _describe(found, chosen)
-    _claim(folder, manifest, chosen)
-    count = len(found.shards)
+    manifest, count = _describe(found, chosen), len(found.shards)
     missing = sorted(set(range(count)) - _finished(folder, manifest))
+    values = chosen.spec.width * sum(len(found.shards[number]) for number in missing)
+    require_space(folder, 4 * values, "or choose another `out`")
+    _claim(folder, manifest, chosen)
     if missing:
         task = PartTask(folder, chosen, 1 if options.engine == "ray" else None)
         _make(task, found.shards, missing, options, compute)
