@@ -124,10 +124,18 @@ def refuse_inside(out: Path, inputs: Path) -> None:
 
 
 def make_private(folder: Path) -> None:
-    """Make a folder that its owner alone may enter; one that exists stays as it is."""
-    with writing(folder):
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        folder.mkdir(mode=0o700, exist_ok=True)
+    """Make a folder that its owner alone may enter; one that exists stays as it is.
+
+    Raises:
+        InputError: it cannot be made.
+        NoSpaceError: the disk is full, or the place is locked.
+    """
+    try:
+        with writing(folder):
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot create the folder {folder}: {error.strerror}; choose another") from None
 
 
 @contextmanager

@@ -94,10 +94,7 @@ class RunFolder:
             DamagedFileError: the description of the run in it cannot be read.
             NoSpaceError: the disk is full, or the folder is not writable.
         """
-        try:
-            make_private(self.path)
-        except OSError as error:
-            raise InputError(f"cannot create the run folder {self.path}: {error.strerror}") from None
+        make_private(self.path)
         occupied = self._is_occupied(resume)
         with writing(self.path / ".lock"):
             self._lock = open_received(self.path / ".lock", "a+b")
