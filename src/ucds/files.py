@@ -64,10 +64,10 @@ def require_space(folder: Path, needed: int, remedy: str) -> None:
         NoSpaceError: less is free.
     """
     place = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
-    free = shutil.disk_usage(place).free
-    if free < needed:
+    disk = shutil.disk_usage(place)
+    if disk.total and disk.free < needed:  # some servers of files do not tell their size
         raise NoSpaceError(
-            f"{folder} needs about {needed / 1e9:.2g} GB, and {free / 1e9:.2g} GB are free: "
+            f"{folder} needs about {needed / 1e9:.2g} GB, and {disk.free / 1e9:.2g} GB are free: "
             f"free some space, {remedy}"
         )
 
