@@ -5,6 +5,7 @@ A column holds paths of images, pictures, vectors or numbers; its name tells whi
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -37,6 +38,7 @@ INDEX_NAMES = frozenset({"", "unnamed: 0", "__index_level_0__"})
 """Names that pandas gives a column of the numbers of the rows, in CSV and parquet files."""
 WORD_NAMES = frozenset({*PATH_NAMES, *PICTURE_NAMES, *ID_NAMES, *TEXT_NAMES, DOMAIN_NAME})
 """Names of columns whose values are words even where all are digits, such as the id 007."""
+_NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?\s*", re.IGNORECASE)
 _NONE = UnusableImageError("image", "no picture")
 
 
@@ -157,8 +159,7 @@ def _joined(columns: Columns) -> tuple[np.ndarray[Any, Any], tuple[str, ...] | N
     chosen = {name: np.asarray(column) for name, column in columns.items() if name not in apart}
     words = [name for name, column in chosen.items() if column.dtype.kind not in "fiub" or column.ndim != 1]
     if words:
-        remedy = "name a column of image files 'path', one of vectors 'embedding', and leave out other words"
-        raise InputError(f"the column {shown(words[0], 40)!r} holds no numbers: {remedy}")
+        raise InputError(_why_not_numbers(shown(words[0], 40), chosen[words[0]]))
     if not chosen:
         raise InputError("no column holds samples")
     positions = [str(number) for number in range(len(chosen))]
@@ -166,6 +167,17 @@ def _joined(columns: Columns) -> tuple[np.ndarray[Any, Any], tuple[str, ...] | N
     names = positions if numbered else list(chosen)
     array = np.column_stack([chosen[name].astype(np.float64) for name in names])
     return array, None if numbered else tuple(names)
+
+
+def _why_not_numbers(name: str, column: np.ndarray[Any, Any]) -> str:
+    """Say which value of a column is no number, or that none is."""
+    texts = [str(value) for value in column] if column.dtype.kind in "OUT" else []
+    others = [row for row, text in enumerate(texts) if not _NUMBER.fullmatch(text)]
+    if 0 < len(others) < len(texts):
+        told = f"the column {name!r} holds {shown(texts[others[0]], 40)!r} in row {others[0]}"
+        return f"{told}, which is no number: fill it in, or leave the row out"
+    remedy = "name a column of image files 'path', one of vectors 'embedding', and leave out other words"
+    return f"the column {name!r} holds no numbers: {remedy}"
 
 
 def _texts_of(names: Iterable[str], columns: Columns) -> list[str] | None:
