@@ -240,7 +240,7 @@ def test_several_data_sets_are_refused_by_their_names(tmp_path: Path) -> None:
     both = datasets.DatasetDict({"train": one, "test": one})
     both.save_to_disk(str(tmp_path / "saved"))
     for source in (both, tmp_path / "saved"):
-        with pytest.raises(InputError, match=r"several data sets \(train, test\): give one of them"):
+        with pytest.raises(InputError, match=r"several data sets \('train', 'test'\): give one of them"):
             find_samples(source, by_domain=False)
     assert len(find_samples(tmp_path / "saved" / "train", by_domain=False).ids) == 2
 
