@@ -18,7 +18,7 @@ from ucds.data.kept_about import KeptAbout
 from ucds.data.samples import Samples
 from ucds.data.sources import Source, place_of, require_there
 from ucds.errors import InputError
-from ucds.files import require_writable, write_text_atomically
+from ucds.files import write_text_atomically
 from ucds.math.novelty import reject
 from ucds.page.findings import Findings, RunRecord, find_facts, read_record
 from ucds.page.render import render_about, render_page, write_down
@@ -33,7 +33,7 @@ from ucds.training.centring import as_trained
 from ucds.training.loaded import load
 from ucds.training.model_file import StoredModel
 from ucds.training.options import Compute
-from ucds.training.run_folder import ABOUT_FILE, VOTES_FILE, files_read, require_same_samples
+from ucds.training.run_folder import ABOUT_FILE, VOTES_FILE, place_of_output, require_same_samples
 
 
 @dataclass(frozen=True)
@@ -111,9 +111,7 @@ def report(
     for place in (chosen, about):
         if place is not None:
             require_there(place)
-    path = run / "report.html"
-    if out is not None:
-        path = require_writable(Path(out), ".html", ".htm", inputs=files_read(run, chosen, names))
+    path = place_of_output(run, "report.html", out, (".html", ".htm"), chosen, names)
     facts = gather(run, images, names=names, pictures=pictures, about=about, group=group, compute=compute)
     findings = facts.findings
     told, written = render_about(facts, range(len(findings.ids))), write_down(facts)
