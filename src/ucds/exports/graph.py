@@ -89,14 +89,14 @@ def write_graph(
     (name,) = description["input"]
     try:
         model = join(stored, name, list(description["outputs"]))
+        model.metadata_props.add(key="ucds", value=json.dumps(description))
+        content: bytes = model.SerializeToString()
+        largest = _compare(content, stored, inputs, list(description["outputs"]))
     except UserError:
         raise
-    except Exception as error:  # whatever a graph of others may lead to
+    except Exception as error:  # whatever a graph of others may lead to, such as one for a single image
         reason = f"the encoder {stored.card.encoder.name!r} cannot be written in ONNX: {one_line(error)}"
         raise InputError(reason) from error
-    model.metadata_props.add(key="ucds", value=json.dumps(description))
-    content: bytes = model.SerializeToString()
-    largest = _compare(content, stored, inputs, list(description["outputs"]))
     if not (found := largest["probabilities"]) <= LARGEST_DIFFERENCE:
         raise InputError(
             f"the exported model gives probabilities that differ by {found:.2g} from the model's, "
@@ -109,7 +109,9 @@ def _compare(content: bytes, stored: StoredModel, inputs: FloatArray, outputs: l
     """Compute the largest absolute difference of each output of a graph from the model's own, by name."""
     import onnxruntime
 
-    session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4  # what it would print becomes an error
+    session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     taken, largest = session.get_inputs()[0].name, dict.fromkeys(outputs, 0.0)
     for batch in np.split(inputs, _BOUNDS):
         embeddings = stored.encoder(batch)
