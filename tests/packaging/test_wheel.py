@@ -181,22 +181,22 @@ def test_what_needs_an_extra_says_which(program: Path, client: Path, command: st
 
 def draw(folder: Path, each: int, brightness: int) -> None:
     """Draw pictures of 31 kinds: two colours, and the width of a stripe."""
-    folder.mkdir(parents=True)
     rng = np.random.default_rng(brightness)
     for kind in range(31):
+        (folder / str(kind)).mkdir(parents=True)
         colours = np.random.default_rng(kind).integers(0, 255, (2, 3))
         for number in range(each):
             pixels = np.broadcast_to(colours[0], (64, 64, 3)) * brightness // 255
             pixels = pixels + rng.integers(0, 20, (64, 64, 3))
             pixels[:, :: 2 + kind % 7] = colours[1]
-            Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(folder / f"{kind}-{number}.png")
+            Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(folder / str(kind) / f"{number}.png")
 
 
 def lines_of(page: str) -> Iterator[str]:
     """Yield the commands of a tutorial as lines of a shell, which does itself what a person does."""
     for line in commands(ROOT / "docs" / "tutorials" / f"{page}.md"):
         if line.startswith("ucds serve "):
-            yield f"{line} & service=$!"
+            yield f"{line} & trap 'kill $!' EXIT"
             yield 'python -c "$WAIT"'
         elif line.startswith("ucds keys add "):
             yield f"UCDS_KEY=$({line}); export UCDS_KEY"
@@ -222,7 +222,7 @@ def test_the_tutorials_run_to_the_end_without_a_network_or_pytorch(wheel: Path, 
     for name, each, brightness in (("amazon", 3, 230), ("dslr", 2, 120), ("webcam", 2, 60)):
         draw(tmp_path / "office31" / name, each, brightness)
     lines = [line for page in ("provider", "client") for line in lines_of(page)]
-    script = "\n".join(["ip link set lo up", *lines, "kill $service"])
+    script = "\n".join(["ip link set lo up", *lines])
     env = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "UCDS"))}
     env |= {"PATH": f"{ucds.parent}:{env['PATH']}", "HOME": str(tmp_path), "WAIT": WAIT}
     apart = [*APART, "-c", script]
