@@ -146,6 +146,7 @@ def test_a_client_gets_model_report_and_predictions(program: Path, client: Path)
     assert "Content-Security-Policy" in (client / "page.html").read_text()
     succeed(program, "predict", "run", "vectors.npy", "--out", "clusters.csv", cwd=client)
     assert len((client / "clusters.csv").read_text().splitlines()) == 61
+    succeed(program, "export", "run", "--format", "hub", cwd=client)
 
 
 def test_a_provider_learns_and_labels(program: Path, client: Path) -> None:
@@ -162,6 +163,7 @@ def test_a_provider_learns_and_labels(program: Path, client: Path) -> None:
         ("ledger verify --ledger ledger.sqlite", "serve"),
         ("demo --out demo", "serve"),
         ("export run --format sklearn", "export"),
+        ("export run --format onnx", "export"),
         ("train-source domains.npz --clusters 3 --out private --dp-epsilon 1", "privacy"),
         ("train-target scans --clusters 2 --out other", "dicom"),
         ("train-target phone --clusters 2 --out other", "heif"),

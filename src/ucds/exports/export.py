@@ -17,6 +17,7 @@ from ucds.encoders.spec import EncoderSpec
 from ucds.errors import InputError, UcdsWarning
 from ucds.exports.graph import describe, write_graph
 from ucds.exports.hub import write_hub_folder
+from ucds.extras import require_extra
 from ucds.files import require_writable, write_atomically, write_text_atomically
 from ucds.math.arrays import DoubleArray, FloatArray
 from ucds.training.inputs import view_for
@@ -71,6 +72,8 @@ def export(
         UcdsWarning: the model is a provider's.
     """
     require_choice("form", form, ExportFormat)
+    if form != "hub":
+        require_extra("export", f"an export in the form {form!r}")
     folder = None if isinstance(run, Model) else Path(run)
     if out is not None:
         path = Path(out)
@@ -90,7 +93,7 @@ def export(
     if form == "hub":
         write_hub_folder(model.stored, path, folder)
         return Exported(path, form, {})
-    description = describe(model.stored)
+    description = describe(model.stored, "ucds", "onnx" if form == "onnx" else "skops")
     differences: dict[str, float] = {}
     if form == "sklearn":
         content = _scikit_bytes(model.stored)
@@ -153,8 +156,6 @@ def _regression(weights: DoubleArray, biases: DoubleArray) -> LogisticRegression
 
 def _scikit_bytes(stored: StoredModel) -> bytes:
     """Return the contents of a ``.skops`` file of a pipeline, which runs no code when it is opened."""
-    try:
-        import skops.io
-    except ImportError:
-        raise InputError("scikit-learn objects need a further package: pip install 'ucds[export]'") from None
+    import skops.io
+
     return bytes(skops.io.dumps(as_scikit(stored)))

@@ -11,7 +11,6 @@ import numpy as np
 from ucds.data.dataset import ImageView
 from ucds.errors import InputError, UserError, one_line
 from ucds.exports.joined import join
-from ucds.extras import require_extra
 from ucds.math.arrays import FloatArray
 from ucds.training.inputs import view_for
 from ucds.training.model_file import StoredModel
@@ -23,14 +22,14 @@ _BOUNDS = (1, 8, 24, 40, 56)
 """Samples at which a new batch begins: batches of several lengths, as none may be fixed in the graph."""
 
 
-def describe(stored: StoredModel) -> dict[str, Any]:
+def describe(stored: StoredModel, *packages: str) -> dict[str, Any]:
     """Describe a model for those who run it without this package, as JSON types.
 
     The description stands in the file beside an exported model and in the metadata of a graph. ``input`` and
     ``outputs`` are shapes by name, with "n" for any number of samples. ``transform`` is the way from an image
     file to the input, as ``docs/inputs.md`` and ``examples/onnx_model.py`` say it: RGB of 8 bits, resize to a
     square, turn upright, cut out the centre, scale to 0 .. 1, subtract the mean, divide by the standard
-    deviation; ``None`` for embeddings.
+    deviation; ``None`` for embeddings. The versions of the ``packages`` that made the file are told.
     """
     card, spec = stored.card, stored.card.encoder
     view, transform = view_for(spec), None
@@ -62,7 +61,7 @@ def describe(stored: StoredModel) -> dict[str, Any]:
         "input": taken,
         "outputs": outputs,
         "transform": transform,
-        "made_with": {name: version(name) for name in ("ucds", "onnx")},
+        "made_with": {name: version(name) for name in packages},
     }
 
 
@@ -82,10 +81,8 @@ def write_graph(
         Contents of the file; largest absolute difference of each output, by name.
 
     Raises:
-        InputError: the package onnx is missing, the encoder cannot be written as a graph, or the graph gives
-            other probabilities.
+        InputError: the encoder cannot be written as a graph, or the graph gives other probabilities.
     """
-    require_extra("export", "an ONNX file of the model")
     (name,) = description["input"]
     try:
         model = join(stored, name, list(description["outputs"]))
