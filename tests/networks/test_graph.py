@@ -117,12 +117,16 @@ WANTS = [
     OSError(errno.ENOSPC, "No space left on device"),
     MemoryError(),
     RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 8 bytes"),
+    RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes"),
+    RuntimeError("std::bad_alloc"),
+    RuntimeError("cannot write: No space left on device"),
 ]
 """Errors of the machine, as the libraries raise them."""
+LASTING = [NotImplementedError("an operation"), RuntimeError("contiguous(memory_format=...) is not known")]
 
 
 @pytest.mark.parametrize(
-    ("error", "tries"), [*((want, 2) for want in WANTS), (NotImplementedError("an operation"), 1)]
+    ("error", "tries"), [*((want, 2) for want in WANTS), *((lasting, 1) for lasting in LASTING)]
 )
 def test_a_network_without_a_graph_is_tried_again_only_if_the_machine_lacked_something(
     tmp_path: Path, exports: Mock, error: Exception, tries: int

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import logging
 import os
+import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ from ucds.networks.encoder import NetworkEncoder, evaluation_mode
 LARGEST_DIFFERENCE = 1e-4
 """Bound on the difference between features of a graph and of its network, relative to their norm."""
 
+_WANT = re.compile("(not enough|out of|allocate) memory|bad_alloc|no space left", re.IGNORECASE)
 _COMPARED = 8  # images on which a graph is compared with its network
 
 
@@ -61,8 +63,7 @@ def make_graph(network: NetworkEncoder) -> bytes:
 def _is_want(error: BaseException | None) -> bool:
     """Return whether this machine lacked memory or disk space, which PyTorch and ONNX Runtime only say."""
     while error is not None:
-        said = str(error).lower()
-        if isinstance(error, MemoryError | OSError) or "memory" in said or "no space left" in said:
+        if isinstance(error, MemoryError | OSError) or _WANT.search(str(error)):
             return True
         error = error.__cause__ or error.__context__
     return False
