@@ -143,12 +143,13 @@ def module_encoder(
 ) -> NetworkEncoder:
     """Make an encoder of any module that maps a batch of inputs to ``(n, width)`` features.
 
-    PCD can train it as a whole. Further arguments are those of :class:`ucds.encoders.encoder.FunctionEncoder`.
-
     Args:
         module: network, with whatever weights it holds.
         width: number of features that it returns; found by a run on ``example`` if ``None``.
         example: batch of at least one input, in the form that the module takes.
+        input_size: side of the square crop in pixels, if inputs are images.
+        mean: mean of each channel that the module expects, if inputs are images; ImageNet's if ``None``.
+        std: standard deviation of each channel, likewise.
 
     Raises:
         InputError: neither width nor example is given, they disagree, or the module does not
