@@ -126,11 +126,11 @@ def read_graph(content: bytes) -> GraphFacts:
         if 25 in model:
             raise InputError("it defines operators of its own")
         if len(graphs := list(model.messages(7))) != 1:
-            raise InputError("it is no ONNX file")
+            raise InputError("it is not an ONNX file")
         nodes, weights = _check(graphs[0], 0), set(map(_require_inside, graphs[0].messages(5)))
         inputs, outputs = (list(map(_read_value, graphs[0].messages(number))) for number in (11, 12))
     except (IndexError, UnicodeDecodeError):
-        raise InputError("it is no ONNX file, or is damaged") from None
+        raise InputError("it is not an ONNX file, or is damaged") from None
     image = _require_image([one for one in inputs if one.name not in weights])
     return GraphFacts(image, tuple(outputs), max(1, nodes))
 
@@ -166,7 +166,7 @@ def _require_image(inputs: list[Value]) -> Value:
     image, shape = inputs[0], inputs[0].shape
     batch, channels, height, width = shape if shape and len(shape) == 4 else (None, 0, None, None)
     if image.kind != _FLOAT or channels not in (3, None):
-        raise InputError(f"its input {image.name!r} is no batch (n, 3, height, width) of images in float32")
+        raise InputError(f"its input {image.name!r} is not a batch (n, 3, height, width) of float32")
     if batch not in (1, None):
         raise InputError(f"it takes {batch} images at a time: export it for any number of images, or for 1")
     if height != width and None not in (height, width):

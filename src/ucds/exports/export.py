@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +13,7 @@ from PIL import Image
 from ucds.choices import ExportFormat, require_choice
 from ucds.encoders.encoder import ViewpointEncoder
 from ucds.encoders.spec import EncoderSpec
-from ucds.errors import InputError, UcdsWarning
+from ucds.errors import InputError, warn
 from ucds.exports.graph import describe, write_graph
 from ucds.exports.hub import write_hub_folder
 from ucds.extras import require_extra
@@ -73,7 +72,7 @@ def export(
     """
     require_choice("form", form, ExportFormat)
     if form != "hub":
-        require_extra("export", f"an export in the form {form!r}")
+        require_extra("export", f'`form="{form}"`')
     folder = None if isinstance(run, Model) else Path(run)
     if out is not None:
         path = Path(out)
@@ -86,10 +85,7 @@ def export(
         path, described = require_writable(path, Path(_NAMES[form]).suffix), require_writable(described)
     model = run if isinstance(run, Model) else load(run, compute=Compute("cpu"))
     if model.role == "source":
-        message = (
-            "this is a provider's model: whoever has it needs no labels, and can look for its training data"
-        )
-        warnings.warn(message, UcdsWarning, stacklevel=2)
+        warn("this is a provider's model: whoever has it needs no labels, and can look for its training data")
     if form == "hub":
         write_hub_folder(model.stored, path, folder)
         return Exported(path, form, {})

@@ -7,7 +7,6 @@ seconds.
 from __future__ import annotations
 
 import json
-import warnings
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
@@ -18,7 +17,7 @@ from ucds.choices import NO_WEIGHTS
 from ucds.encoders.encoder import Encoder
 from ucds.encoders.graphs import GraphEncoder
 from ucds.encoders.spec import EncoderSpec
-from ucds.errors import DamagedFileError, NoSpaceError, UcdsWarning
+from ucds.errors import DamagedFileError, NoSpaceError, warn
 from ucds.files import digest_of, make_private, read_sealed, write_sealed
 
 _SEAL = "ucds-graph/3"
@@ -76,6 +75,5 @@ def graph_of(name: str, weights: str, input_size: int | None, cache: Path | None
                 write_sealed(path, _SEAL, head + b"\n" + graph)
     if not reason:
         return GraphEncoder(graph, network.spec, network.weights)
-    message = f"PyTorch computes the features, in more time than ONNX Runtime would take: {reason}"
-    warnings.warn(message, UcdsWarning, stacklevel=2)
+    warn(f"PyTorch computes the features, in more time than ONNX Runtime would take: {reason}")
     return network

@@ -20,7 +20,7 @@ from ucds.errors import InputError, one_line
 from ucds.networks.encoder import StateDict
 from ucds.received import open_received, read_tensors
 
-REMEDY = "copy that file here and give it with --weights FILE, or ask for a random start with --weights none"
+REMEDY = 'copy that file here and give it as `weights`, or ask for a random start with `weights="none"`'
 
 # Wrappers that training scripts put around a state dict, most specific first.
 WRAPPERS = ("state_dict", "model_state_dict", "model_state", "model")
@@ -56,7 +56,7 @@ def load_file(
     if mismatch:
         raise InputError(
             f"{path} does not fit network '{name}': {mismatch}; "
-            "give the file that belongs to this network, or the --backbone the file belongs to"
+            "give the file that belongs to this network, or the `backbone` that the file belongs to"
         )
     module.load_state_dict(state, strict=False)
     with path.open("rb") as file:
@@ -87,7 +87,7 @@ def read_state_dict(path: Path) -> StateDict:
     """Read the tensors of a checkpoint file, by their names, without running any code it may hold.
 
     Raises:
-        InputError: there is no such file, it is no checkpoint, or it holds pickled code.
+        InputError: there is no such file, it is not a checkpoint, or it holds pickled code.
     """
     require_weights(str(path))
     content = _read(path)
