@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
+from ucds.arguments import checked
 from ucds.choices import Method, read_clusters
 from ucds.config import ConsensusSettings, MethodSettings, choose_settings
 from ucds.data.dataset import Dataset
@@ -26,6 +27,7 @@ from ucds.training.run_folder import RunFolder
 from ucds.training.work import Work
 
 
+@checked
 def train_source(
     data: Source,
     out: str | Path,
