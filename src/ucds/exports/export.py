@@ -74,6 +74,8 @@ def export(
         UcdsWarning: the model is a provider's.
     """
     require_choice("form", form, ExportFormat)
+    if form != "hub":
+        require_extra("export", f'`form="{form}"`')
     folder = None if isinstance(run, Model) else Path(run)
     suffix = Path(_NAMES[form]).suffix
     if out is not None:
@@ -91,7 +93,7 @@ def export(
     if form == "hub":
         write_hub_folder(model.stored, path, folder)
         return Exported(path, form, {})
-    description = describe(model.stored)
+    description = describe(model.stored, "ucds", "onnx" if form == "onnx" else "skops")
     differences: dict[str, float] = {}
     if form == "sklearn":
         content = _scikit_bytes(model.stored)
@@ -154,7 +156,6 @@ def _regression(weights: DoubleArray, biases: DoubleArray) -> LogisticRegression
 
 def _scikit_bytes(stored: StoredModel) -> bytes:
     """Return the contents of a ``.skops`` file of a pipeline, which runs no code when it is opened."""
-    require_extra("export", "a scikit-learn object")
     import skops.io
 
     return bytes(skops.io.dumps(as_scikit(stored)))
