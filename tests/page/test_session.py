@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import shutil
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import ucds
 from ucds.errors import InputError
 from ucds.page.session import Session
 from ucds.target.review import Review
+from ucds.training.run_folder import MAP_FILE
 
 BRIEF = ucds.ConsensusSettings(starts=2, bottleneck_width=8)
 
@@ -43,6 +45,24 @@ def test_pictures_that_moved_are_found_and_those_that_are_gone_are_asked_about_n
     assert question is None or set(question["doubtful"]) != asked
     with pytest.raises(InputError, match="has no picture"):
         session.picture(min(asked), 128)
+
+
+def test_report_review_and_reviewed_run_have_one_map_which_is_computed_once(fresh: Path) -> None:
+    page, session = ucds.report(fresh).path.read_text(), open_session(fresh)
+    data = json.loads(page.partition('id="data">')[2].partition("</script>")[0])["fixed"]
+    places = {name: (x, y) for name, x, y in zip(data["ids"], data["x"], data["y"], strict=True)}
+    found = session.map()
+    assert list(zip(found["x"], found["y"], strict=True)) == [places[name] for name in session.fixed()["ids"]]
+    kept = dict(np.load(fresh / MAP_FILE))
+    np.savez(fresh / MAP_FILE, points=kept["points"][::-1], digest=kept["digest"])
+    assert session.map()["x"] == found["x"][::-1]
+    session.review.answer("mixed")
+    assert (session.review.finish().path / MAP_FILE).read_bytes() == (fresh / MAP_FILE).read_bytes()
+    for bad in (b"", b"no arrays", (fresh / MAP_FILE).read_bytes()[:400]):
+        (fresh / MAP_FILE).write_bytes(bad)
+        assert session.map() == found
+    np.savez(fresh / MAP_FILE, points=kept["points"][::-1], digest=kept["digest"][::-1])  # of other features
+    assert session.map() == found
 
 
 def test_a_run_on_a_folder_of_features_shows_the_pictures_below_images(trained: Path, tmp_path: Path) -> None:

@@ -18,8 +18,8 @@ from ucds.data.images import ImageSamples
 from ucds.errors import InputError, UserError
 from ucds.math.arrays import IntArray
 from ucds.math.exemplars import choose_beside
-from ucds.math.plane import place_all
 from ucds.page.findings import read_record
+from ucds.page.places import place_remembered
 from ucds.page.render import describe_part, percent, places_of, render_about
 from ucds.page.report import gather, images_of
 from ucds.page.thumbnails import Images, resize
@@ -27,7 +27,7 @@ from ucds.target.questions import Question
 from ucds.target.review import Review
 from ucds.training.loaded import load
 from ucds.training.options import Compute
-from ucds.training.run_folder import require_same_samples
+from ucds.training.run_folder import MAP_FILE, require_same_samples
 
 SHOWN = 8
 """Pictures of a group in a question: typical ones, and those nearest to the other group."""
@@ -82,14 +82,14 @@ class Session:
             "pictures": "server" if seen.any() else "",
             "missing": np.flatnonzero(~seen).tolist() if seen.any() else [],
             "labels": None if labels is None else labels.tolist(),
+            "placed": (self.review.run / MAP_FILE).exists(),
             "sortable": self.samples is not None,
             **describe_part(len(self._ids), self._total, self._what),
         }
 
     def map(self) -> dict[str, Any]:
-        """Place the samples on the map; this may take long, and no action changes it."""
-        features = self.review.features
-        return places_of(place_all(features, np.empty((features.shape[1], 0), np.float32), 0)[0])
+        """Place the samples on the map; the first time this may take long, and no action changes it."""
+        return places_of(place_remembered(self.review.run, self.review.features))
 
     def about(self) -> dict[str, Any]:
         """Write what is known of the run, as a file says it, too; this may take long."""

@@ -9,6 +9,7 @@
 | `transfer.json` | what became of the provider's labels there, and why |
 | `votes.npz` | what a review starts from: ids, content keys, own partitions, averaged labels, own consensus |
 | `features.npy` | bottleneck features of the samples that were clustered |
+| `.map.npz` | where these samples lie on the map of the page, once it was drawn |
 | `log.jsonl` | one line a logged step or evaluation |
 | `checkpoint.npz` | clusters that an unfinished run of the method `consensus` has found |
 | `checkpoint.pt` | the state of an unfinished run that learns by gradients |
@@ -45,7 +46,7 @@ CLUSTERS_FILE = "clusters.json"
 STABILITY_FILE = "stability.json"
 TRANSFER_FILE = "transfer.json"
 VOTES_FILE, FEATURES_FILE = "votes.npz", "features.npy"
-CENTRES_FILE = "centres.npz"
+CENTRES_FILE, MAP_FILE = "centres.npz", ".map.npz"
 LOG_FILE = "log.jsonl"
 MODEL_FILE = "model.safetensors"
 ARRAYS_FILE, CHECKPOINT_FILE = "checkpoint.npz", "checkpoint.pt"
