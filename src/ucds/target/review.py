@@ -114,7 +114,7 @@ class Review(Actions):
 
     def question(self) -> Question | None:
         """Return the next question, the same until it is answered; ``None`` if there is none left."""
-        ranked = self._doubts.ranked()
+        ranked = self._ranked()
         return self._word(ranked[0]) if ranked else None
 
     def foresee(self, most: int) -> list[Question]:
@@ -142,7 +142,7 @@ class Review(Actions):
         if question is None:
             raise InputError("there is no question left to answer")
         if given == "skip":
-            self._doubts.skip(self._doubts.ranked()[0])
+            self._doubts.skip(self._ranked()[0])
         elif isinstance(given, bool) or given not in question.records:
             raise InputError(f"{given!r} is no answer to a question of the kind {question.kind!r}")
         else:
@@ -341,11 +341,18 @@ class Review(Actions):
     def _worthwhile(self) -> list[Doubt]:
         """List the doubts that an answer is likely to be worth its time; of two clusters, one of both."""
         found: dict[object, Doubt] = {}
-        for doubt in self._doubts.ranked():
+        for doubt in self._ranked():
             pair = frozenset((doubt.cluster, *doubt.others[:1])) if doubt.whole else doubt
-            if doubt.score >= WORTH_ASKING * len(self.start.ids):
+            if doubt.score >= self._worth:
                 found.setdefault(pair, doubt)
         return list(found.values())
+
+    def _ranked(self) -> list[Doubt]:
+        return self._doubts.ranked(self._worth)
+
+    @property
+    def _worth(self) -> float:
+        return WORTH_ASKING * len(self.start.ids)
 
     def _word(self, doubt: Doubt) -> Question:
         """Put a doubt into words, and its answers into records by ids, which mean the same in another run."""
