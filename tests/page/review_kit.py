@@ -13,6 +13,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import ucds
+
+BRIEF = ucds.ConsensusSettings(starts=2, bottleneck_width=8)
+EDGES = ucds.EncoderOptions("ucds/oriented_edges", "none")
+
 
 @contextmanager
 def reviewing(run: Path, *options: str, opens: bool = False) -> Iterator[tuple[str, subprocess.Popen[str]]]:

@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from review_kit import records, reviewing
+from review_kit import EDGES, records, reviewing
 from serving_kit import wait_until
 
 import ucds
@@ -177,6 +177,28 @@ def test_bad_requests_are_refused_in_words(trained: Path, address: str, body: by
     wait_until(lambda: not httpx.get(f"{address}task").json()["running"])
     assert "table must be one of csv, parquet" in httpx.get(f"{address}task").json()["error"]
     assert records(trained) == before
+
+
+def test_what_is_taken_away_has_the_samples_that_are_not_in_the_review(trained: Path, tmp_path: Path) -> None:
+    pictures, run = trained.parent / "pictures", tmp_path / "run"
+    few = ucds.ConsensusSettings(starts=2, bottleneck_width=8, most_samples=100)
+    ucds.train_target(pictures, run, n_clusters=3, encoder=EDGES, settings=few)
+    total = len(list(pictures.rglob("*.png")))
+    with reviewing(run) as (address, _):
+        fixed = httpx.get(f"{address}fixed").json()
+        assert fixed["left_out"] == total - 100
+        for table in ("run-table.csv", "run-table-2.csv"):
+            httpx.post(f"{address}finish", json={"table": "csv", "folders": "link"})
+            wait_until(lambda: not httpx.get(f"{address}task").json()["running"])
+            assert "error" not in httpx.get(f"{address}task").json()
+            lines = (tmp_path / table).read_text("utf-8-sig").splitlines()[1:]
+            folders = [path.parent.name for path in (tmp_path / "run-sorted").glob("[!.]*/*")]
+            assert (len(lines), len(folders)) == (total, total)
+            assert (
+                (folders.count("cluster_3") == 1) == (tmp_path / "run-reviewed").exists() == ("-2" in table)
+            )
+            act(address, "move", rows=[7], to="new")
+    assert [line for line in lines if ",3," in line] == [f'"{fixed["ids"][7]}",3,1.0000,"","person"']
 
 
 def test_a_second_review_is_refused_with_the_address_of_the_first(trained: Path, address: str) -> None:

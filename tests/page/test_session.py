@@ -11,14 +11,13 @@ import numpy as np
 import pytest
 from cli_kit import run_successfully
 from PIL import Image
+from review_kit import BRIEF
 
 import ucds
 from ucds.errors import InputError
 from ucds.page.session import Session
 from ucds.target.review import Review
 from ucds.training.run_folder import MAP_FILE
-
-BRIEF = ucds.ConsensusSettings(starts=2, bottleneck_width=8)
 
 
 def open_session(run: Path, moved: Path | None = None, pictures: Path | None = None) -> Session:

@@ -41,7 +41,9 @@ class Session:
 
     Attributes:
         review: the review; it is changed by :meth:`tell` alone.
+        place: where the samples lie; ``None`` if nobody knows.
         samples: samples of the run, by which images are sorted into folders; ``None`` if they are gone.
+        left_out: number of samples of the run that are not in the review.
         texts: text of each sample that has one, by its id.
     """
 
@@ -52,16 +54,18 @@ class Session:
         self.samples: ImageSamples | None = None
         self.texts: Mapping[str, str] = {}
         self._pictures = np.full(len(self._ids), -1)  # position of each sample's picture, if it has one
-        self._total, self._what = len(self._ids), "samples"
+        self.place: Path | None = moved
+        self.left_out, self._what = 0, "samples"
         try:
             record = read_record(review.run)
-            place = moved or record.images
-            samples = load(review.run, role="target", compute=compute).open(place).samples
+            self.place = moved or record.images
+            samples = load(review.run, role="target", compute=compute).open(self.place).samples
             if moved is None:
                 require_same_samples(record.described, samples.fingerprint)
-            self._total, self._what = len(samples), "samples" if samples.kind == "embeddings" else "images"
+            self.left_out = int((find_places(samples.ids, self._ids) < 0).sum())
+            self._what = "samples" if samples.kind == "embeddings" else "images"
             self.samples = samples if isinstance(samples, ImageSamples) else None
-            self._images, self.texts = images_of(samples, pictures), read_texts(place)
+            self._images, self.texts = images_of(samples, pictures), read_texts(self.place)
             if self._images is not None:
                 self._pictures = find_places(self._ids, samples.ids)
             if isinstance(self._images, Pictures):
@@ -84,7 +88,7 @@ class Session:
             "labels": None if labels is None else labels.tolist(),
             "placed": (self.review.run / MAP_FILE).exists(),
             "sortable": self.samples is not None,
-            **describe_part(len(self._ids), self._total, self._what),
+            **describe_part(len(self._ids), len(self._ids) + self.left_out, self._what),
         }
 
     def map(self) -> dict[str, Any]:
