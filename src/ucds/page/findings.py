@@ -27,7 +27,7 @@ from ucds.math.exemplars import find_nearest, find_outliers, group_near_duplicat
 from ucds.math.plane import place_all
 from ucds.math.spaces import unit_rows
 from ucds.page.places import place_remembered
-from ucds.page.thumbnails import Images, lay_out, resize, shrink
+from ucds.page.thumbnails import Images, Thumbnails, resize, shrink
 from ucds.target.remembered import Remembered
 from ucds.target.review import Review
 from ucds.training.cluster_choice import read_choice
@@ -105,7 +105,7 @@ class Findings:
     duplicates: list[IntArray]  # groups of samples that are nearly the same
     answers: IntArray | None  # (n,) labels of the provider, -1 where a sample has none; None without labels
     truth: GroundTruth | None  # classes of the samples, if they lie in class folders
-    sheets: tuple[bytes, ...] | None  # files with a thumbnail of each sample; None without images
+    thumbnails: Thumbnails | None  # of the samples; None without images
     outlook: str  # what a review would ask, in words; empty if these samples have no review
 
     @property
@@ -163,13 +163,12 @@ def find_facts(
     features, probabilities, confidence = (each[places] for each in found)
     order = shown[places]
     ids = tuple(samples.ids[i] for i in order.tolist())
-    sheets = small = None
+    thumbnails = small = None
     with ThreadPoolExecutor(1) as pool:  # places and thumbnails take most of the time, about as long each
         placed = pool.submit(_place, ids, features, review)
         if images is not None:
-            pictures = shrink(images, order)
-            small = np.stack([resize(each, _COMPARED_SIDE) for each in pictures])
-            sheets = lay_out(pictures)
+            thumbnails = shrink(images, order)
+            small = np.stack([resize(each, _COMPARED_SIDE) for each in thumbnails])
         points = placed.result()
     nearest = find_nearest(features)
     truth, answers = read_ground_truth(samples), None
@@ -191,7 +190,7 @@ def find_facts(
         duplicates=group_near_duplicates(nearest, small),
         answers=answers,
         truth=None if truth is None else GroundTruth(truth.names, truth.classes[order]),
-        sheets=sheets,
+        thumbnails=thumbnails,
         outlook="" if review is None else review.outlook,
     )
 

@@ -41,7 +41,7 @@ class Session:
 
     Attributes:
         review: the review; it is changed by :meth:`tell` alone.
-        place: where the samples lie; ``None`` if nobody knows.
+        place: folder or file of the samples; ``None`` if the run does not say.
         samples: samples of the run, by which images are sorted into folders; ``None`` if they are gone.
         left_out: number of samples of the run that are not in the review.
         texts: text of each sample that has one, by its id.

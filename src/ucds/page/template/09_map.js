@@ -131,31 +131,34 @@ function Lasso({ graph, drawn }) {
     <polygon points=${path.map((point) => point.join()).join(" ")} /></svg>`;
 }
 
-// Names of the groups at their most typical samples, and pictures where few points are in sight.
+// Names of the groups in sight with their places: at their most typical samples, the largest groups first. A name
+// that would lie over another one is left out.
+/** @type {(graph: any, box: DOMRect) => [import("./02_groups.js").Group, number, number][]} */
+function namesInSight(graph, box) {
+  /** @type {[import("./02_groups.js").Group, number, number][]} */
+  const placed = [];
+  const shown = state.groups.filter((group) => !state.picked.size || state.picked.has(group.number));
+  for (const group of [...shown].sort((a, b) => b.rows.length - a.rows.length)) {
+    const [x, y] = graph.spaceToScreenPosition(placeOf(mostTypical(group.rows, view(), 1)[0]));
+    const hidden = placed.some(
+      ([other, px, py]) => Math.abs(py - y) < 20 && Math.abs(px - x) < 4 * (other.name.length + group.name.length),
+    );
+    if (!hidden && x > 0 && y > 0 && x < box.width && y < box.height) placed.push([group, x, y]);
+  }
+  return placed;
+}
+
 /** @type {(props: {graph: any, box: DOMRect}) => any} */
 function Overlay({ graph, box }) {
-  const inside = ([x, y]) => x > 0 && y > 0 && x < box.width && y < box.height;
-  const labels = state.groups
-    .filter((group) => !state.picked.size || state.picked.has(group.number))
-    .map(
-      (group) =>
-        /** @type {[any, number[]]} */ ([
-          group,
-          graph.spaceToScreenPosition(placeOf(mostTypical(group.rows, view(), 1)[0])),
-        ]),
-    );
+  const at = (x, y) => ({ left: `${x}px`, top: `${y}px` });
   return html`<div class="overlay" aria-hidden="true">
     ${picturesInSight(graph, box).map(
       ([row, x, y]) => html`<span key=${row} class=${state.chosen.has(row) ? "pin chosen" : "pin"}
-      style=${{ left: `${x}px`, top: `${y}px`, borderColor: colourOf(view().clusters[row]) }}><${Picture}
-        row=${row} /></span>`,
+      style=${{ ...at(x, y), borderColor: colourOf(view().clusters[row]) }}><${Picture} row=${row} /></span>`,
     )}
-    ${labels
-      .filter(([, place]) => inside(place))
-      .map(
-        ([group, [x, y]]) => html`<span key=${`name ${group.number}`} class="label"
-      style=${{ left: `${x}px`, top: `${y}px` }}>${group.name}</span>`,
-      )}
+    ${namesInSight(graph, box).map(
+      ([group, x, y]) => html`<span key=${`name ${group.number}`} class="label" style=${at(x, y)}>${group.name}</span>`,
+    )}
   </div>`;
 }
 
