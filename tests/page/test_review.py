@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 import pytest
 from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import expect
 from review_kit import EDGES, records, reviewing
 from serving_kit import wait_until
 
@@ -225,13 +226,54 @@ def test_the_address_reaches_the_browser_by_a_private_file(
     assert not (fresh / ".review.html").exists()
 
 
+def test_a_rectangle_chooses_pictures_and_they_are_dragged_onto_a_cluster(address: str, browser: Any) -> None:
+    page = browser.new_page(viewport=DESKTOP)
+    page.goto(address)
+    cells = page.locator("#grid [role=option]")
+    one, other = cells.nth(1).bounding_box(), cells.nth(2).bounding_box()
+    page.mouse.move(one["x"] + 20, one["y"] + 20)
+    page.mouse.down()
+    page.mouse.move(other["x"] + 20, other["y"] + 20, steps=5)
+    page.mouse.up()
+    expect(page.locator("#grid [aria-selected=true]")).to_have_count(2)
+    last = page.locator(".pick").last
+    cells.nth(2).drag_to(last)
+    expect(page.locator("#said")).to_have_text(
+        f"Moved 2 images to cluster {last.get_attribute('data-cluster')}."
+    )
+    page.close()
+
+
+def test_a_finger_chooses_pictures_scrolls_and_sets_aside(address: str, browser: Any) -> None:
+    page = browser.new_context(viewport=PHONE, has_touch=True, is_mobile=True).new_page()
+    page.goto(address)
+    cells = page.locator("#grid [role=option]")
+    for place in (0, 1, 2, 1):  # the last tap takes one back
+        cells.nth(place).tap()
+    expect(page.locator("#grid [aria-selected=true]")).to_have_count(2)
+    finger = page.context.new_cdp_session(page)
+    for y in range(600, 300, -20):
+        kind = "touchStart" if y == 600 else "touchMove"
+        finger.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": [{"x": 200, "y": y}]})
+    finger.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+    page.wait_for_function("() => document.getElementById('grid').scrollTop > 100")
+    page.wait_for_timeout(500)  # until it comes to rest: a tap before that only stops it
+    page.locator(".screens button", has_text="Chosen (2)").tap()
+    page.locator("text=Set aside").tap()
+    expect(page.locator("#said")).to_have_text("Set 2 images aside.")
+    page.context.close()
+
+
 def test_the_page_has_no_findings_of_axe(address: str, browser: Any) -> None:
     page = browser.new_page(bypass_csp=True)
     page.goto(address)
-    for step in (".answers button", ".pick >> nth=0", "#grid [role=option] >> nth=0", "#open-finish"):
-        page.wait_for_selector(step)
-        if step != ".answers button":
+    page.wait_for_selector(".answers button")
+    steps = (".pick >> nth=0", "text=Show the parts", "text=Cancel (Esc)", "#grid [role=option] >> nth=0")
+    for step in ("", *steps, "#open-map", "#open-finish"):
+        if step:
             page.click(step)
+        if step == "text=Show the parts":
+            page.wait_for_selector("#take:enabled")
         for size in (DESKTOP, PHONE):
             for scheme in ("light", "dark"):
                 page.set_viewport_size(size)
@@ -239,3 +281,4 @@ def test_the_page_has_no_findings_of_axe(address: str, browser: Any) -> None:
                 found = Axe().run(page).response["violations"]
                 assert [f"{one['id']}: {one['nodes'][0]['html']}" for one in found] == [], (step, size)
         page.set_viewport_size(DESKTOP)
+    page.close()
