@@ -117,14 +117,6 @@ class Review(Actions):
         ranked = self._ranked()
         return self._word(ranked[0]) if ranked else None
 
-    def foresee(self, most: int) -> list[Question]:
-        """Return the first questions as things stand; answers change what is asked next.
-
-        Args:
-            most: largest number of questions.
-        """
-        return [self._word(doubt) for doubt in self._worthwhile()[:most]]
-
     def answer(self, given: Answer) -> None:
         """Answer the present question; the answer is on the disk when this returns.
 
@@ -166,12 +158,6 @@ class Review(Actions):
         labels = ClusterLabels.load(path)
         places = find_places(self.start.ids, labels.ids)
         return np.where(places < 0, -1, labels.labels[places])
-
-    @cached_property
-    def folders(self) -> tuple[IntArray, list[str]]:
-        """Folder of each sample in its id, as a position in the sorted names of all folders."""
-        names, places = np.unique([name.rpartition("/")[0] for name in self.start.ids], return_inverse=True)
-        return places.astype(np.int64), names.tolist()
 
     def suggest(self, texts: Mapping[str, str] | None = None, most: int = 3) -> dict[int, list[str]]:
         """Suggest names of clusters: words that tell each from the others, most telling first.
