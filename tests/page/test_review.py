@@ -12,14 +12,11 @@ from typing import Any
 
 import httpx
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
-from review_kit import EDGES, records, reviewing
+from review_kit import DESKTOP, EDGES, PHONE, records, require_no_findings_of_axe, reviewing
 from serving_kit import wait_until
 
 import ucds
-
-DESKTOP, PHONE = {"width": 1440, "height": 900}, {"width": 390, "height": 844}
 
 
 @pytest.fixture(scope="module")
@@ -274,11 +271,5 @@ def test_the_page_has_no_findings_of_axe(address: str, browser: Any) -> None:
             page.click(step)
         if step == "text=Show the parts":
             page.wait_for_selector("#take:enabled")
-        for size in (DESKTOP, PHONE):
-            for scheme in ("light", "dark"):
-                page.set_viewport_size(size)
-                page.emulate_media(color_scheme=scheme)
-                found = Axe().run(page).response["violations"]
-                assert [f"{one['id']}: {one['nodes'][0]['html']}" for one in found] == [], (step, size)
-        page.set_viewport_size(DESKTOP)
+        require_no_findings_of_axe(page, step)
     page.close()

@@ -87,21 +87,17 @@ def test_a_run_on_a_folder_of_features_shows_the_pictures_below_images(trained: 
     assert 'id="sheet-0"' in (done.path / "report.html").read_text()
 
 
-def test_a_table_without_pictures_shows_its_texts(tmp_path: Path) -> None:
+def test_samples_without_pictures_show_their_texts_or_else_their_ids(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     values = rng.normal(size=(60, 4)) + 4 * np.eye(4)[np.arange(60) % 4]
     rows = [f"s{i},<b>text {i}</b>,{','.join(map(str, row))}" for i, row in enumerate(values)]
     (tmp_path / "x.csv").write_text("\n".join(["id,text,a,b,c,d", *rows]))
-    ucds.train_target(tmp_path / "x.csv", tmp_path / "run", n_clusters=3, settings=BRIEF)
-    fixed = open_session(tmp_path / "run").fixed()
-    assert fixed["pictures"] == ""
-    assert dict(zip(fixed["ids"], fixed["texts"], strict=True))["s7"] == "<b>text 7</b>"
-    page = ucds.report(tmp_path / "run").path.read_text()
+    np.save(tmp_path / "x.npy", values)
+    for name, first, text in (("x.csv", "s0", "<b>text 0</b>"), ("x.npy", "0", None)):
+        run = tmp_path / f"run of {name}"
+        ucds.train_target(tmp_path / name, run, n_clusters=3, settings=BRIEF)
+        fixed = open_session(run).fixed()
+        assert (fixed["pictures"], fixed["ids"][0]) == ("", first)
+        assert (fixed["texts"] or [None])[0] == text
+    page = ucds.report(tmp_path / "run of x.csv").path.read_text()
     assert "\\u003cb>text 7\\u003c/b>" in page
-
-
-def test_embeddings_alone_show_their_ids(tmp_path: Path) -> None:
-    np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(60, 4)).astype(np.float32))
-    ucds.train_target(tmp_path / "x.npy", tmp_path / "run", n_clusters=3, settings=BRIEF)
-    fixed = open_session(tmp_path / "run").fixed()
-    assert (fixed["ids"][:2], fixed["texts"], fixed["pictures"]) == (("0", "1"), None, "")
