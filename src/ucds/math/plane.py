@@ -16,8 +16,8 @@ LARGEST = 10_000
 def place_all(features: ArrayLike, largest: int = LARGEST) -> NDArray[np.float64]:
     """Place every sample in the plane, see :mod:`ucds.math.embedding`; equal features give equal points.
 
-    Above ``largest`` samples, that many are drawn and embedded. Each further sample is placed in the middle of
-    the three most similar ones.
+    Above ``largest`` samples, that many are drawn and embedded. Each further sample is placed in the middle
+    of the three most similar ones.
 
     Args:
         features: ``(n, d)`` finite features.
