@@ -22,7 +22,7 @@ from ucds.files import write_text_atomically
 from ucds.math.novelty import reject
 from ucds.page.findings import Findings, RunRecord, find_facts, read_record
 from ucds.page.render import render_about, render_page, write_down
-from ucds.page.thumbnails import Images
+from ucds.page.thumbnails import Images, lay_out
 from ucds.page.words import finish, summarise, warn
 from ucds.target.fits import fit
 from ucds.target.followed import Followed, describe_followed, what_is_followed
@@ -115,7 +115,8 @@ def report(
     facts = gather(run, images, names=names, pictures=pictures, about=about, group=group, compute=compute)
     findings = facts.findings
     told, written = render_about(facts, range(len(findings.ids))), write_down(facts)
-    write_text_atomically(path, render_page(written["fixed"]["title"], written, told, findings.sheets or ()))
+    sheets = () if findings.thumbnails is None else lay_out(findings.thumbnails)
+    write_text_atomically(path, render_page(written["fixed"]["title"], written, told, sheets))
     sentences = tuple(facts.summary), tuple(facts.warnings)
     return WrittenReport(path, findings.total, findings.n_clusters, *sentences)
 

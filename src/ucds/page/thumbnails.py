@@ -15,7 +15,7 @@ from ucds.data.image_files import processors
 from ucds.data.samples import Samples
 from ucds.math.arrays import IntArray
 
-Pictures = NDArray[np.uint8]
+Thumbnails = NDArray[np.uint8]
 Images = Samples | features.Pictures
 """Images that are read by position: image samples, or those that features were computed from."""
 
@@ -31,7 +31,7 @@ _QUALITIES = (80, 65, 50, 35, 20)
 _BATCH = 64
 
 
-def shrink(images: Images, positions: IntArray) -> Pictures:
+def shrink(images: Images, positions: IntArray) -> Thumbnails:
     """Read images as thumbnails ``(n, side, side, 3)``; the more images, the smaller the side."""
     side = next((side for most, side in _SIDES if len(positions) <= most), _SMALLEST_SIDE)
     out = np.empty((len(positions), side, side, 3), np.uint8)
@@ -48,7 +48,7 @@ def resize(image: NDArray[np.uint8], side: int) -> NDArray[np.uint8]:
     return np.asarray(Image.fromarray(image).resize((side, side), Image.Resampling.BOX))
 
 
-def lay_out(pictures: Pictures) -> tuple[bytes, ...]:
+def lay_out(pictures: Thumbnails) -> tuple[bytes, ...]:
     """Lay thumbnails out in sheets, and return a WebP file of each, of the best quality that fits.
 
     A sheet has ``COLUMNS`` thumbnails in a row, and at most as many rows; all fit into ``MOST_BYTES``.
@@ -63,7 +63,7 @@ def lay_out(pictures: Pictures) -> tuple[bytes, ...]:
     return files
 
 
-def _compose(pictures: Pictures) -> Image.Image:
+def _compose(pictures: Thumbnails) -> Image.Image:
     side, rows = pictures.shape[1], -(-len(pictures) // COLUMNS)
     grid = np.zeros((rows * COLUMNS, side, side, 3), np.uint8)
     grid[: len(pictures)] = pictures

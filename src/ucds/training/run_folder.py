@@ -11,6 +11,7 @@
 | `about.npz` | what `--about` and `--group` told of the samples, by their content keys |
 | `centres.npz` | the means of the groups of `--centre-by` |
 | `features.npy` | bottleneck features of the samples that were clustered |
+| `.map.npz` | where these samples lie on the map of the page, once it was drawn |
 | `log.jsonl` | one line a logged step or evaluation |
 | `checkpoint.npz` | clusters that an unfinished run of the method `consensus` has found |
 | `checkpoint.pt` | the state of an unfinished run that learns by gradients |
@@ -47,7 +48,7 @@ CLUSTERS_FILE = "clusters.json"
 STABILITY_FILE = "stability.json"
 TRANSFER_FILE = "transfer.json"
 VOTES_FILE, FEATURES_FILE = "votes.npz", "features.npy"
-CENTRES_FILE, ABOUT_FILE = "centres.npz", "about.npz"
+CENTRES_FILE, ABOUT_FILE, MAP_FILE = "centres.npz", "about.npz", ".map.npz"
 LOG_FILE = "log.jsonl"
 MODEL_FILE = "model.safetensors"
 ARRAYS_FILE, CHECKPOINT_FILE = "checkpoint.npz", "checkpoint.pt"
