@@ -245,8 +245,8 @@ def measure_second_opinion(options: argparse.Namespace) -> Rows:
 def measure_map(options: argparse.Namespace) -> Rows:
     for n in (1_000, 2_000, 10_000):
         vectors = unit_rows(blobs(50, n, seed=0).vectors)
-        seconds = take_turns(options.rounds, {"map": partial(place_all, vectors, vectors[:50].T, 0)})
-        kept = trustworthiness(vectors, place_all(vectors, vectors[:50].T, 0)[0])
+        seconds = take_turns(options.rounds, {"map": partial(place_all, vectors)})
+        kept = trustworthiness(vectors, place_all(vectors))
         yield f"{n:,}", f"{seconds['map'].median():.1f}", f"{kept:.3f}"
 
 

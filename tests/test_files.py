@@ -7,6 +7,7 @@ import fcntl
 import os
 import resource
 import stat
+import sys
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import IO
@@ -102,6 +103,14 @@ def test_permissions_follow_the_umask_which_stays_for_other_threads(
     finally:
         change(before)
     assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o666 & ~mask
+
+
+@pytest.mark.parametrize("name", ["file", "file/below", "link", f"{'x' * 300}"])
+def test_a_private_folder_that_cannot_be_made_is_named(tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to("file")
+    with pytest.raises(InputError, match=r"cannot create the folder .*; choose another$"):
+        make_private(tmp_path / name)
 
 
 def test_a_private_folder_is_its_owners_alone_and_one_that_exists_stays_as_it_is(tmp_path: Path) -> None:
@@ -254,6 +263,8 @@ def test_room_is_looked_for_before_long_work(tmp_path: Path) -> None:
     require_space(tmp_path / "new" / "folder", 1000, "or go away")
     with pytest.raises(NoSpaceError, match=r"new needs about 1e\+09 GB, and .* GB are free: .*, or go away"):
         require_space(tmp_path / "new", 10**18, "or go away")
+    if sys.platform == "linux":
+        require_space(Path("/proc/self"), 10**18, "or go away")  # its file system does not tell its size
 
 
 def test_a_file_that_cannot_be_written_is_told_before_any_work(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import warnings
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -19,6 +20,9 @@ _SECRETS = re.compile(
     r"|(?i:\b(postgres[\w+]*:/*)\S+)"  # a password can be in any part of the address
     r"|(?i:(passw(?:or)?d\s*=)\s*\S+)|(://)[^\s/'\"]*(?=@)"
 )
+
+
+_SHOWN = 20  # samples that cannot be used
 
 
 class UserError(Exception):
@@ -60,6 +64,12 @@ class UcdsWarning(UserWarning):
 
 class Interrupted(Exception):  # noqa: N818  (no error: the run was asked to)
     """The run was asked to stop; it has saved its work and stopped."""
+
+
+def warn_of_skipped(reasons: Sequence[str], summary: str) -> None:
+    """Warn of the first samples that are skipped, and in summary; of nothing if there are none."""
+    for told in [*(f"{reason}; it is skipped" for reason in reasons[:_SHOWN]), *[summary] * bool(reasons)]:
+        warn(told)
 
 
 def warn(message: str) -> None:

@@ -10,13 +10,13 @@ from ucds.arguments import checked
 from ucds.data.ground_truth import read_ground_truth
 from ucds.data.sources import Source
 from ucds.errors import InputError
-from ucds.files import require_writable, write_text_atomically
+from ucds.files import write_text_atomically
 from ucds.math.metrics import ClusteringScores, score
 from ucds.showing import shows
 from ucds.training.centring import as_trained
 from ucds.training.loaded import load
 from ucds.training.options import Compute
-from ucds.training.run_folder import files_read
+from ucds.training.run_folder import place_of_output
 
 
 @shows()
@@ -78,9 +78,7 @@ def evaluate(
         NoSpaceError: the scores cannot be written.
     """
     run = Path(run)
-    path = run / "evaluation.json"
-    if out is not None:
-        path = require_writable(Path(out), ".json", inputs=files_read(run, data))
+    path = place_of_output(run, "evaluation.json", out, (".json",), data)
     model = load(run, compute=compute)
     opened = model.open(data, model.role)
     samples = opened.samples

@@ -31,6 +31,7 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _TEMPORARY = ".ucds-tmp"
 _OURS = re.compile(rf"\..+\.[0-9a-f]{{16}}{re.escape(_TEMPORARY)}", re.DOTALL)
 _STALE_SECONDS = 86400.0
+_LEAST_FREE = 2**20  # bytes of a disk that is not full
 
 
 @contextmanager
@@ -62,10 +63,10 @@ def require_space(folder: Path, needed: int, remedy: str) -> None:
         NoSpaceError: less is free.
     """
     place = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
-    free = shutil.disk_usage(place).free
-    if free < needed:
+    disk = shutil.disk_usage(place)
+    if disk.total and disk.free < needed:  # some servers of files do not tell their size
         raise NoSpaceError(
-            f"{folder} needs about {needed / 1e9:.2g} GB, and {free / 1e9:.2g} GB are free: "
+            f"{folder} needs about {needed / 1e9:.2g} GB, and {disk.free / 1e9:.2g} GB are free: "
             f"free some space, {remedy}"
         )
 
@@ -78,6 +79,7 @@ def require_writable(path: Path, *suffixes: str, inputs: Iterable[Path] = ()) ->
 
     Raises:
         InputError: something is in the way; the message names it.
+        NoSpaceError: the disk is full.
     """
     try:
         if _is_stream(path):
@@ -101,6 +103,7 @@ def require_writable(path: Path, *suffixes: str, inputs: Iterable[Path] = ()) ->
         raise InputError(f"{path} cannot be written: {above} is locked; choose a place that you may write to")
     if is_there and any(one.exists() and one.samefile(target) for one in inputs):
         raise InputError(f"{path} is read by this command: name another file to write")
+    require_space(above, _LEAST_FREE, "or name another place")
     return target
 
 
@@ -120,10 +123,18 @@ def refuse_inside(out: Path, inputs: Path) -> None:
 
 
 def make_private(folder: Path) -> None:
-    """Make a folder that its owner alone may enter; one that exists stays as it is."""
-    with writing(folder):
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        folder.mkdir(mode=0o700, exist_ok=True)
+    """Make a folder that its owner alone may enter; one that exists stays as it is.
+
+    Raises:
+        InputError: it cannot be made.
+        NoSpaceError: the disk is full, or the place is locked.
+    """
+    try:
+        with writing(folder):
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot create the folder {folder}: {error.strerror}; choose another") from None
 
 
 @contextmanager

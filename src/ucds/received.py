@@ -11,10 +11,10 @@ import errno
 import os
 import stat
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import IO, Literal
+from typing import IO, Any, Literal
 
 from ucds.errors import DamagedFileError, brief
 
@@ -27,6 +27,7 @@ Mode = Literal["rb", "r+b", "a+b"]
 _NO_LINK, _NO_WAIT = getattr(os, "O_NOFOLLOW", 0), getattr(os, "O_NONBLOCK", 0)
 _FOLDER = getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_PATH", os.O_RDONLY)
 _MAY_BE_HOLLOW = 2**26  # bytes
+_LONGEST_HEADER = 2**24  # bytes of a safetensors file: names and shapes of a hundred thousand tensors
 
 
 def open_inside(folder: Path, name: str, mode: Mode = "rb") -> IO[bytes]:
@@ -56,6 +57,27 @@ def read_text(path: Path) -> bytes:
         if os.fstat(file.fileno()).st_size > MOST_TEXT:
             raise DamagedFileError(f"{path} is too large to be read (over {MOST_TEXT / 1e6:,.0f} MB)")
         return require_few(file.read(), path)
+
+
+def read_tensors(path: Path, framework: Literal["np", "pt"]) -> tuple[dict[str, Any], Mapping[str, str]]:
+    """Read a safetensors file: its arrays, or PyTorch's tensors, by name, and the texts beside them.
+
+    Raises:
+        OSError: it cannot be opened.
+        SafetensorError: it is of another format, or damaged.
+        DamagedFileError: it is a link.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    with open_received(path) as file:
+        if int.from_bytes(file.read(8), "little") > _LONGEST_HEADER:
+            raise SafetensorError("its header is too long")
+    with safe_open(path, framework) as opened:  # it compares the sizes of all tensors with the file's
+        try:
+            tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+        except TypeError as error:  # a type that NumPy does not have
+            raise SafetensorError(str(error)) from None
+        return tensors, opened.metadata() or {}
 
 
 def require_few(text: bytes, what: object) -> bytes:

@@ -30,7 +30,7 @@ refused, *commands = sys.argv[1:]
 
 class Refuses:
     def find_spec(name, path=None, target=None):
-        if name.partition(".")[0] in refused.split():
+        if {name, name.partition(".")[0]} & {*refused.split()}:
             raise SystemExit(99)
 
 

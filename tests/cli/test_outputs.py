@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -32,6 +33,8 @@ def place(vectors: Path, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
         (tmp_path / name).symlink_to(target)
     for suffix in ("csv", "html", "json", "onnx"):
         (tmp_path / f"photo.{suffix}").symlink_to("photo.jpg")
+    for name in ("graph.onnx.json", "figures.json"):
+        (tmp_path / name).symlink_to("photo.jpg")
     for run in ("source", "target"):
         (tmp_path / run).symlink_to(runs / run)
     return tmp_path
@@ -45,7 +48,7 @@ def state(folder: Path) -> dict[str, object]:
     }
 
 
-LONG, QUICK = "x" * 260, ("label", "predict", "query", "train-source", "train-target")
+LONG = "x" * 260
 PREDICT = "predict target t.csv --out"
 REFUSED = {
     "the table that is read": (f"{PREDICT} t.csv", "is read by this command"),
@@ -65,6 +68,14 @@ REFUSED = {
     "scores as a photo": ("evaluate target t.csv --out photo.jpg", "must end in .json"),
     "a model as a photo": ("export target --out photo.jpg", "must end in .onnx"),
     "a model through a link": ("export target --out photo.onnx", "must end in .onnx"),
+    "a description through a link": (
+        "export target --out graph.onnx",
+        "must end in .json, and the link leads",
+    ),
+    "figures through a link": (
+        "audit source --members t.csv --others t.csv --out figures.html",
+        "must end in .json, and the link leads to",
+    ),
     "an audit as a photo": (
         "audit source --members t.csv --others t.csv --out photo.jpg",
         "must end in .html",
@@ -83,6 +94,7 @@ REFUSED = {
         "review target --no-open --out photo.jpg",
         "is a file: choose another --out",
     ),
+    "an update in a file": ("update target t.csv --out photo.jpg", "is a file: choose another --out"),
     "missing names": (f"{PREDICT} new.csv --names absent.json", "cannot read the file of names"),
     "missing weights": (
         "train-target t.csv --clusters 3 --weights absent.pt --out new",
@@ -111,10 +123,10 @@ def test_what_must_not_be_written_is_refused(place: Path, command: str, words: s
 
 
 def test_what_takes_time_is_not_loaded_before(place: Path) -> None:
-    quick = [line.format(here=place.name) for line, _ in REFUSED.values() if line.split()[0] in QUICK]
-    program = [sys.executable, "-c", WITHOUT, "torch", *quick]
+    lines = [line.format(here=place.name) for line, _ in REFUSED.values()]
+    program = [sys.executable, "-c", WITHOUT, "torch sklearn scipy.stats pandas umap", *lines]
     done = subprocess.run(program, capture_output=True, text=True, timeout=120)
-    assert done.stdout.splitlines() == ["ENDED 2"] * len(quick)
+    assert done.stdout.splitlines() == ["ENDED 2"] * len(lines)
 
 
 def test_a_link_is_followed_and_stays(place: Path) -> None:
@@ -158,6 +170,32 @@ def test_an_output_of_before_is_replaced(place: Path) -> None:
     ):
         for _ in range(2):
             run_successfully(*command.split())
+
+
+@pytest.mark.parametrize("is_full", [True, False], ids=["a full disk", "a disk that is only read"])
+def test_a_place_that_takes_nothing_is_refused_before_the_work(
+    place: Path, disk: Path, pictures: Path, is_full: bool
+) -> None:
+    shutil.copytree(place / "target", disk / "run")
+    if is_full:
+        (disk / "rest").write_bytes(bytes(shutil.disk_usage(disk).free))
+    else:
+        subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
+    commands = [
+        *("report {disk}/run t.csv", "report target t.csv --out {disk}/r.html"),
+        *("export {disk}/run", "export target --out {disk}/m.onnx"),
+        *("evaluate {disk}/run t.csv", "predict target t.csv --out {disk}/c.csv"),
+        *("label source t.csv --out {disk}/l.json", "update target t.csv --out {disk}/new"),
+        *("train-target t.csv --clusters 3 --out {disk}/new", "features {pictures}/target --out {disk}/f"),
+        "audit source --members t.csv --others t.csv --out {disk}/a.html",
+    ]
+    words = "free some space" if is_full else "is locked; choose a place that you may write to"
+    before = state(disk)
+    for line in commands:
+        done = run_command(*line.format(disk=disk, pictures=pictures).split())
+        assert (line, done.status, len(done.err.splitlines())) == (line, 2, 1)
+        assert words in done.err
+    assert state(disk) == before
 
 
 def test_room_for_sorted_images_is_looked_for_before_the_work(

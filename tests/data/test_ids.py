@@ -101,7 +101,7 @@ def test_an_id_with_control_characters_is_kept_exactly(name: str, tmp_path: Path
 
 @pytest.mark.parametrize("name", ["a\0b", "\0", "\udcff"])
 def test_an_id_that_tables_cannot_hold_is_refused(name: str) -> None:
-    with pytest.raises(InputError, match="^the data set: an id holds NUL, or is no text in Unicode"):
+    with pytest.raises(InputError, match="^the data set: an id holds NUL, or is not Unicode text"):
         find_samples([{"id": name, "x": 1.0}, {"id": "b", "x": 2.0}], by_domain=False)
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import zlib
 
 import numpy as np
+import pandas
 import pyarrow.parquet
 import pytest
 from PIL import Image
@@ -108,9 +110,12 @@ class TornRows:
     def __len__(self) -> int:
         return 3
 
+    def __init__(self, torn: int = 1, error: Exception | None = None) -> None:
+        self.torn, self.error = torn, error or OSError("image file is truncated")
+
     def __getitem__(self, row: int) -> dict[str, Image.Image]:
-        if row == 1:
-            raise OSError("image file is truncated")
+        if row == self.torn:
+            raise self.error
         return {"image": Image.new("RGB", (8, 8))}
 
 
@@ -134,8 +139,14 @@ WHOLE, TORN = (
             Image.new("F", (4, 4)),
         ],
         TornRows(),
+        TornRows(error=zlib.error("incorrect data check")),
+        [bytearray(WHOLE), bytearray(TORN), bytearray(WHOLE)],
+        pandas.DataFrame({"image": [WHOLE, "x.png", WHOLE]}),
     ],
-    ids=["bytes", "images", "rows", "nothing", "no pixels", "NaN", "data set"],
+    ids=[
+        *("bytes", "images", "rows", "nothing", "no pixels", "NaN", "data set", "data set of PNG", "buffers"),
+        "name of a file",
+    ],
 )
 def test_one_broken_picture_costs_no_run(source) -> None:
     found = find_samples(source, by_domain=False)
@@ -144,6 +155,21 @@ def test_one_broken_picture_costs_no_run(source) -> None:
     assert [str(one.message).split(":")[0] for one in warned] == ["image 1", "1 of 3 images are skipped"]
     assert (samples.ids, samples.kept.tolist(), samples.skipped) == (("0", "2"), [0, 2], 1)
     assert everything(samples).shape == (2, 3, SIZE, SIZE)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        TornRows(0),
+        [None, WHOLE, WHOLE],
+        [{"image": data} for data in ("x.png", WHOLE, WHOLE)],
+        pandas.DataFrame({"image": ["x.png", WHOLE, WHOLE]}),
+    ],
+    ids=["torn", "nothing", "name of a file", "name in a table"],
+)
+def test_the_first_picture_may_be_the_broken_one(source) -> None:
+    with pytest.warns(UcdsWarning, match="image 0: .*skipped"):
+        assert MemoryImages(find_samples(source, by_domain=False), SIZE).kept.tolist() == [1, 2]
 
 
 def test_a_broken_picture_of_a_parquet_file_is_named_by_its_id(tmp_path) -> None:
@@ -156,5 +182,7 @@ def test_a_broken_picture_of_a_parquet_file_is_named_by_its_id(tmp_path) -> None
 
 
 def test_pictures_of_which_none_can_be_used_are_an_error() -> None:
+    with pytest.raises(InputError, match=r"none of the 2 samples can be used \(image: no picture\)"):
+        find_samples([None, None], by_domain=False)
     with pytest.raises(InputError, match=r"None of the 2 files .* \(image 0: damaged or truncated"):
         in_memory([TORN, TORN])

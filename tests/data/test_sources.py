@@ -210,6 +210,11 @@ def test_ids_of_digits_stay_as_they_are_written(tmp_path: Path) -> None:
         ([{"path": "a.png"}, {"file": "b.png"}], "row 1 of the data set has no 'path', which row 0 has"),
         (VECTORS * 1j, "must hold real numbers, not complex64"),
         (pandas.DataFrame({"city": ["Rome"], "x": [1]}), "the column 'city' holds no numbers"),
+        (
+            pandas.DataFrame({"x": ["1", ""]}),
+            "the column 'x' holds '' in row 1, which is no number: fill it in",
+        ),
+        (pandas.DataFrame({"x": [1, None]}, dtype=object), "holds 'None' in row 1, which is no number"),
         (pandas.DataFrame({"id": ["Rome"]}), "no column holds samples"),
         (pandas.DataFrame({"x": [1.0, None]}), "NaN"),
         (
@@ -235,7 +240,7 @@ def test_several_data_sets_are_refused_by_their_names(tmp_path: Path) -> None:
     both = datasets.DatasetDict({"train": one, "test": one})
     both.save_to_disk(str(tmp_path / "saved"))
     for source in (both, tmp_path / "saved"):
-        with pytest.raises(InputError, match=r"several data sets \(train, test\): give one of them"):
+        with pytest.raises(InputError, match=r"several data sets \('train', 'test'\): give one of them"):
             find_samples(source, by_domain=False)
     assert len(find_samples(tmp_path / "saved" / "train", by_domain=False).ids) == 2
 

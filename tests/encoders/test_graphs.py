@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
+import sys
 from contextlib import suppress
 from typing import Any
 
@@ -234,3 +236,23 @@ def test_many_constants_that_are_computed_when_a_graph_is_opened_take_bounded_me
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     run_graph(graph, images(2, 8))
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 3 * 2**20  # KiB
+
+
+def test_the_memory_that_features_were_computed_in_is_given_back() -> None:
+    code = """
+import re
+from pathlib import Path
+import numpy as np
+from ucds.encoders.find import find_graph
+
+def held():
+    return int(re.search(r"VmRSS:\\s*(\\d+)", Path("/proc/self/status").read_text())[1])  # KiB
+
+encoder, images = find_graph(None), np.zeros((8, 3, 224, 224), np.float32)
+encoder(images)
+before = held()
+encoder.rest()
+print(before - held())
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert int(done.stdout) > 50_000

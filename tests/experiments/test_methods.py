@@ -32,8 +32,8 @@ from ucds.heads import Head
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.arrays import IntArray
 from ucds.math.metrics import clustering_accuracy
-from ucds.source.fit import fit_source
-from ucds.target.fit import fit_target
+from ucds.source.train import fit_source
+from ucds.target.train import fit_target
 from ucds.training.fitting import encode
 from ucds.training.options import Compute
 

@@ -22,7 +22,7 @@ from ucds.encoders.encoder import IdentityEncoder
 from ucds.experiments.methods import run_methods
 from ucds.experiments.pipeline import Sources, Task
 from ucds.networks.encoder import NetworkEncoder, module_encoder
-from ucds.source.fit import fit_source
+from ucds.source.train import fit_source
 from ucds.training.options import Compute
 from ucds.training.progress import Quiet
 

@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from graph_kit import graph_file
 from onnx import TensorProto, helper
 
 import ucds
@@ -93,6 +94,28 @@ def test_tokens_are_pooled_in_the_graph_as_by_the_encoder(
 ) -> None:
     done = ucds.export(make_model(tokens(pooling)), tmp_path / "m.onnx")
     assert max(done.differences.values()) <= 1e-5
+
+
+def for_one_image(*reshaped: int) -> GraphEncoder:
+    """Return an encoder whose graph takes one image at a time, the mean of its colours."""
+    nodes = [
+        helper.make_node("ReduceMean", ["x"], ["mean"], axes=[2, 3], keepdims=0),
+        helper.make_node("Reshape", ["mean", "shape"], ["features"]),
+    ]
+    inputs = {"x": [1, 3, 16, 16]}
+    content = graph_file(nodes, {"features": [1, 3]}, {"shape": np.array(reshaped)}, inputs)
+    return GraphEncoder(content, EncoderSpec("one.onnx", 3, 16), "given")
+
+
+def test_a_graph_for_one_image_is_exported_for_any_number_if_it_can_take_them(
+    make_model: MakeModel, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    done = ucds.export(make_model(for_one_image(-1, 3)), tmp_path / "m.onnx")
+    assert max(done.differences.values()) <= 1e-6
+    with pytest.raises(InputError, match=r"^the encoder 'one.onnx' cannot be written in ONNX: [^\n]*$"):
+        ucds.export(make_model(for_one_image(1, 3)), tmp_path / "other.onnx")
+    assert not (tmp_path / "other.onnx").exists()
+    assert capfd.readouterr() == ("", "")
 
 
 def test_what_cannot_be_exported_leaves_no_file(make_model: MakeModel, tmp_path: Path) -> None:

@@ -19,8 +19,8 @@ from ucds.gradients.session import Session
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.networks.build import build_network
 from ucds.networks.encoder import NetworkEncoder
-from ucds.source.fit import fit_source
-from ucds.target.fit import fit_target
+from ucds.source.train import fit_source
+from ucds.target.train import fit_target
 from ucds.training.options import Compute
 
 pytestmark = pytest.mark.torch

@@ -23,7 +23,7 @@ from ucds.gradients.pcd_loss import (
 )
 from ucds.gradients.session import Session
 from ucds.labels.cluster_labels import ClusterLabels
-from ucds.target.fit import fit_target
+from ucds.target.train import fit_target
 from ucds.training.fitting import encode
 from ucds.training.options import Compute
 from ucds.training.results import StageResult

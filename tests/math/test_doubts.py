@@ -154,6 +154,19 @@ def test_steps_are_taken_back_one_by_one_with_all_that_is_known() -> None:
             assert (doubt.others, doubt.score) == (again.others, again.score)
 
 
+@pytest.mark.parametrize("least", [0.5, 3.0, 1e9])
+def test_a_least_score_leaves_the_first_question_and_those_above_it_as_they_are(least: float) -> None:
+    whole, short = start(), start()
+    while ranked := whole.ranked():
+        some = [(doubt.samples.tolist(), doubt.score) for doubt in short.ranked(least)]
+        everything = [(doubt.samples.tolist(), doubt.score) for doubt in ranked]
+        count = sum(score >= least for _, score in everything)
+        assert some[: max(count, 1)] == everything[: max(count, 1)]
+        assert len(some) <= len(everything)
+        answer_by_truth(whole, ranked[0])
+        answer_by_truth(short, ranked[0])
+
+
 def test_halves_of_two_kinds_are_the_kinds() -> None:
     votes = memberships(divided_votes())
     found = halve(votes, np.flatnonzero(JOINED_AND_SPLIT == 0))

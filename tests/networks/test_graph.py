@@ -19,8 +19,8 @@ from ucds.encoders.spec import EncoderSpec
 from ucds.errors import UcdsWarning
 from ucds.networks.build import build_network
 from ucds.networks.encoder import NetworkEncoder
-from ucds.networks.graph import graph_of, network_of
-from ucds.networks.onnx_files import LARGEST_DIFFERENCE, make_graph
+from ucds.networks.graph import graph_of
+from ucds.networks.onnx_files import LARGEST_DIFFERENCE, NoGraphError, make_graph
 
 sys.path.append(str(Path(__file__).parent))  # for `odd_networks`
 from odd_networks import Drawing, Untraceable
@@ -48,7 +48,8 @@ def small(module: nn.Module, width: int = 3) -> NetworkEncoder:
 
 
 def test_a_graph_has_the_features_of_its_network(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    network, graph = network_of(SMALL, "none", 32), graph_of(SMALL, "none", 32, tmp_path)
+    network = build_network(SMALL, weights="none", input_size=32)
+    graph = graph_of(SMALL, "none", 32, tmp_path)
     assert isinstance(graph, GraphEncoder)
     assert capfd.readouterr().out == ""  # where a command writes its JSON
     assert (graph.spec, graph.weights) == (network.spec, network.weights)
@@ -102,19 +103,42 @@ def test_a_graph_that_cannot_be_kept_is_used(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("module", "reason"),
     [
-        (Drawing(), "features of the network 'small' differ there by "),
-        (Untraceable(), "the network 'small' cannot run there ("),
+        (Drawing(), r"the graph of the network 'small' gives other features: they differ by "),
+        (Untraceable(), r"the network 'small' cannot be written in ONNX \("),
     ],
 )
-def test_pytorch_computes_what_no_graph_holds_and_says_so(module: nn.Module, reason: str) -> None:
-    words = f"^PyTorch computes the features, in more time than ONNX Runtime would take: {reason}[^\n]*$"
-    with pytest.warns(UcdsWarning, match=words.replace("(", r"\(")):
-        assert make_graph(small(module)) is None
+def test_what_no_graph_holds_is_said(module: nn.Module, reason: str) -> None:
+    with pytest.raises(NoGraphError, match=f"^{reason}[^\n]*$") as told:
+        make_graph(small(module))
+    assert told.value.lasts
 
 
-def test_a_graph_for_which_there_was_no_room_is_made_the_next_time(tmp_path: Path, exports: Mock) -> None:
-    exports.side_effect = OSError(errno.ENOSPC, "No space left on device")
-    with pytest.warns(UcdsWarning, match=r"no graph can be made now \(\[Errno 28\] No space left"):
-        assert isinstance(graph_of(SMALL, "none", 32, tmp_path), NetworkEncoder)
+WANTS = [
+    OSError(errno.ENOSPC, "No space left on device"),
+    MemoryError(),
+    RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 8 bytes"),
+    RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes"),
+    RuntimeError("std::bad_alloc"),
+    RuntimeError("cannot write: No space left on device"),
+]
+"""Errors of the machine, as the libraries raise them."""
+LASTING = [NotImplementedError("an operation"), RuntimeError("contiguous(memory_format=...) is not known")]
+
+
+@pytest.mark.parametrize(
+    ("error", "tries"), [*((want, 2) for want in WANTS), *((lasting, 1) for lasting in LASTING)]
+)
+def test_a_network_without_a_graph_is_tried_again_only_if_the_machine_lacked_something(
+    tmp_path: Path, exports: Mock, error: Exception, tries: int
+) -> None:
+    exports.side_effect = error
+    told = "^PyTorch computes the features, in more time than ONNX Runtime would take: "
+    calls = []
+    for _ in range(2):
+        with pytest.warns(UcdsWarning, match=told):
+            assert isinstance(graph_of(SMALL, "none", 32, tmp_path), NetworkEncoder)
+        calls.append(exports.call_count)
+    assert (calls[1] > calls[0]) == (tries == 2)
     exports.side_effect = None
-    assert isinstance(graph_of(SMALL, "none", 32, tmp_path), GraphEncoder)
+    if tries == 2:
+        assert isinstance(graph_of(SMALL, "none", 32, tmp_path), GraphEncoder)

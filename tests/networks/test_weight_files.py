@@ -17,6 +17,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from ucds.encoders.hub import require_reachable
 from ucds.errors import UserError
 from ucds.networks import weight_files
 from ucds.networks.weight_files import load_file, read_state_dict
@@ -184,8 +185,8 @@ def test_a_damaged_download_and_one_that_is_not_there_are_refused_and_not_kept(
 
 
 def test_any_answer_counts_as_reachable_and_a_closed_port_is_told_at_once(server: str) -> None:
-    weight_files.require_reachable(f"{server}/no/such/page", "weights")
+    require_reachable(f"{server}/no/such/page", "weights", "copy it")
     start = time.perf_counter()
-    with pytest.raises(UserError, match=r"x is not in the cache, .* refused.*as `weights`"):
-        weight_files.require_reachable(unused_address(), "x")
+    with pytest.raises(UserError, match=r"x is not in the cache, .* refused.*; copy it"):
+        require_reachable(unused_address(), "x", "copy it")
     assert time.perf_counter() - start < 5

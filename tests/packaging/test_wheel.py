@@ -12,14 +12,21 @@ import shutil
 import subprocess
 import sys
 import venv
+from collections.abc import Iterator
 from importlib.metadata import Distribution, distribution
 from pathlib import Path
 
 import numpy as np
 import pytest
 from packaging.requirements import Requirement
+from PIL import Image
+
+sys.path.append(str(Path(__file__).parents[1] / "docs"))
+from pages import commands
 
 ROOT = Path(__file__).parents[2]
+PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
+APART = ["unshare", "--map-root-user", "--net", "sh", "-e"]
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -44,29 +51,39 @@ def entries(package: Distribution) -> list[Path]:
 
 
 @pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The command ``ucds`` of an environment into which the wheel was installed without extras."""
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of this clone."""
     place = tmp_path_factory.mktemp("wheel")
     ignored = shutil.ignore_patterns("*.egg-info", "__pycache__")
     shutil.copytree(ROOT / "src", place / "project" / "src", ignore=ignored)
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, place / "project")
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
     build = ["wheel", "--quiet", "--no-deps", "--no-index", "--no-build-isolation", "--wheel-dir", place]
-    subprocess.run([*pip, *build, place / "project"], check=True, timeout=900)
+    subprocess.run([*PIP, *build, place / "project"], check=True, timeout=900)
     (wheel,) = place.glob("ucds-*.whl")
+    return wheel
+
+
+def install(wheel: Path, place: Path, *extras: str) -> Path:
+    """Install the wheel into an environment of its own, and return the command ``ucds`` there."""
     venv.create(place / "fresh", symlinks=True)
     python = place / "fresh" / "bin" / "python"
     (site,) = (place / "fresh" / "lib").glob("python*/site-packages")
     found: dict[str, Distribution] = {}
-    required("ucds", frozenset(), found)
+    required("ucds", frozenset(extras), found)
     for package in (package for name, package in found.items() if name != "ucds"):
         for entry in entries(package):
             if not (site / entry.name).exists():
                 (site / entry.name).symlink_to(entry)
-    install = ["--python", python, "install", "--quiet", "--no-deps", "--no-index", wheel]
-    subprocess.run([*pip, *install], check=True, timeout=900)
+    into = ["--python", python, "install", "--quiet", "--no-deps", "--no-index", wheel]
+    subprocess.run([*PIP, *into], check=True, timeout=900)
     return place / "fresh" / "bin" / "ucds"
+
+
+@pytest.fixture(scope="module")
+def program(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The command ``ucds`` of an environment into which the wheel was installed without extras."""
+    return install(wheel, tmp_path_factory.mktemp("alone"))
 
 
 def run(program: Path, *arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -128,6 +145,7 @@ def test_a_client_gets_model_report_and_predictions(program: Path, client: Path)
     assert "Content-Security-Policy" in (client / "page.html").read_text()
     succeed(program, "predict", "run", "vectors.npy", "--out", "clusters.csv", cwd=client)
     assert len((client / "clusters.csv").read_text().splitlines()) == 61
+    succeed(program, "export", "run", "--format", "hub", cwd=client)
 
 
 def test_a_provider_learns_and_labels(program: Path, client: Path) -> None:
@@ -144,6 +162,7 @@ def test_a_provider_learns_and_labels(program: Path, client: Path) -> None:
         ("ledger verify --ledger ledger.sqlite", "serve"),
         ("demo --out demo", "serve"),
         ("export run --format sklearn", "export"),
+        ("export run --format onnx", "export"),
         ("train-source domains.npz --clusters 3 --out private --dp-epsilon 1", "privacy"),
         ("train-target scans --clusters 2 --out other", "dicom"),
         ("train-target phone --clusters 2 --out other", "heif"),
@@ -159,3 +178,56 @@ def test_what_needs_an_extra_says_which(program: Path, client: Path, command: st
     assert done.returncode == 2, done.stderr
     assert f"pip install 'ucds[{extra}]'" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def draw(folder: Path, each: int, brightness: int) -> None:
+    """Draw pictures of 31 kinds: two colours, and the width of a stripe."""
+    rng = np.random.default_rng(brightness)
+    for kind in range(31):
+        (folder / str(kind)).mkdir(parents=True)
+        colours = np.random.default_rng(kind).integers(0, 255, (2, 3))
+        for number in range(each):
+            pixels = np.broadcast_to(colours[0], (64, 64, 3)) * brightness // 255
+            pixels = pixels + rng.integers(0, 20, (64, 64, 3))
+            pixels[:, :: 2 + kind % 7] = colours[1]
+            Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(folder / str(kind) / f"{number}.png")
+
+
+def lines_of(page: str) -> Iterator[str]:
+    """Yield the commands of a tutorial as lines of a shell, which does itself what a person does."""
+    for line in commands(ROOT / "docs" / "tutorials" / f"{page}.md"):
+        if line.startswith("ucds serve "):
+            yield f"{line} & trap 'kill $!' EXIT"
+            yield 'python -c "$WAIT"'
+        elif line.startswith("ucds keys add "):
+            yield f"UCDS_KEY=$({line}); export UCDS_KEY"
+        elif line == "ucds review mine":
+            yield "python -c \"import ucds; r = ucds.Review('mine'); r.name(0, 'mugs'); r.finish()\""
+        elif not line.startswith(("ucds export ", "ucds demo")):  # of another extra, and of other tests
+            yield line
+
+
+WAIT = """
+import socket, time
+for _ in range(600):
+    try:
+        socket.create_connection(("127.0.0.1", 8000)).close()
+        break
+    except OSError:
+        time.sleep(0.1)
+"""
+
+
+def test_the_tutorials_run_to_the_end_without_a_network_or_pytorch(wheel: Path, tmp_path: Path) -> None:
+    ucds = install(wheel, tmp_path / "env", "serve")
+    for name, each, brightness in (("amazon", 3, 230), ("dslr", 2, 120), ("webcam", 2, 60)):
+        draw(tmp_path / "office31" / name, each, brightness)
+    lines = [line for page in ("provider", "client") for line in lines_of(page)]
+    script = "\n".join(["ip link set lo up", *lines])
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "UCDS"))}
+    env |= {"PATH": f"{ucds.parent}:{env['PATH']}", "HOME": str(tmp_path), "WAIT": WAIT}
+    apart = [*APART, "-c", script]
+    done = subprocess.run(apart, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=1500)
+    assert done.returncode == 0, done.stderr[-3000:]
+    for made in ("answers.json", "alone/report.html", "sorted", "next.csv", "audit.html"):
+        assert (tmp_path / made).exists(), made

@@ -15,9 +15,7 @@ from ucds.labels.cluster_labels import ClusterLabels
 sys.path.insert(0, str(Path(__file__).parents[1] / "cli"))  # for `cli_kit`
 
 from cli_kit import SHAPES, draw_domain
-
-BRIEF = ucds.ConsensusSettings(starts=2, bottleneck_width=8)
-EDGES = ucds.EncoderOptions("ucds/oriented_edges", "none")
+from review_kit import BRIEF, EDGES
 
 
 @pytest.fixture(scope="session")

@@ -10,8 +10,17 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 from typing import Any
+
+from axe_playwright_python.sync_playwright import Axe
+
+import ucds
+
+DESKTOP, PHONE = {"width": 1440, "height": 900}, {"width": 390, "height": 844}
+BRIEF = ucds.ConsensusSettings(starts=2, bottleneck_width=8)
+EDGES = ucds.EncoderOptions("ucds/oriented_edges", "none")
 
 
 @contextmanager
@@ -31,6 +40,15 @@ def reviewing(run: Path, *options: str, opens: bool = False) -> Iterator[tuple[s
     finally:
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=60)
+
+
+def require_no_findings_of_axe(page: Any, step: str) -> None:
+    """Judge what a page shows on a desktop and on a phone, in light and in dark."""
+    for size, scheme in product((PHONE, DESKTOP), ("light", "dark")):
+        page.set_viewport_size(size)
+        page.emulate_media(color_scheme=scheme)
+        found = Axe().run(page).response["violations"]
+        assert [f"{one['id']}: {one['nodes'][0]['html']}" for one in found] == [], (step, size, scheme)
 
 
 def records(run: Path) -> list[dict[str, Any]]:

@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
+from review_kit import DESKTOP, PHONE, require_no_findings_of_axe
 
 pytestmark = pytest.mark.filterwarnings("ignore:stage .* (empty|collapsed):ucds.errors.UcdsWarning")
 
-DESKTOP, PHONE = {"width": 1440, "height": 900}, {"width": 390, "height": 844}
 Opened = Callable[..., Any]
 
 
@@ -131,15 +130,12 @@ def test_a_phone_has_three_screens_within_its_width(opened: Opened, page_file: P
     assert ground == ("rgb(251, 251, 249)" if scheme == "light" else "rgb(21, 23, 27)")
 
 
-@pytest.mark.parametrize("size", [DESKTOP, PHONE])
-def test_axe_finds_nothing(browser: Any, page_file: Path, size: dict[str, int]) -> None:
-    page = browser.new_page(viewport=size, bypass_csp=True)
+def test_axe_finds_nothing(browser: Any, page_file: Path) -> None:
+    page = browser.new_page(viewport=DESKTOP, bypass_csp=True)
     page.goto(page_file.resolve().as_uri())
     page.wait_for_selector("#grid [role=option]")
     for step in ("", "#grid [role=option] >> nth=1", "#open-map", "#open-about"):
         if step:
             page.click(step)
-        for scheme in ("light", "dark"):
-            page.emulate_media(color_scheme=scheme)
-            found = Axe().run(page).response["violations"]
-            assert [f"{one['id']}: {one['nodes'][0]['html']}" for one in found] == [], (step, scheme)
+        require_no_findings_of_axe(page, step)
+    page.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import shutil
 from pathlib import Path
 
@@ -10,13 +11,13 @@ import numpy as np
 import pytest
 from cli_kit import run_successfully
 from PIL import Image
+from review_kit import BRIEF
 
 import ucds
 from ucds.errors import InputError
 from ucds.page.session import Session
 from ucds.target.review import Review
-
-BRIEF = ucds.ConsensusSettings(starts=2, bottleneck_width=8)
+from ucds.training.run_folder import MAP_FILE
 
 
 def open_session(run: Path, moved: Path | None = None, pictures: Path | None = None) -> Session:
@@ -45,6 +46,24 @@ def test_pictures_that_moved_are_found_and_those_that_are_gone_are_asked_about_n
         session.picture(min(asked), 128)
 
 
+def test_report_review_and_reviewed_run_have_one_map_which_is_computed_once(fresh: Path) -> None:
+    page, session = ucds.report(fresh).path.read_text(), open_session(fresh)
+    data = json.loads(page.partition('id="data">')[2].partition("</script>")[0])["fixed"]
+    places = {name: (x, y) for name, x, y in zip(data["ids"], data["x"], data["y"], strict=True)}
+    found = session.map()
+    assert list(zip(found["x"], found["y"], strict=True)) == [places[name] for name in session.fixed()["ids"]]
+    kept = dict(np.load(fresh / MAP_FILE))
+    np.savez(fresh / MAP_FILE, points=kept["points"][::-1], digest=kept["digest"])
+    assert session.map()["x"] == found["x"][::-1]
+    session.review.answer("mixed")
+    assert (session.review.finish().path / MAP_FILE).read_bytes() == (fresh / MAP_FILE).read_bytes()
+    for bad in (b"", b"no arrays", (fresh / MAP_FILE).read_bytes()[:400]):
+        (fresh / MAP_FILE).write_bytes(bad)
+        assert session.map() == found
+    np.savez(fresh / MAP_FILE, points=kept["points"][::-1], digest=kept["digest"][::-1])  # of other features
+    assert session.map() == found
+
+
 def test_a_run_on_a_folder_of_features_shows_the_pictures_below_images(trained: Path, tmp_path: Path) -> None:
     shutil.copytree(trained.parent / "pictures", tmp_path / "first")
     edges = ("--backbone", "ucds/oriented_edges", "--weights", "none")
@@ -68,21 +87,17 @@ def test_a_run_on_a_folder_of_features_shows_the_pictures_below_images(trained: 
     assert 'id="sheet-0"' in (done.path / "report.html").read_text()
 
 
-def test_a_table_without_pictures_shows_its_texts(tmp_path: Path) -> None:
+def test_samples_without_pictures_show_their_texts_or_else_their_ids(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     values = rng.normal(size=(60, 4)) + 4 * np.eye(4)[np.arange(60) % 4]
     rows = [f"s{i},<b>text {i}</b>,{','.join(map(str, row))}" for i, row in enumerate(values)]
     (tmp_path / "x.csv").write_text("\n".join(["id,text,a,b,c,d", *rows]))
-    ucds.train_target(tmp_path / "x.csv", tmp_path / "run", n_clusters=3, settings=BRIEF)
-    fixed = open_session(tmp_path / "run").fixed()
-    assert fixed["pictures"] == ""
-    assert dict(zip(fixed["ids"], fixed["texts"], strict=True))["s7"] == "<b>text 7</b>"
-    page = ucds.report(tmp_path / "run").path.read_text()
+    np.save(tmp_path / "x.npy", values)
+    for name, first, text in (("x.csv", "s0", "<b>text 0</b>"), ("x.npy", "0", None)):
+        run = tmp_path / f"run of {name}"
+        ucds.train_target(tmp_path / name, run, n_clusters=3, settings=BRIEF)
+        fixed = open_session(run).fixed()
+        assert (fixed["pictures"], fixed["ids"][0]) == ("", first)
+        assert (fixed["texts"] or [None])[0] == text
+    page = ucds.report(tmp_path / "run of x.csv").path.read_text()
     assert "\\u003cb>text 7\\u003c/b>" in page
-
-
-def test_embeddings_alone_show_their_ids(tmp_path: Path) -> None:
-    np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(60, 4)).astype(np.float32))
-    ucds.train_target(tmp_path / "x.npy", tmp_path / "run", n_clusters=3, settings=BRIEF)
-    fixed = open_session(tmp_path / "run").fixed()
-    assert (fixed["ids"][:2], fixed["texts"], fixed["pictures"]) == (("0", "1"), None, "")

@@ -16,7 +16,7 @@ from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
 from ucds.encoders.encoder import FunctionEncoder, IdentityEncoder
 from ucds.math.consensus import match
-from ucds.source.fit import fit_source
+from ucds.source.train import fit_source
 from ucds.training.options import Compute, RunOptions
 from ucds.training.prepare import Training
 from ucds.training.run import make_work

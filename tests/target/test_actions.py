@@ -126,7 +126,9 @@ def test_what_is_set_aside_is_in_no_cluster_until_it_is_moved_back(review: ucds.
     assert review.partition[:4].tolist() == [UNSORTED] * 3 + [number]
     assert review.seen.members(UNSORTED, "row").tolist() == [0, 1, 2]
     assert review.seen.numbers == sorted({of(review, 2 * i) for i in range(1, K)} | {number})
-    assert all("0" not in group for question in review.foresee(99) for group in question.groups)
+    while (question := review.question()) is not None:
+        assert all("0" not in group for group in question.groups)
+        review.answer("skip")
     review.move(ids(0), number)
     assert review.partition[:3].tolist() == [number, UNSORTED, UNSORTED]
     review.move(ids(4), UNSORTED)

@@ -19,8 +19,8 @@ from ucds.errors import UcdsWarning
 from ucds.heads import Head, softmax
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.metrics import score
-from ucds.target.fit import fit_target
 from ucds.target.remembered import read_remembered
+from ucds.target.train import fit_target
 from ucds.training.fitting import LOGIT_SCALE
 from ucds.training.options import Compute
 from ucds.training.progress import Quiet

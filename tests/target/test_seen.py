@@ -83,12 +83,6 @@ def test_confidence_follows_what_becomes_of_clusters(review: ucds.Review) -> Non
     assert (before.clusters[0], before.confidence[0]) == (one, earlier[0])  # what was seen stays
 
 
-def test_labels_and_folders_of_samples_are_known(review: ucds.Review) -> None:
-    assert review.labels is None
-    places, names = review.folders
-    assert [names[place] for place in places] == [name.split("/")[0] for name in review.start.ids]
-
-
 def test_a_provider_s_labels_are_known_by_sample(tmp_path: Path) -> None:
     vectors = np.random.default_rng(0).normal(size=(40, 8)).astype(np.float32)
     np.save(tmp_path / "x.npy", vectors)

@@ -88,7 +88,7 @@ def audit(
     compute = compute or Compute()
     folder = None if run is None else Path(run)
     figures, inputs = out.with_suffix(".json"), files_read(folder, members, others)
-    out, figures = require_writable(out, ".html", ".htm"), require_writable(figures, inputs=inputs)
+    out, figures = require_writable(out, ".html", ".htm"), require_writable(figures, ".json", inputs=inputs)
     attacked = folder or client
     if attacked is None or None not in (run, client):
         raise InputError("an audit attacks either a run or a service: give one of them")

@@ -30,7 +30,6 @@ from ucds.gradients.session import Session
 from ucds.gradients.views import in_training
 from ucds.networks.encoder import evaluation_mode
 from ucds.networks.model import ClusteringModel
-from ucds.networks.model import Encoder as EncoderModule
 
 
 class PairSettings(ModelSettings):
@@ -109,7 +108,7 @@ class TwoHeads(nn.Module):
 
     def __init__(
         self,
-        encoder: EncoderModule,
+        encoder: nn.Module,
         width: int,
         n_clusters: int,
         settings: PairSettings,

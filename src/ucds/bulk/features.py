@@ -25,15 +25,14 @@ from ucds.data.parts import describe_rows, read_description, remove_part, rows_f
 from ucds.data.sources import Source, place_of
 from ucds.data.tables import write_table
 from ucds.encoders.encoder import Encoder
-from ucds.errors import DamagedFileError, InputError, warn
-from ucds.files import refuse_inside, write_atomically, write_text_atomically
+from ucds.errors import DamagedFileError, InputError, warn_of_skipped
+from ucds.files import refuse_inside, require_space, require_writable, write_atomically, write_text_atomically
 from ucds.math.arrays import FloatArray
 from ucds.showing import shows
 from ucds.training.inputs import view_for
 from ucds.training.options import BulkOptions, Compute, EncoderOptions
 
 SKIPPED_FILE = "skipped.csv"
-_NAMED = 20
 _BATCH = 64  # images that an encoder takes at a time, as in training
 _Loaded = tuple[bytes, ByteArray] | str
 
@@ -161,17 +160,17 @@ def features(
         UcdsWarning: images are skipped; 20 at most are named.
     """
     options, compute, folder = options or BulkOptions(), compute or Compute(), Path(out).absolute()
-    if folder.is_file():
-        raise InputError(f"{out} is a file: name a folder, which gets the features")
+    require_writable(folder / FEATURES_FILE)
     if (place := place_of(images)) is not None:
         refuse_inside(folder, place)
     found = find_shards(images, options.shard_size)
     chosen = (encoder or EncoderOptions()).find(compute)
     chosen = chosen.on(compute.accelerator, compute.precision, elsewhere=options.engine == "ray")
-    manifest = _describe(found, chosen)
-    _claim(folder, manifest, chosen)
-    count = len(found.shards)
+    manifest, count = _describe(found, chosen), len(found.shards)
     missing = sorted(set(range(count)) - _finished(folder, manifest))
+    values = chosen.spec.width * sum(len(found.shards[number]) for number in missing)
+    require_space(folder, 4 * values, "or choose another `out`")
+    _claim(folder, manifest, chosen)
     if missing:
         task = PartTask(folder, chosen, 1 if options.engine == "ray" else None)
         _make(task, found.shards, missing, options, compute)
@@ -249,12 +248,12 @@ def _conclude(folder: Path, parts: int, made: int) -> WrittenFeatures:
         samples += len(described.ids)
         skipped += [(number, name, reason) for name, reason in described.skipped]
     total = samples + len(skipped)
-    for number, name, reason in skipped[:_NAMED]:
-        warn(f"{name}: {reason}; it is skipped (part {number})")
     (folder / SKIPPED_FILE).unlink(missing_ok=True)
     if skipped:
         write_table(folder / SKIPPED_FILE, ("part", "sample", "reason"), lambda: skipped)
-        warn(f"{len(skipped):,} of {total:,} images are skipped: {folder}/{SKIPPED_FILE} names them")
+    reasons = [f"{name} (part {number}): {reason}" for number, name, reason in skipped]
+    message = f"{len(skipped):,} of {total:,} images are skipped: {folder}/{SKIPPED_FILE} names them"
+    warn_of_skipped(reasons, message)
     if not samples:
         raise InputError(f"none of the {total:,} images can be used ({skipped[0][1]}: {skipped[0][2]})")
     return WrittenFeatures(str(folder), samples, len(skipped), parts, made)

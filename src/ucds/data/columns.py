@@ -5,8 +5,10 @@ A column holds paths of images, pictures, vectors or numbers; its name tells whi
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,6 +38,8 @@ INDEX_NAMES = frozenset({"", "unnamed: 0", "__index_level_0__"})
 """Names that pandas gives a column of the numbers of the rows, in CSV and parquet files."""
 WORD_NAMES = frozenset({*PATH_NAMES, *PICTURE_NAMES, *ID_NAMES, *TEXT_NAMES, DOMAIN_NAME})
 """Names of columns whose values are words even where all are digits, such as the id 007."""
+_NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?\s*", re.IGNORECASE)
+_NONE = UnusableImageError("image", "no picture")
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,8 +92,9 @@ def samples_in_columns(columns: Columns, what: str, root: Path) -> Scan | Vector
         if (name := first_present(PICTURE_NAMES, columns)) is not None:
             n = len(columns[name])
             pictures = [_picture(columns[name], i) for i in range(n)]
-            if isinstance(pictures[0], str):
-                return scan_files(texts_in(pictures), root, domains, ids)
+            if {type(one) for one in pictures} - {UnusableImageError} == {str}:
+                return scan_files(texts_in(list(map(content_of, columns[name]))), root, domains, ids)
+            pictures = [_NONE if isinstance(one, str) else one for one in pictures]
             return Pictures(pictures, ids or number_rows(n), *domains_by_name(domains, n, "images"))
         return _vectors(columns, domains, ids)
     except UserError as error:
@@ -153,8 +158,7 @@ def _joined(columns: Columns) -> tuple[np.ndarray[Any, Any], tuple[str, ...] | N
     chosen = {name: np.asarray(column) for name, column in columns.items() if name not in apart}
     words = [name for name, column in chosen.items() if column.dtype.kind not in "fiub" or column.ndim != 1]
     if words:
-        remedy = "name a column of image files 'path', one of vectors 'embedding', and leave out other words"
-        raise InputError(f"the column {brief(words[0])} holds no numbers: {remedy}")
+        raise InputError(_why_not_numbers(brief(words[0]), chosen[words[0]]))
     if not chosen:
         raise InputError("no column holds samples")
     positions = [str(number) for number in range(len(chosen))]
@@ -162,6 +166,17 @@ def _joined(columns: Columns) -> tuple[np.ndarray[Any, Any], tuple[str, ...] | N
     names = positions if numbered else list(chosen)
     array = np.column_stack([chosen[name].astype(np.float64) for name in names])
     return array, None if numbered else tuple(names)
+
+
+def _why_not_numbers(name: str, column: np.ndarray[Any, Any]) -> str:
+    """Say which value of a column is no number, or that none is."""
+    texts = [str(value) for value in column] if column.dtype.kind in "OUT" else []
+    others = [row for row, text in enumerate(texts) if not _NUMBER.fullmatch(text)]
+    if 0 < len(others) < len(texts):
+        told = f"the column {name} holds {brief(texts[others[0]])} in row {others[0]}"
+        return f"{told}, which is no number: fill it in, or leave the row out"
+    remedy = "name a column of image files 'path', one of vectors 'embedding', and leave out other words"
+    return f"the column {name} holds no numbers: {remedy}"
 
 
 def _texts_of(names: Iterable[str], columns: Columns) -> list[str] | None:
@@ -183,13 +198,13 @@ def samples_in_items(source: Any, n: int) -> Scan | Samples | Pictures:
         InputError: they are neither images, image files nor embeddings of one width.
     """
     source = _undecoded(source)
-    first = _item(source, 0)
+    first = _first_item(source, n)
     if isinstance(first, Mapping):
         return _in_rows(source, n, first)
     if isinstance(first, str | Path):
         return scan_files([_item(source, i) for i in range(n)])
     whole = isinstance(source, np.ndarray) and source.ndim == 2  # vectors, which are not copied
-    if not whole and (isinstance(first, Image.Image | bytes) or np.ndim(first) >= 2):
+    if not whole and (isinstance(first, Image.Image | bytes | bytearray | memoryview) or np.ndim(first) >= 2):
         pictures = (_picture(source, i) for i in range(n))
         return Pictures(pictures, number_rows(n), *domains_by_name(None, n, "images"))
     items = source if whole else [_item(source, i) for i in range(n)]
@@ -237,9 +252,19 @@ def _picture(source: Any, position: int, name: Any = None) -> Any:
         return error
     except InputError:
         raise
-    except (OSError, SyntaxError, ValueError) as error:
+    except Exception as error:  # damaged files raise almost anything
         return UnusableImageError("image", f"damaged or truncated image ({one_line(error, 120)})")
-    return UnusableImageError("image", "no picture") if value is None else value
+    value = bytes(value) if isinstance(value, bytearray | memoryview) else value
+    return _NONE if value is None else value
+
+
+def _first_item(source: Any, n: int) -> Any:
+    """Return the first item that is there and can be taken."""
+    for position in range(n):
+        with suppress(Exception):
+            if (item := _item(source, position)) is not None:
+                return item
+    raise InputError(f"none of the {n:,} samples can be used ({_picture(source, 0)})")
 
 
 def _undecoded(source: Any) -> Any:

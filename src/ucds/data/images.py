@@ -34,7 +34,7 @@ from ucds.data.folders import Scan
 from ucds.data.image_files import Stamp, map_ahead, processors, read_image_bytes, stamp
 from ucds.data.parts import PartStore
 from ucds.data.samples import Samples
-from ucds.errors import DamagedFileError, InputError, NoSpaceError, brief, warn
+from ucds.errors import DamagedFileError, InputError, NoSpaceError, brief, warn, warn_of_skipped
 from ucds.files import digest_of, read_sealed, require_space, write_sealed
 from ucds.math.arrays import IntArray
 
@@ -44,7 +44,6 @@ Progress = Callable[[int, int], None]
 _SEAL = "ucds-known-files/1"
 _AHEAD = 64  # images that may wait to be stored
 _STEP = 32  # files between two reports of progress
-_WARNINGS_SHOWN = 20
 _COPIES_SHOWN = 3
 
 
@@ -228,13 +227,11 @@ def _usable(found: Scan | Pictures, problems: Mapping[int, UnusableImageError]) 
         example = next(problem for i, problem in problems.items() if found.domain[i] == empty[0])
         count, name = int((found.domain == empty[0]).sum()), found.domain_names[empty[0]]
         raise InputError(f"None of the {count:,} files of {brief(name)} can be used ({example}).")
-    for problem in list(problems.values())[:_WARNINGS_SHOWN]:
-        warn(f"{problem}; it is skipped")
-    if problems:
-        kinds = Counter(problem.reason.split(" (")[0] for problem in problems.values()).most_common()
-        reasons = ", ".join(f"{count:,} {reason}" for reason, count in kinds)
-        what = "files" if isinstance(found, Scan) else "images"
-        warn(f"{len(problems):,} of {n:,} {what} are skipped: {reasons}.")
+    kinds = Counter(problem.reason.split(" (")[0] for problem in problems.values()).most_common()
+    reasons = ", ".join(f"{count:,} {reason}" for reason, count in kinds)
+    what = "files" if isinstance(found, Scan) else "images"
+    told = f"{len(problems):,} of {n:,} {what} are skipped: {reasons}."
+    warn_of_skipped(list(map(str, problems.values())), told)
     return good
 
 

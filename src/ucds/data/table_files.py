@@ -99,17 +99,19 @@ def _names_in(path: Path) -> tuple[list[str], int]:
     """
     with path.open(encoding="utf-8-sig", newline="") as file:
         lines = csv.reader(file, strict=True)
-        first = next((row for row in lines if row), [])
+        first = next(filter(None, lines), [])
+        read, has_rows = lines.line_num, any(map(str.strip, file))
     numbered = [str(number) for number in range(len(first))]
     if first and first == numbered:
         warn(f"the first line of {path} counts from 0 and is taken for names of its columns")
     elif first and _numbers(pyarrow.array(first, pyarrow.string())) is not None:
         return numbered, 0
-    if not first:
+    if not has_rows:
         raise InputError(f"{path} is a table without rows")
-    if len(first) == 1 and ";" in first[0]:
-        raise InputError(f"{path} is separated by semicolons: save it separated by commas")
-    return texts_of_names(first, f" of {path}"), lines.line_num
+    for separator, name in ((";", "semicolons"), ("\t", "tabs")):
+        if len(first) == 1 and separator in first[0]:
+            raise InputError(f"{path} is separated by {name}: save it separated by commas")
+    return texts_of_names(first, f" of {path}"), read
 
 
 def _numbers(texts: Any) -> NDArray[np.float64] | None:

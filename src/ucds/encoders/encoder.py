@@ -74,6 +74,10 @@ class Encoder(ABC):
         """
         return self
 
+    def rest(self) -> None:
+        """Give back the memory that computing took, because other work follows."""
+        return
+
     def saved(self) -> dict[str, NDArray[Any]]:
         """Return what a file needs to hold, besides the description, for the encoder to be made again."""
         return {}

@@ -79,6 +79,16 @@ class GraphEncoder(Encoder):
             found.append(rows[: len(inputs) - start])
         return np.concatenate(found)
 
+    def rest(self) -> None:
+        """Compute one image, after which ONNX Runtime gives back all memory but that of the weights."""
+        from onnxruntime import RunOptions
+
+        options, session = RunOptions(), open_session(self.content, self.spec.name)
+        options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
+        size = self.spec.input_size or 1
+        image = np.zeros((fixed_batch(session) or 1, 3, size, size), np.float32)
+        session.run(None, {session.get_inputs()[0].name: image}, options)
+
 
 def fixed_batch(session: Any) -> int | None:
     """Return the number of images that a graph takes at a time, ``None`` for any number."""

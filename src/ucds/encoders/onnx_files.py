@@ -7,22 +7,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from ucds.errors import InputError
 from ucds.math.arrays import FloatArray
 
-STANDARD = ("", "ai.onnx")
-"""Domains of the operators of the ONNX standard."""
-
+_STANDARD = ("", "ai.onnx")  # domains of the operators of the ONNX standard
 _UNBOUNDED = frozenset({"Loop", "Scan"})  # they may never end
 _FLOAT = 1  # type of numbers: single precision
-_MOST_FIELDS, _MOST_NODES, _DEEPEST = 10**6, 50_000, 8
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_MOST_FIELDS, _MOST_NODES, _MOST_AXES, _DEEPEST = 300_000, 50_000, 64, 8
+_VARINT, _BYTES = 0, 2
+_FIXED = {1: 8, 5: 4}  # bytes of the other kinds of fields
 _SPARSE = "it holds sparse tensors, whose size the file's does not bound"
-_Dimension = int | None
 
 
 @dataclass(frozen=True)
@@ -37,7 +35,7 @@ class Value:
 
     name: str
     kind: int
-    shape: tuple[_Dimension, ...] | None
+    shape: tuple[int | None, ...] | None
 
 
 @dataclass(frozen=True)
@@ -55,12 +53,66 @@ class GraphFacts:
     nodes: int
 
 
-@dataclass
-class _Graph:
-    inputs: list[Value] = field(default_factory=list)
-    outputs: list[Value] = field(default_factory=list)
-    weights: set[str] = field(default_factory=set)
-    nodes: int = 0
+class _Message:
+    """A protobuf message: the values of each of its fields, numbers and bytes, in their order."""
+
+    def __init__(self, data: memoryview) -> None:
+        self._values: dict[int, list[int | memoryview]] = {}
+        place = count = 0
+        while place < len(data):
+            count += 1
+            if count > _MOST_FIELDS:
+                raise InputError(f"it has over {_MOST_FIELDS:,} fields in one message")
+            key, place = _varint(data, place)
+            number, kind = key >> 3, key & 7
+            value: int | memoryview
+            if kind == _VARINT:
+                value, place = _varint(data, place)
+            else:
+                if kind == _BYTES:
+                    length, place = _varint(data, place)
+                else:
+                    length = _FIXED.get(kind, len(data))  # there is no other kind
+                value = data[place : place + length]
+                place += length
+            if place > len(data):
+                raise IndexError("the message ends within a field")
+            self._values.setdefault(number, []).append(value)
+
+    def __contains__(self, number: int) -> bool:
+        return number in self._values
+
+    def parts(self, *numbers: int) -> list[memoryview]:
+        """Return the values of some fields that are bytes."""
+        values = [value for number in numbers for value in self._values.get(number, ())]
+        return [value for value in values if isinstance(value, memoryview)]
+
+    def messages(self, *numbers: int) -> Iterator[_Message]:
+        """Go through the messages in some fields."""
+        return map(_Message, self.parts(*numbers))
+
+    def texts(self, number: int) -> list[str]:
+        """Return the starts of the texts of a field."""
+        return [bytes(value[:1000]).decode() for value in self.parts(number)]
+
+    def text(self, number: int) -> str:
+        """Return the text of a field, empty if there is none."""
+        return (self.texts(number) or [""])[-1]
+
+    def number(self, number: int) -> int:
+        """Return the number of a field, 0 if there is none."""
+        return ([value for value in self._values.get(number, ()) if isinstance(value, int)] or [0])[-1]
+
+    def shape(self) -> list[int]:
+        """Return the dimensions of a tensor: numbers, or bytes that hold one after another."""
+        found = list[int]()
+        for value in self._values.get(1, ()):
+            place = 0
+            while isinstance(value, memoryview) and place < len(value) and len(found) < _MOST_AXES:
+                one, place = _varint(value, place)
+                found.append(one)
+            found += [value] if isinstance(value, int) else []
+        return found
 
 
 def read_graph(content: bytes) -> GraphFacts:
@@ -69,20 +121,18 @@ def read_graph(content: bytes) -> GraphFacts:
     Raises:
         InputError: it is no ONNX graph, has an operator that is not allowed, or does not take images alone.
     """
-    graphs = list[memoryview]()
     try:
-        for number, value in _fields(memoryview(content)):
-            if number == 7 and isinstance(value, memoryview):
-                graphs.append(value)
-            if number == 25:
-                raise InputError("it defines operators of its own")
-        if len(graphs) != 1:
+        model = _Message(memoryview(content))
+        if 25 in model:
+            raise InputError("it defines operators of its own")
+        if len(graphs := list(model.messages(7))) != 1:
             raise InputError("it is not an ONNX file")
-        graph = _read_graph(graphs[0], _Graph(), 0)
+        nodes, weights = _check(graphs[0], 0), set(map(_require_inside, graphs[0].messages(5)))
+        inputs, outputs = (list(map(_read_value, graphs[0].messages(number))) for number in (11, 12))
     except (IndexError, UnicodeDecodeError):
         raise InputError("it is not an ONNX file, or is damaged") from None
-    inputs = [one for one in graph.inputs if one.name not in graph.weights]
-    return GraphFacts(_require_image(inputs), tuple(graph.outputs), max(1, graph.nodes))
+    image = _require_image([one for one in inputs if one.name not in weights])
+    return GraphFacts(image, tuple(outputs), max(1, nodes))
 
 
 def read_last_weights(content: bytes, width: int) -> FloatArray | None:
@@ -91,46 +141,21 @@ def read_last_weights(content: bytes, width: int) -> FloatArray | None:
     The layers are convolutions and products with matrices whose weights are in single precision; ``None`` if
     the graph has no such layer.
     """
-    (graph,) = (value for number, value in _fields(memoryview(content)) if number == 7)
-    parts = [(number, value) for number, value in _messages(graph)]
-    weights = {_require_inside(value): value for number, value in parts if number == 5}
-    for number, node in reversed(parts):
-        operator, taken, transposed = "", list[str](), False
-        for part, value in _messages(node) if number == 1 else ():
-            if part == 1:
-                taken.append(_text(value))
-            elif part == 4:
-                operator = _text(value)
-            elif part == 5:
-                about = dict(_fields(value))
-                transposed |= _text(about.get(1)) == "transB" and about.get(3) == 1
+    (graph,) = _Message(memoryview(content)).messages(7)
+    weights = {_Message(tensor).text(8): tensor for tensor in graph.parts(5)}
+    for node in map(_Message, reversed(graph.parts(1))):
+        operator, taken = node.text(4), node.texts(1)
         if operator not in ("Conv", "Gemm", "MatMul") or len(taken) < 2 or taken[1] not in weights:
             continue
-        found = _numbers(weights[taken[1]])
-        if found is not None and found.ndim > 1:
-            rows = found.reshape(len(found), -1) if operator == "Conv" or transposed else found.T
+        tensor = _Message(weights[taken[1]])
+        shape, data = tensor.shape(), (tensor.parts(4, 9) or [memoryview(b"")])[-1]
+        if tensor.number(2) == _FLOAT and len(shape) > 1 and len(data) == 4 * math.prod(shape):
+            found = np.frombuffer(data, "<f4").reshape(shape)
+            transposed = any(about.text(1) == "transB" and about.number(3) for about in node.messages(5))
+            rows = found.reshape(shape[0], -1) if operator == "Conv" or transposed else found.T
             if len(rows) == width:
                 return rows
     return None
-
-
-def _numbers(tensor: memoryview) -> FloatArray | None:
-    """Read a tensor in single precision; ``None`` for another one."""
-    shape, kind, data = list[int](), 0, memoryview(b"")
-    for number, value in _fields(tensor):
-        if isinstance(value, int):
-            kind = value if number == 2 else kind
-            shape += [value] if number == 1 else []
-        elif number == 1:  # packed
-            place = 0
-            while place < len(value):
-                length, place = _varint(value, place)
-                shape.append(length)
-        elif number in (4, 9):
-            data = value
-    if kind != _FLOAT or len(data) != 4 * math.prod(shape):
-        return None
-    return np.frombuffer(data, "<f4").reshape(shape)
 
 
 def _require_image(inputs: list[Value]) -> Value:
@@ -149,116 +174,56 @@ def _require_image(inputs: list[Value]) -> Value:
     return image
 
 
-def _read_graph(data: memoryview, graph: _Graph, depth: int) -> _Graph:
-    """Add the contents of a graph message, and of the graphs inside it, to what was read before."""
+def _check(graph: _Message, depth: int) -> int:
+    """Refuse what a graph, or one inside it, may not hold, and return the number of its operations."""
     if depth > _DEEPEST:
         raise InputError("its graphs lie too deep inside each other")
-    for number, value in _messages(data):
-        if number == 15:
+    if 15 in graph:
+        raise InputError(_SPARSE)
+    for tensor in graph.messages(5):
+        _require_inside(tensor)
+    count = 0
+    for node in graph.parts(1):
+        count += 1
+        if count > _MOST_NODES:
+            raise InputError(f"it has over {_MOST_NODES:,} operations")
+        count += _check_node(_Message(node), depth)
+    return count
+
+
+def _check_node(node: _Message, depth: int) -> int:
+    """Refuse an operator that is not allowed; return the number of operations in its attributes."""
+    count = 0
+    for attribute in node.messages(5):
+        if 22 in attribute or 23 in attribute:
             raise InputError(_SPARSE)
-        if number == 1:
-            _read_node(value, graph, depth)
-        elif number == 5:
-            graph.weights.add(_require_inside(value))
-        elif number == 11 and depth == 0:
-            graph.inputs.append(_read_value(value))
-        elif number == 12 and depth == 0:
-            graph.outputs.append(_read_value(value))
-    return graph
-
-
-def _read_node(data: memoryview, graph: _Graph, depth: int) -> None:
-    """Check the operator of a node, and the tensors and graphs in its attributes."""
-    graph.nodes += 1
-    if graph.nodes > _MOST_NODES:
-        raise InputError(f"it has over {_MOST_NODES:,} operations")
-    operator = domain = ""
-    for number, value in _messages(data):
-        if number == 4:
-            operator = _text(value)
-        elif number == 7:
-            domain = _text(value)
-        elif number == 5:
-            for part, inner in _messages(value):
-                if part in (22, 23):
-                    raise InputError(_SPARSE)
-                if part in (5, 10):
-                    _require_inside(inner)
-                elif part in (6, 11):
-                    _read_graph(inner, graph, depth + 1)
-    if domain not in STANDARD:
+        for tensor in attribute.messages(5, 10):
+            _require_inside(tensor)
+        count += sum(_check(graph, depth + 1) for graph in attribute.messages(6, 11))
+    operator, domain = node.text(4), node.text(7)
+    if domain not in _STANDARD:
         raise InputError(f"its operator {domain}.{operator} is not one of the ONNX standard")
     if operator in _UNBOUNDED:
         raise InputError(f"its operator {operator} may never end")
+    return count
 
 
-def _require_inside(tensor: memoryview) -> str:
+def _require_inside(tensor: _Message) -> str:
     """Return the name of a tensor whose numbers lie in the file itself."""
-    name = ""
-    for number, value in _fields(tensor):
-        if number == 8 and isinstance(value, memoryview):
-            name = _text(value)
-        elif number == 13 or (number == 14 and value):
-            raise InputError("its weights lie in other files: save it as one file")
-    return name
+    if 13 in tensor or tensor.number(14):
+        raise InputError("its weights lie in other files: save it as one file")
+    return tensor.text(8)
 
 
-def _read_value(data: memoryview) -> Value:
+def _read_value(value: _Message) -> Value:
     """Read the name, type and shape of an input or an output."""
-    name, kind, shape = "", 0, None
-    for number, value in _messages(data):
-        if number == 1:
-            name = _text(value)
-        for part, tensor in _messages(value) if number == 2 else ():
-            for detail, inner in _fields(tensor) if part == 1 else ():
-                if detail == 1 and isinstance(inner, int):
-                    kind = inner
-                elif detail == 2 and isinstance(inner, memoryview):
-                    shape = tuple(_dimension(one) for _, one in _messages(inner))
-    return Value(name, kind, shape)
-
-
-def _dimension(data: memoryview) -> _Dimension:
-    """Return the length of an axis, ``None`` where the graph leaves it open or below 1."""
-    length = dict(_fields(data)).get(1)
-    return length if isinstance(length, int) and 0 < length < 2**31 else None
-
-
-def _text(value: int | memoryview | None) -> str:
-    """Return the start of a text; the text of what is none is empty."""
-    return bytes(value[:1000]).decode() if isinstance(value, memoryview) else ""
-
-
-def _fields(data: memoryview) -> Iterator[tuple[int, int | memoryview]]:
-    """Go through the fields of a message: their numbers, with the number or the bytes that each one holds."""
-    place = count = 0
-    while place < len(data):
-        count += 1
-        if count > _MOST_FIELDS:
-            raise InputError(f"it has over {_MOST_FIELDS:,} fields in one message")
-        key, place = _varint(data, place)
-        number, kind = key >> 3, key & 7
-        if kind == _VARINT:
-            value, place = _varint(data, place)
-            yield number, value
-            continue
-        if kind == _BYTES:
-            length, place = _varint(data, place)
-        elif kind in (_FIXED64, _FIXED32):
-            length = 8 if kind == _FIXED64 else 4
-        else:
-            raise IndexError("a kind of field that protobuf does not have")
-        if place + length > len(data):
-            raise IndexError("the message ends within a field")
-        yield number, data[place : place + length]
-        place += length
-
-
-def _messages(data: int | memoryview) -> Iterator[tuple[int, memoryview]]:
-    """Go through those fields of a message that hold bytes."""
-    for number, value in _fields(data) if isinstance(data, memoryview) else ():
-        if isinstance(value, memoryview):
-            yield number, value
+    kind, shape = 0, None
+    for tensor in (tensor for types in value.messages(2) for tensor in types.messages(1)):
+        kind = tensor.number(1)
+        for axes in tensor.messages(2):
+            lengths = [axis.number(1) for axis in axes.messages(1)]
+            shape = tuple(length if 0 < length < 2**31 else None for length in lengths)
+    return Value(value.text(1), kind, shape)
 
 
 def _varint(data: memoryview, place: int) -> tuple[int, int]:

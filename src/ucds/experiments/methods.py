@@ -34,7 +34,7 @@ from ucds.gradients.prepare import Learning, prepare
 from ucds.gradients.target_stages import learn_target_model, refine_target
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.arrays import FloatArray, IntArray
-from ucds.target.fit import fit_target
+from ucds.target.train import fit_target
 
 PAPER_METHODS = ("kmeans", "po", "so", "to", "ao", "pcd")
 """k-means on frozen features, and the paper's own: pre-trained, source, target and adaptation only, PCD."""

@@ -24,7 +24,7 @@ from ucds.heads import Head
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.arrays import IntArray
 from ucds.networks.stored import count_parameters
-from ucds.source.fit import fit_source
+from ucds.source.train import fit_source
 from ucds.training.fitting import encode
 from ucds.training.loaded import recentre
 from ucds.training.options import Compute

@@ -25,6 +25,7 @@ from ucds.training.inputs import view_for
 from ucds.training.loaded import Model, load
 from ucds.training.model_file import StoredModel
 from ucds.training.options import Compute
+from ucds.training.run_folder import place_of_output
 
 if TYPE_CHECKING:
     from sklearn.linear_model import LogisticRegression
@@ -75,23 +76,26 @@ def export(
         UcdsWarning: the model is a provider's.
     """
     require_choice("form", form, ExportFormat)
+    if form != "hub":
+        require_extra("export", f'`form="{form}"`')
     folder = None if isinstance(run, Model) else Path(run)
+    suffix = Path(_NAMES[form]).suffix
     if out is not None:
-        path = Path(out)
+        path = Path(out) if form == "hub" else require_writable(Path(out), suffix)
     elif folder is not None:
-        path = folder / _NAMES[form]
+        path = place_of_output(folder, _NAMES[form], None, (suffix,))
     else:
         raise InputError("name the file to write: a model that is open already has no folder")
     described = path.with_name(f"{path.name}.json")
-    if form != "hub":
-        path, described = require_writable(path, Path(_NAMES[form]).suffix), require_writable(described)
+    if out is not None and form != "hub":
+        described = require_writable(described, ".json")
     model = run if isinstance(run, Model) else load(run, compute=Compute("cpu"))
     if model.role == "source":
         warn("this is a provider's model: whoever has it needs no labels, and can look for its training data")
     if form == "hub":
         write_hub_folder(model.stored, path, folder)
         return Exported(path, form, {})
-    description = describe(model.stored)
+    description = describe(model.stored, "ucds", "onnx" if form == "onnx" else "skops")
     differences: dict[str, float] = {}
     if form == "sklearn":
         content = _scikit_bytes(model.stored)
@@ -154,7 +158,6 @@ def _regression(weights: DoubleArray, biases: DoubleArray) -> LogisticRegression
 
 def _scikit_bytes(stored: StoredModel) -> bytes:
     """Return the contents of a ``.skops`` file of a pipeline, which runs no code when it is opened."""
-    require_extra("export", "a scikit-learn object")
     import skops.io
 
     return bytes(skops.io.dumps(as_scikit(stored)))

@@ -11,7 +11,6 @@ import numpy as np
 from ucds.data.dataset import ImageView
 from ucds.errors import InputError, UserError, one_line
 from ucds.exports.joined import join
-from ucds.extras import require_extra
 from ucds.math.arrays import FloatArray
 from ucds.training.inputs import view_for
 from ucds.training.model_file import StoredModel
@@ -23,14 +22,14 @@ _BOUNDS = (1, 8, 24, 40, 56)
 """Samples at which a new batch begins: batches of several lengths, as none may be fixed in the graph."""
 
 
-def describe(stored: StoredModel) -> dict[str, Any]:
+def describe(stored: StoredModel, *packages: str) -> dict[str, Any]:
     """Describe a model for those who run it without this package, as JSON types.
 
     The description stands in the file beside an exported model and in the metadata of a graph. ``input`` and
     ``outputs`` are shapes by name, with "n" for any number of samples. ``transform`` is the way from an image
     file to the input, as ``docs/inputs.md`` and ``examples/onnx_model.py`` say it: RGB of 8 bits, resize to a
     square, turn upright, cut out the centre, scale to 0 .. 1, subtract the mean, divide by the standard
-    deviation; ``None`` for embeddings.
+    deviation; ``None`` for embeddings. The versions of the ``packages`` that made the file are told.
     """
     card, spec = stored.card, stored.card.encoder
     view, transform = view_for(spec), None
@@ -62,7 +61,7 @@ def describe(stored: StoredModel) -> dict[str, Any]:
         "input": taken,
         "outputs": outputs,
         "transform": transform,
-        "made_with": {name: version(name) for name in ("ucds", "onnx")},
+        "made_with": {name: version(name) for name in packages},
     }
 
 
@@ -82,21 +81,19 @@ def write_graph(
         Contents of the file; largest absolute difference of each output, by name.
 
     Raises:
-        InputError: the package onnx is missing, the encoder cannot be written as a graph, or the graph gives
-            other probabilities.
+        InputError: the encoder cannot be written as a graph, or the graph gives other probabilities.
     """
-    require_extra("export", "an ONNX file of the model")
     (name,) = description["input"]
     try:
         model = join(stored, name, list(description["outputs"]))
+        model.metadata_props.add(key="ucds", value=json.dumps(description))
+        content: bytes = model.SerializeToString()
+        largest = _compare(content, stored, inputs, list(description["outputs"]))
     except UserError:
         raise
-    except Exception as error:  # whatever a graph of others may lead to
+    except Exception as error:  # whatever a graph of others may lead to, such as one for a single image
         reason = f"the encoder {stored.card.encoder.name!r} cannot be written in ONNX: {one_line(error)}"
         raise InputError(reason) from error
-    model.metadata_props.add(key="ucds", value=json.dumps(description))
-    content: bytes = model.SerializeToString()
-    largest = _compare(content, stored, inputs, list(description["outputs"]))
     if not (found := largest["probabilities"]) <= LARGEST_DIFFERENCE:
         raise InputError(
             f"the exported model gives probabilities that differ by {found:.2g} from the model's, "
@@ -109,7 +106,9 @@ def _compare(content: bytes, stored: StoredModel, inputs: FloatArray, outputs: l
     """Compute the largest absolute difference of each output of a graph from the model's own, by name."""
     import onnxruntime
 
-    session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4  # what it would print becomes an error
+    session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     taken, largest = session.get_inputs()[0].name, dict.fromkeys(outputs, 0.0)
     for batch in np.split(inputs, _BOUNDS):
         embeddings = stored.encoder(batch)

@@ -41,7 +41,7 @@ def write_hub_folder(stored: StoredModel, folder: Path, run: Path | None) -> Non
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)  # for others, in contrast to a run folder
     save_model(folder, stored)
-    config = {"model_type": "ucds", **describe(stored), "card": asdict(stored.card)}
+    config = {"model_type": "ucds", **describe(stored, "ucds"), "card": asdict(stored.card)}
     write_text_atomically(folder / CONFIG_FILE, json.dumps(config, indent=2) + "\n")
     write_text_atomically(folder / CARD_FILE, card)
 

@@ -26,7 +26,7 @@ def join(stored: StoredModel, taken: str, outputs: list[str]) -> Any:
         outputs: names of the outputs: "probabilities", "features" and, for images, "embeddings".
 
     Raises:
-        InputError: the encoder is no graph, or one that takes batches of a fixed size.
+        InputError: the encoder is no graph.
     """
     from onnx import TensorProto, helper
 
@@ -112,8 +112,7 @@ def _graph_of(encoder: Encoder, taken: str) -> Any:
     model = onnx.compose.add_prefix(onnx.load_model_from_string(encoder.as_graph().content), _PREFIX)
     constants = {one.name for one in model.graph.initializer}
     (given,) = (one for one in model.graph.input if one.name not in constants)
-    if given.type.tensor_type.shape.dim[0].dim_value:
-        raise InputError("the encoder's graph takes batches of a fixed size, which are not exported")
+    given.type.tensor_type.shape.dim[0].dim_param = "n"  # a graph for one image may take any number
     before, given.name = given.name, taken
     for node in model.graph.node:
         node.input[:] = [taken if name == before else name for name in node.input]

@@ -52,7 +52,7 @@ def learn_source_model(
     """Build a model and train it by stage 1, which keeps part of the samples to choose the model on.
 
     If a domain has more than ``most_samples``, that many choose the model and make an epoch.
-    Arguments are those of :func:`ucds.source.fit.fit_source`.
+    Arguments are those of :func:`ucds.source.train.fit_source`.
     """
     learning = prepare(session, encoder, data, n_clusters, side="source")
     train = judging = learning.data
@@ -65,6 +65,6 @@ def learn_source_model(
 
 
 def fit_source_by_pcd(work: Work[Settings], encoder: Encoder, data: Dataset, n_clusters: int) -> Training:
-    """Learn a clustering model by stage 1; arguments are those of :func:`ucds.source.fit.fit_source`."""
+    """Learn a clustering model by stage 1; arguments are those of :func:`ucds.source.train.fit_source`."""
     session = cast("Session[PCDSettings]", work)
     return conclude(session, learn_source_model(session, encoder, data, n_clusters))

@@ -125,8 +125,9 @@ def diverged(name: str, step: int, what: str) -> InputError:
 
 def build_optimiser(model: ClusteringModel, settings: PCDSettings) -> Optimizer:
     """Make SGD with one learning rate for pre-trained layers and a larger one for new layers."""
-    old, new = model.encoder.backbone.parameters(), (*model.encoder.bottleneck.parameters(), model.prototypes)
-    rated = [(old, settings.learning_rate), (new, settings.new_layer_learning_rate)]
+    backbone, bottleneck = model.encoder
+    new = (*bottleneck.parameters(), model.prototypes)
+    rated = [(backbone.parameters(), settings.learning_rate), (new, settings.new_layer_learning_rate)]
     trained = [([weight for weight in weights if weight.requires_grad], rate) for weights, rate in rated]
     return torch.optim.SGD(
         [{"params": params, "lr": rate, "initial_lr": rate} for params, rate in trained if params],

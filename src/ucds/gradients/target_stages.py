@@ -111,7 +111,7 @@ def learn_target_model(
 
     Stage 2 keeps a target for each sample, and predicts all of them ten times. It sees at
     most ``most_samples``, those with a label first. Stage 3 draws its batches from all samples.
-    Arguments and errors are those of :func:`ucds.target.fit.fit_target`.
+    Arguments and errors are those of :func:`ucds.target.train.fit_target`.
     """
     learning = prepare(session, encoder, data, n_clusters, side="target")
     labelled = np.empty(0, np.int64) if labels is None else labels.rows_in(data.samples.ids)
@@ -126,6 +126,6 @@ def learn_target_model(
 def fit_target_by_pcd(
     work: Work[Settings], encoder: Encoder, data: Dataset, n_clusters: int, labels: ClusterLabels | None
 ) -> Training:
-    """Learn a clustering model by stages 2 and 3, see :func:`ucds.target.fit.fit_target`."""
+    """Learn a clustering model by stages 2 and 3, see :func:`ucds.target.train.fit_target`."""
     session = cast("Session[PCDSettings]", work)
     return conclude(session, learn_target_model(session, encoder, data, n_clusters, labels))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections import deque
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ import numpy as np
 
 from ucds.data.content import content_key
 from ucds.data.decode import UnusableImageError
-from ucds.errors import InputError, RefusedError, UserError, shown, warn
+from ucds.errors import InputError, RefusedError, UserError, shown, warn_of_skipped
 from ucds.labels.client import LabelClient, OverBudgetError
 from ucds.labels.cluster_labels import ClusterLabels, marks_of
 from ucds.labels.journal import Journal, KeptReceipt, journal_path
@@ -28,7 +28,6 @@ Selector = Callable[[Container[int]], Sequence[int]]
 
 _BATCH_SIZE = 64  # samples in a request: a full batch for a model, and little to lose in a crash
 _PARALLEL = 4  # requests under way at a time
-_WARNINGS_SHOWN = 20
 
 
 def query_labels(
@@ -215,8 +214,9 @@ class _Query:
         """Gather the labels in the order of the samples."""
         self.unusable |= {p: self.refused[key] for p, key in self.keys.items() if key in self.refused}
         ids, known = self.questions.ids, self.journal.labels
-        reasons = {ids[p]: reason for p, reason in sorted(self.unusable.items())}
-        _warn_of_unusable(reasons, len(self.positions))
+        reasons = [f"{ids[p]}: {reason}" for p, reason in sorted(self.unusable.items())]
+        count = f"{len(reasons):,} of {len(self.positions):,} samples"
+        warn_of_skipped(reasons, f"{count} have no label because they are unusable or refused")
         positions = sorted(position for position, key in self.keys.items() if key in known)
         if not positions:
             raise InputError("the service can use none of the samples")
@@ -318,10 +318,3 @@ class _Query:
             "again"
         )
         return f"{text}, or go on with what there is by `max_queries={known}`" if known else text
-
-
-def _warn_of_unusable(reasons: Mapping[str, str], total: int) -> None:
-    for name, reason in list(reasons.items())[:_WARNINGS_SHOWN]:
-        warn(f"{name}: {reason}; it is skipped")
-    if reasons:
-        warn(f"{len(reasons):,} of {total:,} samples have no label because they are unusable or refused")

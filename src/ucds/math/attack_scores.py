@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import norm, rankdata
 
 Scores = NDArray[np.floating[Any]]
 CONFIDENCE = 0.95
@@ -52,6 +51,7 @@ def attack_success(members: Scores, others: Scores) -> AttackSuccess:
         E. DeLong, D. DeLong and D. Clarke-Pearson, Comparing the areas under two or more correlated receiver
         operating characteristic curves, 1988 (interval).
     """
+    from scipy.stats import norm, rankdata  # it takes a while to load
     from sklearn.metrics import roc_curve
 
     m, n = len(members), len(others)

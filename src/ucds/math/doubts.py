@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,6 +24,7 @@ LEAST_RELATION = 0.02
 """Relation below which a cluster is not offered: hardly any vote puts it together with the group."""
 
 _JOIN_WEIGHT, _HALF_WEIGHT = 0.5, 0.25  # of the samples that such an answer might move
+_LARGEST_HALF = 0.55  # of a group: half of what it was when it was made, before it lost a few samples
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +50,17 @@ class Doubt:
     is_proposed: bool = False
 
 
+class _Compared(NamedTuple):
+    """Parts and clusters, and what relates them."""
+
+    numbers: IntArray  # of the parts
+    clusters: IntArray  # their numbers
+    owners: IntArray  # place of each part's cluster among them
+    parts: Groups
+    wholes: Groups
+    relations: DoubleArray  # of each part to each cluster
+
+
 class Doubts(Corrections):
     """A clustering that changes by a person's answers only, and what is in doubt about it.
 
@@ -58,20 +71,27 @@ class Doubts(Corrections):
 
     proposed: Sequence[tuple[IntArray, int]] = ()
     _skipped: frozenset[tuple[int, int]] = frozenset()
-    _ranked: tuple[int, list[Doubt]] = (-1, [])
+    _ranked: tuple[tuple[int, float] | None, list[Doubt]] = (None, [])
 
     def skip(self, doubt: Doubt) -> None:
         """Ask about a group no more."""
         self._skipped |= {(doubt.part, len(doubt.samples))}
-        self._ranked = (-1, [])
+        self._ranked = (None, [])
 
-    def ranked(self) -> list[Doubt]:
-        """List the groups in doubt about which something can be asked, the most doubtful first."""
-        if self._ranked[0] != self.version:
-            found = [*self._find_proposed(), *sorted(self._find(), key=lambda doubt: -doubt.score)]
-            some = (one for one in found if (one.part, len(one.samples)) not in self._skipped)
-            self._ranked = (self.version, [one for one in some if one.score > 0])
+    def ranked(self, least: float = 0.0) -> list[Doubt]:
+        """List the groups in doubt about which something can be asked, the most doubtful first.
+
+        Args:
+            least: score below which only the first group need be listed, which saves time.
+        """
+        if self._ranked[0] != (known := (self.version, least)):
+            proposed = [doubt for doubt in self._find_proposed() if self._is_open(doubt)]
+            found = self._find(least, np.inf if proposed else 0.0)
+            self._ranked = known, proposed + sorted(found, key=lambda doubt: -doubt.score)
         return self._ranked[1]
+
+    def _is_open(self, doubt: Doubt) -> bool:
+        return doubt.score > 0 and (doubt.part, len(doubt.samples)) not in self._skipped
 
     def _find_proposed(self) -> Iterator[Doubt]:
         """Yield the groups for which a cluster is proposed, those in no cluster first, then the largest."""
@@ -94,43 +114,69 @@ class Doubts(Corrections):
                 continue
             yield Doubt(samples, part, cluster, whole, others[:OFFERED], float(len(samples)), is_proposed)
 
-    def _find(self) -> Iterator[Doubt]:
-        """Yield what is in doubt of each part: its place or its cluster's, and that of its smaller half."""
+    def _find(self, least: float, best: float) -> list[Doubt]:
+        """List what is in doubt of each part: its place or its cluster's, and that of its smaller half.
+
+        The halves whose scores can reach neither ``least`` nor the ``best`` one are left out.
+        """
         inside = np.flatnonzero(self.clusters != ASIDE)
         if not len(inside):
-            return
+            return []
         numbers, first = np.unique(self.parts[inside], return_index=True)
         clusters, owners = np.unique(self.clusters[inside[first]], return_inverse=True)
         parts = Groups(self._votes, [np.flatnonzero(self.parts == number) for number in numbers])
         wholes = Groups(self._votes, [np.flatnonzero(self.clusters == number) for number in clusters])
-        relations = parts.relations(wholes)
+        compared = _Compared(numbers, clusters, owners, parts, wholes, parts.relations(wholes))
+        whole = [
+            part == self.core(int(clusters[own])) for part, own in zip(numbers.tolist(), owners, strict=True)
+        ]
+        settled = [part in self._known.settled for part in numbers.tolist()]
+        found = {
+            (row, False): self._doubt_part(compared, row, whole[row])
+            for row in range(len(numbers))
+            if not settled[row]
+        }
+        best = max([best, *(doubt.score for doubt in found.values() if self._is_open(doubt))])
+        divisible = [row for row in range(len(numbers)) if settled[row] or whole[row]]
+        for row in sorted(divisible, key=lambda row: -parts.sizes[row]):
+            if _LARGEST_HALF * _HALF_WEIGHT * parts.sizes[row] < min(least, best):
+                break  # so are all that follow
+            if (half := self._doubt_half(compared, row)) is not None:
+                found[row, True] = half
+                best = max(best, half.score if self._is_open(half) else 0.0)
+        return [doubt for _, doubt in sorted(found.items()) if self._is_open(doubt)]
 
-        def offer(part: int, own: int, related: DoubleArray) -> list[int]:
-            """List the places of the clusters to which a group may belong, the likeliest first."""
-            likeliest = [i for i in np.argsort(-related, kind="stable") if related[i] >= LEAST_RELATION]
-            denied = self._known.denied
-            return [i for i in likeliest if i != own and (part, clusters[i]) not in denied][:OFFERED]
+    def _doubt_part(self, compared: _Compared, row: int, whole: bool) -> Doubt:
+        """Say what is in doubt of a part, or of the whole cluster for which it stands."""
+        part, own = int(compared.numbers[row]), compared.owners[row]
+        parts, wholes = compared.parts, compared.wholes
+        size, related = parts.sizes[row], compared.relations[row]
+        others = self._offer(compared, row, related)
+        likeliest = _JOIN_WEIGHT * related[others[0]] if others else 0.0
+        if whole:
+            samples = wholes.members[own]
+            score = likeliest * min([len(samples), *wholes.sizes[others[:1]]])
+        else:
+            samples, rest = parts.members[row], wholes.sums[own] - parts.sums[row]
+            between = parts.sums[row] @ rest / (size * (wholes.sizes[own] - size))
+            related_to_rest = between / np.sqrt(parts.within[row] * wholes.within[own] + 1e-9)
+            score = max(1 - related_to_rest, likeliest) * size
+        clusters = compared.clusters
+        return Doubt(samples, part, int(clusters[own]), whole, clusters[others].tolist(), score)
 
-        for row, (part, own) in enumerate(zip(numbers.tolist(), owners, strict=True)):
-            members, size, related = parts.members[row], parts.sizes[row], relations[row]
-            cluster, settled = int(clusters[own]), part in self._known.settled
-            whole = part == self.core(cluster)
-            if not settled:
-                others = offer(part, own, related)
-                likeliest = _JOIN_WEIGHT * related[others[0]] if others else 0.0
-                if whole:
-                    samples = wholes.members[own]
-                    score = likeliest * min([len(samples), *wholes.sizes[others[:1]]])
-                else:
-                    samples, rest = members, wholes.sums[own] - parts.sums[row]
-                    between = parts.sums[row] @ rest / (size * (wholes.sizes[own] - size))
-                    related_to_rest = between / np.sqrt(parts.within[row] * wholes.within[own] + 1e-9)
-                    score = max(1 - related_to_rest, likeliest) * size
-                yield Doubt(samples, part, cluster, whole, clusters[others].tolist(), score)
-            if (settled or whole) and (part, len(members)) not in self._known.divided:
-                if (halves := self._halve(members)) is None:
-                    continue
-                half, relation = halves
-                others = offer(part, own, Groups(self._votes, [half]).relations(wholes)[0])
-                score = _HALF_WEIGHT * (1 - relation) * len(half)
-                yield Doubt(half, part, cluster, False, clusters[others].tolist(), score)
+    def _doubt_half(self, compared: _Compared, row: int) -> Doubt | None:
+        """Say what is in doubt of the smaller half of a part, unless it was asked about or there is none."""
+        part, members, clusters = int(compared.numbers[row]), compared.parts.members[row], compared.clusters
+        if (part, len(members)) in self._known.divided or (halves := self._halve(members)) is None:
+            return None
+        half, relation = halves
+        others = self._offer(compared, row, Groups(self._votes, [half]).relations(compared.wholes)[0])
+        score = _HALF_WEIGHT * (1 - relation) * len(half)
+        return Doubt(half, part, int(clusters[compared.owners[row]]), False, clusters[others].tolist(), score)
+
+    def _offer(self, compared: _Compared, row: int, related: DoubleArray) -> list[int]:
+        """List the places of the clusters to which a group of a part may belong, the likeliest first."""
+        part, own = int(compared.numbers[row]), compared.owners[row]
+        likeliest = [i for i in np.argsort(-related, kind="stable") if related[i] >= LEAST_RELATION]
+        denied = self._known.denied
+        return [i for i in likeliest if i != own and (part, compared.clusters[i]) not in denied][:OFFERED]

@@ -30,7 +30,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import entr, xlogy
-from scipy.stats import rankdata
 
 from ucds.math.arrays import DoubleArray, IntArray
 
@@ -101,6 +100,8 @@ def _information(clusters: IntArray, values: IntArray) -> _Statistic:
 
 def _correlation_ratio(clusters: IntArray, values: DoubleArray) -> _Statistic:
     """Make the share of the variance of the ranks that lies between the clusters, by cluster."""
+    from scipy.stats import rankdata  # it takes a while to load
+
     all_known, k = ~np.isnan(values), int(clusters.max()) + 1
     all_ranks = np.where(all_known, rankdata(values, nan_policy="omit"), 0)
 

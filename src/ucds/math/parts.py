@@ -14,7 +14,6 @@ from scipy import sparse
 from scipy.cluster.hierarchy import ClusterNode, linkage, to_tree
 from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import squareform
-from sklearn.cluster import KMeans
 
 from ucds.math.arrays import DoubleArray, FloatArray, IntArray
 from ucds.math.consensus import Memberships, Partition, average_linkage, average_tree, refine
@@ -129,6 +128,8 @@ def divide_by_features(directions: FloatArray, members: IntArray, parts: int) ->
         members: ``(k,)`` positions of the samples of the group, ascending.
         parts: number of groups to make; samples that are all alike give fewer.
     """
+    from sklearn.cluster import KMeans  # it takes a while to load
+
     found = directions[members]
     parts = min(parts, len(np.unique(found[:_SEEN], axis=0)))
     model = KMeans(parts, n_init=4, random_state=0).fit(found[:: max(1, len(found) // _SEEN)])

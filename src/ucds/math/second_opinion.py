@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from scipy.stats import entropy
 
 from ucds.choices import OpinionChoices, VoteChoices
 from ucds.math import consensus
@@ -84,6 +83,8 @@ def cluster_by_opinions(
 
 def _measure(spaces: Spaces, partition: Partition, n_clusters: int) -> tuple[float, float, float]:
     """Return inertia in "features", share of links inside clusters, and evenness of the cluster sizes."""
+    from scipy.stats import entropy  # it takes a while to load
+
     links = spaces.graph.tocoo()
     ones, others = links.coords
     inside = float(links.data[partition[ones] == partition[others]].sum() / links.data.sum())

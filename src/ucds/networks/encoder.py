@@ -70,8 +70,9 @@ class NetworkEncoder(Encoder):
         """Write the network as a graph, whose features are compared with the network's."""
         from ucds.networks.onnx_files import make_graph  # which knows this class
 
-        content = None if self.spec.input_size is None else make_graph(self)
-        return super().as_graph() if content is None else GraphEncoder(content, self.spec, self.weights)
+        if self.spec.input_size is None:
+            return super().as_graph()
+        return GraphEncoder(make_graph(self), self.spec, self.weights)
 
     def on(
         self, accelerator: Accelerator, precision: Precision, *, elsewhere: bool = False

@@ -10,7 +10,6 @@ import json
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter
 
@@ -18,22 +17,21 @@ from ucds.choices import NO_WEIGHTS
 from ucds.encoders.encoder import Encoder
 from ucds.encoders.graphs import GraphEncoder
 from ucds.encoders.spec import EncoderSpec
-from ucds.errors import DamagedFileError, NoSpaceError
+from ucds.errors import DamagedFileError, NoSpaceError, warn
 from ucds.files import digest_of, make_private, read_sealed, write_sealed
 
-if TYPE_CHECKING:
-    from ucds.networks.encoder import NetworkEncoder
-
-_SEAL = "ucds-graph/2"
+_SEAL = "ucds-graph/3"
 _LIBRARIES = ("ucds", "torch", "torchvision", "timm", "onnx", "onnxruntime")
-_DESCRIBED = TypeAdapter(tuple[EncoderSpec, str])  # with the origin of the weights
+_DESCRIBED = TypeAdapter(tuple[EncoderSpec, str, str])
+"""Head of a file: the network, the origin of its weights, and why it has no graph."""
 
 
 def graph_of(name: str, weights: str, input_size: int | None, cache: Path | None) -> Encoder:
     """Take the graph of a network from a cache, or build the network and make its graph.
 
     Published weights of a name are taken to stay the same in one version of their library. A graph that
-    cannot be kept is used all the same.
+    cannot be kept is used all the same. That a network cannot become a graph is kept like a graph; what
+    failed for want of memory or disk space is tried again.
 
     Args:
         name: name of the network, see :func:`ucds.networks.build.build_network`.
@@ -54,25 +52,28 @@ def graph_of(name: str, weights: str, input_size: int | None, cache: Path | None
     content = digest_of(given.read_bytes()) if weights != NO_WEIGHTS and given.is_file() else ""
     facts = [name, input_size, weights if not content else given.name, content, *map(version, _LIBRARIES)]
     path = cache and cache / f"graph-{digest_of(json.dumps(facts).encode())[:32]}.onnx"
+    graph, reason, lasts = b"", "", True
     if path is not None:
         with suppress(FileNotFoundError, DamagedFileError):
             head, _, graph = read_sealed(path, _SEAL).partition(b"\n")
-            return GraphEncoder(graph, *_DESCRIBED.validate_json(head))
+            spec, origin, reason = _DESCRIBED.validate_json(head)
+            if not reason:
+                return GraphEncoder(graph, spec, origin)
     from ucds.networks.build import build_network
-    from ucds.networks.onnx_files import make_graph
+    from ucds.networks.onnx_files import NoGraphError, make_graph
 
     network = build_network(name, weights=weights, input_size=input_size)
-    made = make_graph(network)
-    if path is not None and made is not None:
-        with suppress(NoSpaceError):
-            make_private(path.parent)
-            head = _DESCRIBED.dump_json((network.spec, network.weights))
-            write_sealed(path, _SEAL, head + b"\n" + made)
-    return network if made is None else GraphEncoder(made, network.spec, network.weights)
-
-
-def network_of(name: str, weights: str, input_size: int | None) -> NetworkEncoder:
-    """Build a network that is to be trained, or that a GPU computes; arguments and errors as above."""
-    from ucds.networks.build import build_network
-
-    return build_network(name, weights=weights, input_size=input_size)
+    if not reason:
+        try:
+            graph = make_graph(network)
+        except NoGraphError as error:
+            reason, lasts = str(error), error.lasts
+        if path is not None and lasts:
+            with suppress(NoSpaceError):
+                make_private(path.parent)
+                head = _DESCRIBED.dump_json((network.spec, network.weights, reason))
+                write_sealed(path, _SEAL, head + b"\n" + graph)
+    if not reason:
+        return GraphEncoder(graph, network.spec, network.weights)
+    warn(f"PyTorch computes the features, in more time than ONNX Runtime would take: {reason}")
+    return network

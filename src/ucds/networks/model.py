@@ -26,37 +26,12 @@ class ModelOutput(NamedTuple):
     logits: Tensor
 
 
-class Encoder(nn.Module):
-    """Network and bottleneck: maps inputs to features ``(n, d_f)``, whatever the width of the network.
-
-    The bottleneck is linear with batch normalisation and no rectifier: only width 256 gives the paper's
-    11.32 M parameters, and this is the form of SHOT and DINE.
-
-    Attributes:
-        backbone: maps inputs to ``(n, width)`` features.
-        bottleneck: maps those features to ``(n, d_f)``.
-    """
-
-    def __init__(
-        self, network: NetworkEncoder, bottleneck_width: int, generator: torch.Generator | None
-    ) -> None:
-        super().__init__()
-        # Made without weights: PyTorch's own generator would draw them, only for them to be replaced.
-        linear = nn.Linear(network.spec.width, bottleneck_width, device="meta").to_empty(device="cpu")
-        nn.init.zeros_(linear.bias)
-        nn.init.xavier_normal_(linear.weight, generator=generator)
-        self.backbone = network.module
-        self.bottleneck = nn.Sequential(OrderedDict(linear=linear, norm=nn.BatchNorm1d(bottleneck_width)))
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        """Compute the features ``(n, d_f)`` of a batch of inputs."""
-        return torch.as_tensor(self.bottleneck(self.backbone(inputs)))
-
-
 class ClusteringModel(nn.Module):
     """Assigns inputs to K clusters by the inner products of their features with K prototypes.
 
-    New layers start with normal weights after Xavier and zero biases.
+    The bottleneck is linear with batch normalisation and no rectifier: only width 256 gives the paper's
+    11.32 M parameters, and this is the form of SHOT and DINE. New layers start with normal weights after
+    Xavier and zero biases.
 
     Args:
         network: network below the bottleneck; its module becomes part of the model, uncopied.
@@ -65,7 +40,7 @@ class ClusteringModel(nn.Module):
         generator: source of random weights, on the CPU; PyTorch's global one if ``None``.
 
     Attributes:
-        encoder: encoder, the paper's F.
+        encoder: the paper's F: ``backbone``, which is the network, and ``bottleneck``, to ``(n, d_f)``.
         prototypes: prototypes, the paper's mu, ``(d_f, K)``: a linear layer without bias.
         spec: description of the network.
     """
@@ -81,7 +56,12 @@ class ClusteringModel(nn.Module):
         super().__init__()
         assert min(n_clusters, bottleneck_width) >= 1
         self.spec: EncoderSpec = network.spec
-        self.encoder = Encoder(network, bottleneck_width, generator)
+        # Made without weights: PyTorch's own generator would draw them, only for them to be replaced.
+        linear = nn.Linear(network.spec.width, bottleneck_width, device="meta").to_empty(device="cpu")
+        nn.init.zeros_(linear.bias)
+        nn.init.xavier_normal_(linear.weight, generator=generator)
+        bottleneck = nn.Sequential(OrderedDict(linear=linear, norm=nn.BatchNorm1d(bottleneck_width)))
+        self.encoder = nn.Sequential(OrderedDict(backbone=network.module, bottleneck=bottleneck))
         self.prototypes = nn.Parameter(torch.zeros(bottleneck_width, n_clusters))
         nn.init.xavier_normal_(self.prototypes, generator=generator)
 
@@ -112,7 +92,7 @@ def fold(model: ClusteringModel) -> Head:
     It is folded in double precision, with the statistics of evaluation mode.
     """
     layers = copy.deepcopy(model.encoder.bottleneck).cpu().double()  # MPS devices have no double precision
-    linear, norm = cast(tuple[nn.Linear, nn.BatchNorm1d], tuple(layers))
+    linear, norm = cast(tuple[nn.Linear, nn.BatchNorm1d], layers)
     assert norm.running_mean is not None
     assert norm.running_var is not None
     scale = norm.weight / (norm.running_var + norm.eps).sqrt()

@@ -7,9 +7,10 @@ from typing import Any
 
 from torch import nn
 
+from ucds.encoders.hub import require_reachable
 from ucds.errors import InputError, one_line
 from ucds.networks.encoder import NetworkEncoder, StateDict, image_network
-from ucds.networks.weight_files import REMEDY, download_weights, require_reachable
+from ucds.networks.weight_files import REMEDY, download_weights
 
 
 def names() -> list[str]:
@@ -66,5 +67,5 @@ def _weights_source(name: str, config: Any) -> dict[str, Any]:
     wanted = f"{files[0]} of the repository {repository} (the weights of '{name}')"
     if constants.HF_HUB_OFFLINE:
         raise InputError(f"{wanted} is not in the cache, and HF_HUB_OFFLINE forbids a download; {REMEDY}")
-    require_reachable(constants.ENDPOINT, wanted)
+    require_reachable(constants.ENDPOINT, wanted, REMEDY)
     return {}

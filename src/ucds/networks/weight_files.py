@@ -11,19 +11,16 @@ from pathlib import Path
 from typing import IO
 from urllib.parse import urlsplit
 
-import httpx
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from ucds.choices import require_weights
+from ucds.encoders.hub import require_reachable
 from ucds.errors import InputError, one_line
 from ucds.networks.encoder import StateDict
-from ucds.received import open_received
+from ucds.received import open_received, read_tensors
 
 REMEDY = 'copy that file here and give it as `weights`, or ask for a random start with `weights="none"`'
-_PROBE_SECONDS = 6.0
-_LONGEST_HEADER = 2**24  # bytes: names and shapes of a hundred thousand tensors
 
 # Wrappers that training scripts put around a state dict, most specific first.
 WRAPPERS = ("state_dict", "model_state_dict", "model_state", "model")
@@ -66,28 +63,14 @@ def load_file(
         return f"file: {path.name} (sha256 {hashlib.file_digest(file, 'sha256').hexdigest()[:12]})"
 
 
-def require_reachable(url: str, wanted: str) -> None:
-    """Make sure that the server of a download answers within a few seconds, whatever its answer.
-
-    The model hubs' own clients retry for half a minute before they give up, and print each try.
-    """
-    parts = urlsplit(url)
-    server = f"{parts.scheme}://{parts.netloc}"
-    try:
-        httpx.head(server, timeout=_PROBE_SECONDS)
-    except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
-        raise InputError(
-            f"{wanted} is not in the cache, and {server} cannot be reached ({one_line(error)}); {REMEDY}"
-        ) from None
-
-
 def download_weights(url: str, name: str) -> Path:
     """Download a checkpoint into PyTorch's hub cache, unless it lies there already, and return its path."""
     file = Path(urlsplit(url).path).name
     path = Path(torch.hub.get_dir(), "checkpoints", file)
     if path.is_file():
         return path
-    require_reachable(url, f"{file} (the weights of '{name}', from {url}, for the folder {path.parent})")
+    wanted = f"{file} (the weights of '{name}', from {url}, for the folder {path.parent})"
+    require_reachable(url, wanted, REMEDY)
     path.parent.mkdir(parents=True, exist_ok=True)
     # PyTorch's file names carry the start of their SHA-256 after the last dash.
     digest = re.search(r"-([0-9a-f]{8,})$", path.stem)
@@ -120,23 +103,10 @@ def read_state_dict(path: Path) -> StateDict:
     return state
 
 
-def read_tensors(path: Path) -> tuple[StateDict, Mapping[str, str]]:
-    """Read the tensors of a safetensors file, which must not be a link, and the texts beside them.
-
-    Raises:
-        SafetensorError: it is of another format, or damaged.
-    """
-    with open_received(path) as file:
-        if int.from_bytes(file.read(8), "little") > _LONGEST_HEADER:
-            raise SafetensorError("its header is too long")
-    with safe_open(path, framework="pt") as opened:  # it compares the sizes of all tensors with the file's
-        return {name: opened.get_tensor(name) for name in opened.keys()}, opened.metadata() or {}  # noqa: SIM118
-
-
 def _read(path: Path) -> object:
     try:
         if path.suffix == ".safetensors":
-            return read_tensors(path.resolve())[0]
+            return read_tensors(path.resolve(), "pt")[0]
         with open_received(path, follow=True) as file:
             return load_pickle(file)
     except Exception as error:  # torch.load meets arbitrary bytes and raises nearly anything

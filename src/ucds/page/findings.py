@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,7 +26,8 @@ from ucds.math.corrections import ASIDE
 from ucds.math.exemplars import find_nearest, find_outliers, group_near_duplicates
 from ucds.math.plane import place_all
 from ucds.math.spaces import unit_rows
-from ucds.page.thumbnails import Images, lay_out, resize, shrink
+from ucds.page.places import place_remembered
+from ucds.page.thumbnails import Images, Thumbnails, resize, shrink
 from ucds.target.remembered import Remembered
 from ucds.target.review import Review
 from ucds.training.cluster_choice import read_choice
@@ -104,7 +105,7 @@ class Findings:
     duplicates: list[IntArray]  # groups of samples that are nearly the same
     answers: IntArray | None  # (n,) labels of the provider, -1 where a sample has none; None without labels
     truth: GroundTruth | None  # classes of the samples, if they lie in class folders
-    sheets: tuple[bytes, ...] | None  # files with a thumbnail of each sample; None without images
+    thumbnails: Thumbnails | None  # of the samples; None without images
     outlook: str  # what a review would ask, in words; empty if these samples have no review
 
     @property
@@ -141,8 +142,8 @@ def find_facts(
 ) -> Findings:
     """Compute what a page says of samples; ``images`` has those of all, and ``texts`` are known by ids.
 
-    What a person has reviewed holds for the samples that are ``remembered``. The ``strangers`` are positions
-    of samples that fit no cluster.
+    What a person has reviewed holds for the samples that are ``remembered``. Those of a ``review`` have the
+    places on the map that they have there. The ``strangers`` are positions of samples that fit no cluster.
     """
     samples = data.samples
     shown = np.sort(np.random.default_rng(0).permutation(len(samples))[:MOST_SHOWN])
@@ -160,17 +161,15 @@ def find_facts(
     model.compute.reporter.say("drawing the report")
     places = np.lexsort((-found.confidence, clusters))  # stable: then by position
     features, probabilities, confidence = (each[places] for each in found)
-    prototypes = model.stored.head.prototypes
     order = shown[places]
     ids = tuple(samples.ids[i] for i in order.tolist())
-    sheets = small = None
+    thumbnails = small = None
     with ThreadPoolExecutor(1) as pool:  # places and thumbnails take most of the time, about as long each
-        placed = pool.submit(place_all, features, prototypes, 0)
+        placed = pool.submit(_place, ids, features, review)
         if images is not None:
-            pictures = shrink(images, order)
-            small = np.stack([resize(each, _COMPARED_SIDE) for each in pictures])
-            sheets = lay_out(pictures)
-        points, _ = placed.result()
+            thumbnails = shrink(images, order)
+            small = np.stack([resize(each, _COMPARED_SIDE) for each in thumbnails])
+        points = placed.result()
     nearest = find_nearest(features)
     truth, answers = read_ground_truth(samples), None
     if labels is not None:
@@ -191,9 +190,18 @@ def find_facts(
         duplicates=group_near_duplicates(nearest, small),
         answers=answers,
         truth=None if truth is None else GroundTruth(truth.names, truth.classes[order]),
-        sheets=sheets,
+        thumbnails=thumbnails,
         outlook="" if review is None else review.outlook,
     )
+
+
+def _place(ids: Sequence[str], features: FloatArray, review: Review | None) -> NDArray[np.float64]:
+    """Return the place ``(n, 2)`` of each sample on the map."""
+    if review is not None:
+        rows = find_places(ids, review.start.ids)
+        if (rows >= 0).all():
+            return place_remembered(review.run, review.features)[rows]
+    return place_all(features)
 
 
 def _typicality(features: FloatArray, clusters: IntArray) -> FloatArray:

@@ -82,7 +82,7 @@ def write_down(facts: Facts) -> dict[str, Any]:
         "what": facts.what.removesuffix("s"),
         "ids": findings.ids,
         "texts": findings.captions if findings.captions != findings.ids else None,
-        "pictures": "" if findings.sheets is None else "sheets",
+        "pictures": "" if findings.thumbnails is None else "sheets",
         "missing": [],
         "labels": None if findings.answers is None else findings.answers.tolist(),
         "outliers": findings.outliers.tolist(),

@@ -18,11 +18,11 @@ from ucds.data.kept_about import KeptAbout
 from ucds.data.samples import Samples
 from ucds.data.sources import Source, place_of, require_there
 from ucds.errors import InputError
-from ucds.files import require_writable, write_text_atomically
+from ucds.files import write_text_atomically
 from ucds.math.novelty import reject
 from ucds.page.findings import Findings, RunRecord, find_facts, read_record
 from ucds.page.render import render_about, render_page, write_down
-from ucds.page.thumbnails import Images
+from ucds.page.thumbnails import Images, lay_out
 from ucds.page.words import finish, summarise, warn
 from ucds.showing import shows
 from ucds.target.fits import fit
@@ -34,7 +34,7 @@ from ucds.training.centring import as_trained
 from ucds.training.loaded import load
 from ucds.training.model_file import StoredModel
 from ucds.training.options import Compute
-from ucds.training.run_folder import ABOUT_FILE, VOTES_FILE, files_read, require_same_samples
+from ucds.training.run_folder import ABOUT_FILE, VOTES_FILE, place_of_output, require_same_samples
 
 
 @shows()
@@ -113,13 +113,12 @@ def report(
     for place in (chosen, about):
         if place is not None:
             require_there(place)
-    path = run / "report.html"
-    if out is not None:
-        path = require_writable(Path(out), ".html", ".htm", inputs=files_read(run, chosen, names))
+    path = place_of_output(run, "report.html", out, (".html", ".htm"), chosen, names)
     facts = gather(run, images, names=names, pictures=pictures, about=about, group=group, compute=compute)
     findings = facts.findings
     told, written = render_about(facts, range(len(findings.ids))), write_down(facts)
-    write_text_atomically(path, render_page(written["fixed"]["title"], written, told, findings.sheets or ()))
+    sheets = () if findings.thumbnails is None else lay_out(findings.thumbnails)
+    write_text_atomically(path, render_page(written["fixed"]["title"], written, told, sheets))
     sentences = tuple(facts.summary), tuple(facts.warnings)
     return WrittenReport(path, findings.total, findings.n_clusters, *sentences)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import secrets
 import socket
 import webbrowser
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
@@ -20,12 +20,14 @@ from ucds.arguments import checked
 from ucds.choices import Sorting, TableForm, require_choice
 from ucds.errors import InputError, UserError, shown
 from ucds.files import lock, write_atomically
+from ucds.math.arrays import Watch
 from ucds.page.findings import read_record
 from ucds.page.report import report
 from ucds.page.server import make_app
 from ucds.page.session import Session
 from ucds.received import open_received
 from ucds.target.finishing import ReviewedRun
+from ucds.target.predict import predict
 from ucds.target.review import Review
 from ucds.training.options import Compute
 from ucds.training.run_folder import RunFolder
@@ -90,19 +92,18 @@ def review(
         return written
     session = Session(state, moved, pictures, compute)
 
-    def finish(wanted: Mapping[str, Any], watch: Callable[[str, int, int], None]) -> str:
-        said = [write_run()] if wanted.get("run") else []
-        if table := wanted.get("table"):
-            require_choice("table", table, TableForm)
-            path = state.save_table(_free(run, "table", f".{table}"))
-            said.append(f"{path} written")
-        if how := wanted.get("folders"):
-            if session.samples is None:
-                raise InputError("the images of this run are gone, or lie in no files: they cannot be sorted")
-            require_choice("folders", how, Sorting)
-            folder = run.with_name(f"{run.name}-sorted")
-            sorted_in = state.sort_into(folder, session.samples.files, how=how, watch=watch)
-            said.append(f"{sorted_in:,} images sorted into {folder}")
+    def finish(wanted: Mapping[str, Any], watch: Watch) -> str:
+        form, how, sorts, said = wanted.get("table"), wanted.get("folders"), run, list[str]()
+        require_choice("table", form or "csv", TableForm)
+        require_choice("folders", how or "copy", Sorting)
+        if wanted.get("run") or (session.left_out and state.answered and (form or how)):
+            said.append(write_run())
+            sorts = run if written is None else written.path
+        table = _free(run, "table", f".{form}") if form else None
+        folder = run.with_name(f"{run.name}-sorted") if how else None
+        _take_away(session, sorts, table, folder, how or "copy", watch, compute)
+        said += [f"{table} written"] if table else []
+        said += [f"images sorted into {folder}"] if folder else []
         return ". ".join(said) or "Nothing was asked for."
 
     listener = socket.create_server(("127.0.0.1", 0))
@@ -116,6 +117,29 @@ def review(
             webbrowser.open((run / PAGE_FILE).absolute().as_uri())
         uvicorn.Server(uvicorn.Config(app, log_level="error", access_log=False)).run(sockets=[listener])
     return written
+
+
+def _take_away(
+    session: Session,
+    sorts: Path,
+    table: Path | None,
+    folder: Path | None,
+    how: Sorting,
+    watch: Watch,
+    compute: Compute,
+) -> None:
+    """Write a table and sorted folders, if they are named; a run sorts samples that are not in the review."""
+    if folder is not None and session.samples is None:
+        raise InputError("the images of this run are gone, or lie in no files: they cannot be sorted")
+    if session.left_out and session.place is not None and (table or folder):
+        found = predict(sorts, session.place, sort_into=folder, sort_how=how, compute=compute.silent())
+        if table is not None:
+            found.save(table, marked=True)
+        return
+    if table is not None:
+        session.review.save_table(table)
+    if folder is not None and session.samples is not None:
+        session.review.sort_into(folder, session.samples.files, how=how, watch=watch)
 
 
 def _free(run: Path, what: str, suffix: str = "") -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
+from asyncio import Lock
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
@@ -38,8 +39,8 @@ _Work = Callable[[Mapping[str, Any], Callable[[str, int, int], None]], str]
 def make_app(session: Session, token: str, finish: _Work, hosts: Sequence[str] = ()) -> Starlette:
     """Make the application of a review, which answers below ``/token/`` alone.
 
-    What changes the review runs in the event loop, so that one request follows another; what takes long runs
-    beside it. Every address on the page is relative, so that a proxy may put a path before it.
+    Of the requests that read or change the review, one follows another. Pictures, and what takes long, are
+    answered beside them. Every address on the page is relative, so that a proxy may put a path before it.
 
     Args:
         session: the review.
@@ -49,29 +50,41 @@ def make_app(session: Session, token: str, finish: _Work, hosts: Sequence[str] =
     """
     task, page = Task(), render_page(session.fixed()["title"])
     slow: dict[str, Any] = {}  # answers that take long, and never change
+    one_by_one = Lock()
+
+    async def in_turn(read: Callable[[], Mapping[str, Any]]) -> Response:
+        async with one_by_one:
+            return JSONResponse(await run_in_threadpool(read))
 
     def answer_with(read: Callable[[], Mapping[str, Any]]) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
-            return JSONResponse(read())
+            return await in_turn(read)
 
         return answer
 
     async def tell(request: Request) -> Response:
         values = await _read_json(request)
-        if values["number"] != session.review.recorded:
-            return JSONResponse({"error": "another window has changed the clusters meanwhile"}, 409)
-        session.tell(values["action"], values)
-        return JSONResponse(session.state())
+
+        def change() -> Mapping[str, Any]:
+            if values["number"] != session.review.recorded:
+                return {"error": "another window has changed the clusters meanwhile"}
+            session.tell(values["action"], values)
+            return session.state()
+
+        async with one_by_one:
+            said = await run_in_threadpool(change)
+        return JSONResponse(said, 409 if "error" in said else 200)
 
     async def preview(request: Request) -> Response:
         values = await _read_json(request)
-        return JSONResponse(session.preview(values["action"], values))
+        return await in_turn(lambda: session.preview(values["action"], values))
 
     async def like(request: Request) -> Response:
         if request.headers.get("content-type") == "application/octet-stream":
             content = await _read(request)
             return JSONResponse(await run_in_threadpool(session.like, None, content))
-        return JSONResponse(session.like((await _read_json(request))["rows"]))
+        rows = (await _read_json(request))["rows"]
+        return await in_turn(lambda: session.like(rows))
 
     async def begin(request: Request) -> Response:
         values = await _read_json(request)

@@ -18,8 +18,8 @@ from ucds.data.images import ImageSamples
 from ucds.errors import InputError, UserError, brief
 from ucds.math.arrays import IntArray
 from ucds.math.exemplars import choose_beside
-from ucds.math.plane import place_all
 from ucds.page.findings import read_record
+from ucds.page.places import place_remembered
 from ucds.page.render import describe_part, percent, places_of, render_about
 from ucds.page.report import gather, images_of
 from ucds.page.thumbnails import Images, resize
@@ -27,7 +27,7 @@ from ucds.target.questions import Question
 from ucds.target.review import Review
 from ucds.training.loaded import load
 from ucds.training.options import Compute
-from ucds.training.run_folder import require_same_samples
+from ucds.training.run_folder import MAP_FILE, require_same_samples
 
 SHOWN = 8
 """Pictures of a group in a question: typical ones, and those nearest to the other group."""
@@ -41,7 +41,9 @@ class Session:
 
     Attributes:
         review: the review; it is changed by :meth:`tell` alone.
+        place: folder or file of the samples; ``None`` if the run does not say.
         samples: samples of the run, by which images are sorted into folders; ``None`` if they are gone.
+        left_out: number of samples of the run that are not in the review.
         texts: text of each sample that has one, by its id.
     """
 
@@ -52,16 +54,18 @@ class Session:
         self.samples: ImageSamples | None = None
         self.texts: Mapping[str, str] = {}
         self._pictures = np.full(len(self._ids), -1)  # position of each sample's picture, if it has one
-        self._total, self._what = len(self._ids), "samples"
+        self.place: Path | None = moved
+        self.left_out, self._what = 0, "samples"
         try:
             record = read_record(review.run)
-            place = moved or record.images
-            samples = load(review.run, role="target", compute=compute).open(place).samples
+            self.place = moved or record.images
+            samples = load(review.run, role="target", compute=compute).open(self.place).samples
             if moved is None:
                 require_same_samples(record.described, samples.fingerprint)
-            self._total, self._what = len(samples), "samples" if samples.kind == "embeddings" else "images"
+            self.left_out = int((find_places(samples.ids, self._ids) < 0).sum())
+            self._what = "samples" if samples.kind == "embeddings" else "images"
             self.samples = samples if isinstance(samples, ImageSamples) else None
-            self._images, self.texts = images_of(samples, pictures), read_texts(place)
+            self._images, self.texts = images_of(samples, pictures), read_texts(self.place)
             if self._images is not None:
                 self._pictures = find_places(self._ids, samples.ids)
             if isinstance(self._images, Pictures):
@@ -82,14 +86,14 @@ class Session:
             "pictures": "server" if seen.any() else "",
             "missing": np.flatnonzero(~seen).tolist() if seen.any() else [],
             "labels": None if labels is None else labels.tolist(),
+            "placed": (self.review.run / MAP_FILE).exists(),
             "sortable": self.samples is not None,
-            **describe_part(len(self._ids), self._total, self._what),
+            **describe_part(len(self._ids), len(self._ids) + self.left_out, self._what),
         }
 
     def map(self) -> dict[str, Any]:
-        """Place the samples on the map; this may take long, and no action changes it."""
-        features = self.review.features
-        return places_of(place_all(features, np.empty((features.shape[1], 0), np.float32), 0)[0])
+        """Place the samples on the map; the first time this may take long, and no action changes it."""
+        return places_of(place_remembered(self.review.run, self.review.features))
 
     def about(self) -> dict[str, Any]:
         """Write what is known of the run, as a file says it, too; this may take long."""

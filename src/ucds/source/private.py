@@ -105,7 +105,7 @@ def fit_source_privately(
     """Learn prototypes on frozen features with differential privacy.
 
     The guarantee holds if the encoder has not seen the samples. Arguments are those of
-    :func:`ucds.source.fit.fit_source`.
+    :func:`ucds.source.train.fit_source`.
 
     Raises:
         InputError: there are too few samples, delta is too large, a sample has no group, or OpenDP is not

@@ -81,7 +81,7 @@ class SourceClustering(ClusteringEstimator):
         Raises:
             InputError: an input or a parameter cannot be used.
         """
-        from ucds.source.fit import fit_source
+        from ucds.source.train import fit_source
 
         return self._fit(X, partial(fit_source, n_clusters=self.n_clusters), sample_domain)
 

@@ -181,7 +181,7 @@ def fit_target_by_consensus(
 
     The folder of the run, if there is one, gets ``stability.json``, the agreement of the own clusterings,
     and, if there are labels, ``transfer.json``, their use and its reasons.
-    Arguments and errors are those of :func:`ucds.target.fit.fit_target`.
+    Arguments and errors are those of :func:`ucds.target.train.fit_target`.
     """
     everything = len(data.samples)
     data, known = draw_with_labels(work, data, labels)

@@ -6,10 +6,11 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from ucds.errors import DamagedFileError, InputError
 from ucds.files import append_line, parse_json
+from ucds.math.corrections import Change
 from ucds.received import read_text
 from ucds.target.remembered import Remembered
 
@@ -20,21 +21,7 @@ Record = Mapping[str, Any]
 """What was done: ``did``; ids of samples in ``group``, ``to``, ``others`` and ``groups``; ``keys``, the
 contents of those that no line before has named; ``first``, the least number of a new cluster."""
 
-_ACTIONS = frozenset(
-    {
-        "kept",
-        "placed",
-        "separated",
-        "made",
-        "mixed",
-        "joined",
-        "divided",
-        "aside",
-        "named",
-        "undone",
-        "redone",
-    }
-)
+_ACTIONS = {*get_args(Change), "joined", "divided", "aside", "named", "undone", "redone"}
 
 
 @dataclass

@@ -30,7 +30,14 @@ from ucds.target.remembered import Remembered, write_features, write_remembered
 from ucds.training.loaded import load
 from ucds.training.model_file import StoredModel, load_model, save_model
 from ucds.training.options import Compute
-from ucds.training.run_folder import EARLY_FILES, LABELS_FILE, RUN_FILE, RunFolder, require_same_samples
+from ucds.training.run_folder import (
+    EARLY_FILES,
+    LABELS_FILE,
+    MAP_FILE,
+    RUN_FILE,
+    RunFolder,
+    require_same_samples,
+)
 from ucds.training.seeds import numpy_generator
 from ucds.training.work import Work
 
@@ -139,7 +146,7 @@ def write_successor(
     stored = replace(stored, card=replace(stored.card, name=out.name, stages=stages))
     with making(out) as partial, writing(out):
         partial.chmod(0o700)
-        for name in EARLY_FILES:
+        for name in (*EARLY_FILES, MAP_FILE):
             with suppress(FileNotFoundError), open_received(run / name) as file:
                 (partial / name).write_bytes(file.read())
         write_text_atomically(partial / RUN_FILE, json.dumps(after, indent=2) + "\n")

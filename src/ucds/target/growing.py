@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.neighbors import NearestNeighbors
 
 from ucds.config import ConsensusSettings
 from ucds.math import novelty
@@ -132,6 +131,8 @@ def _agree(
     agreed = agree(features[seen], n_clusters, settings, rng, known, watch, lengths)
     rest = np.flatnonzero(place < 0)
     if len(rest):
+        from sklearn.neighbors import NearestNeighbors  # it takes a while to load
+
         space, see = principal_space(features[seen], lengths)
         search = NearestNeighbors(n_neighbors=1, algorithm="brute").fit(space)
         for rows in np.array_split(rest, -(-len(rest) // _MOST_COMPARED)):  # all would take much memory

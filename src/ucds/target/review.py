@@ -116,16 +116,8 @@ class Review(Actions):
 
     def question(self) -> Question | None:
         """Return the next question, the same until it is answered; ``None`` if there is none left."""
-        ranked = self._doubts.ranked()
+        ranked = self._ranked()
         return self._word(ranked[0]) if ranked else None
-
-    def foresee(self, most: int) -> list[Question]:
-        """Return the first questions as things stand; answers change what is asked next.
-
-        Args:
-            most: largest number of questions.
-        """
-        return [self._word(doubt) for doubt in self._worthwhile()[:most]]
 
     def answer(self, given: Answer) -> None:
         """Answer the present question; the answer is on the disk when this returns.
@@ -144,7 +136,7 @@ class Review(Actions):
         if question is None:
             raise InputError("there is no question left to answer")
         if given == "skip":
-            self._doubts.skip(self._doubts.ranked()[0])
+            self._doubts.skip(self._ranked()[0])
         elif isinstance(given, bool) or given not in question.records:
             raise InputError(f"{brief(given)} does not answer a question of the kind {question.kind!r}")
         else:
@@ -168,12 +160,6 @@ class Review(Actions):
         labels = ClusterLabels.load(path)
         places = find_places(self.start.ids, labels.ids)
         return np.where(places < 0, -1, labels.labels[places])
-
-    @cached_property
-    def folders(self) -> tuple[IntArray, list[str]]:
-        """Folder of each sample in its id, as a position in the sorted names of all folders."""
-        names, places = np.unique([name.rpartition("/")[0] for name in self.start.ids], return_inverse=True)
-        return places.astype(np.int64), names.tolist()
 
     def suggest(self, texts: Mapping[str, str] | None = None, most: int = 3) -> dict[int, list[str]]:
         """Suggest names of clusters: words that tell each from the others, most telling first.
@@ -343,11 +329,18 @@ class Review(Actions):
     def _worthwhile(self) -> list[Doubt]:
         """List the doubts that an answer is likely to be worth its time; of two clusters, one of both."""
         found: dict[object, Doubt] = {}
-        for doubt in self._doubts.ranked():
+        for doubt in self._ranked():
             pair = frozenset((doubt.cluster, *doubt.others[:1])) if doubt.whole else doubt
-            if doubt.score >= WORTH_ASKING * len(self.start.ids):
+            if doubt.score >= self._worth:
                 found.setdefault(pair, doubt)
         return list(found.values())
+
+    def _ranked(self) -> list[Doubt]:
+        return self._doubts.ranked(self._worth)
+
+    @property
+    def _worth(self) -> float:
+        return WORTH_ASKING * len(self.start.ids)
 
     def _word(self, doubt: Doubt) -> Question:
         """Put a doubt into words, and its answers into records by ids, which mean the same in another run."""

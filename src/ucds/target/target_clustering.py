@@ -95,7 +95,7 @@ class TargetClustering(ClusteringEstimator):
         Warns:
             UcdsWarning: only some samples have a label.
         """
-        from ucds.target.fit import fit_target
+        from ucds.target.train import fit_target
 
         def train(work: Work[MethodSettings], encoder: Encoder, data: Dataset) -> Training:
             labels = self._read_labels(source_labels, data.samples)

@@ -103,5 +103,7 @@ def _extract(
             watch("compute features", start, total)
         index = positions[start : start + batch_size]
         yield index, encode(data.view.test(data.samples.read(index)))
-    if total and watch is not None:
-        watch("compute features", total, total)
+    if total:
+        encode.rest()
+        if watch is not None:
+            watch("compute features", total, total)

@@ -25,7 +25,8 @@ from ucds.encoders.encoder import Encoder, IdentityEncoder, ViewpointEncoder
 from ucds.encoders.spec import FUNCTION, VECTORS, EncoderSpec
 from ucds.errors import DamagedFileError, InputError, first_problem, warn
 from ucds.files import make_private
-from ucds.training.model_file import make_encoder, read_tensors
+from ucds.received import read_tensors
+from ucds.training.model_file import make_encoder
 from ucds.training.options import Compute, EncoderOptions, default_cache_dir
 
 _SPEC = TypeAdapter(EncoderSpec)
@@ -182,7 +183,7 @@ def _load_encoder(folder: Path, manifest: Manifest) -> Encoder:
     """Find the encoder of a folder of features, with the weights that the features were computed with."""
     path = folder / ENCODER_FILE
     try:
-        saved, _ = read_tensors(path)
+        saved, _ = read_tensors(path, "np")
         encoder = make_encoder(_spec_of(manifest, folder), manifest.origin, saved, path)
     except (OSError, SafetensorError, KeyError) as error:
         raise DamagedFileError(f"{path} cannot be read as the encoder of the features ({error})") from None

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.numpy import save
 
 from ucds.choices import MOST_CLUSTERS, Method, Precision, Role, Tune
@@ -24,7 +24,7 @@ from ucds.files import digest_of, make_private, write_atomically
 from ucds.heads import Head
 from ucds.math.arrays import FloatArray
 from ucds.math.privacy import Guarantee
-from ucds.received import open_received
+from ucds.received import read_tensors
 from ucds.showing import shows
 from ucds.training.run_folder import MODEL_FILE, require_model
 
@@ -35,7 +35,6 @@ Arrays = dict[str, NDArray[Any]]
 _ENCODER = "encoder."  # what the names of its arrays begin with
 _REMEDY = "take it from a backup; or delete it, and train again with `resume=True`"
 _LOWER = "lower the learning rate, or look for extreme values in the data"
-_LONGEST_HEADER = 2**24  # bytes of a safetensors file
 
 
 @with_config(ConfigDict(extra="forbid"))
@@ -235,7 +234,7 @@ def make_encoder(
 
 def _read(path: Path) -> tuple[ModelCard, Arrays]:
     try:
-        arrays, metadata = read_tensors(path)
+        arrays, metadata = read_tensors(path, "np")
     except OSError as error:
         raise DamagedFileError(f"{path} is not readable ({error.strerror or error})") from None
     except SafetensorError as error:
@@ -251,24 +250,6 @@ def _read(path: Path) -> tuple[ModelCard, Arrays]:
     if (name := _not_finite(arrays)) is not None:
         raise DamagedFileError(f"{path} cannot be used: its {name} holds NaN or infinity; train it again")
     return card, arrays
-
-
-def read_tensors(path: Path) -> tuple[Arrays, Mapping[str, str]]:
-    """Read the arrays of a safetensors file, which must not be a link, and the texts beside them.
-
-    Raises:
-        OSError: it cannot be opened.
-        SafetensorError: it is of another format, or damaged.
-    """
-    with open_received(path) as file:
-        if int.from_bytes(file.read(8), "little") > _LONGEST_HEADER:
-            raise SafetensorError("its header is too long")
-    with safe_open(path, framework="np") as opened:  # it compares the sizes of all tensors with the file's
-        try:
-            arrays = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
-        except TypeError as error:  # a type that NumPy does not have
-            raise SafetensorError(str(error)) from None
-        return arrays, opened.metadata() or {}
 
 
 def arrays_digest(arrays: Mapping[str, NDArray[Any]]) -> bytes:

@@ -147,10 +147,10 @@ class EncoderOptions:
         if graph is not None:
             return graph
         require_extra("torch", f"`backbone={self.backbone}`")
-        from ucds.networks.graph import graph_of, network_of
-
         if compute.accelerator in GPUS:
-            return network_of(str(self.backbone), self.weights, self.image_size)
+            return self._network()
+        from ucds.networks.graph import graph_of
+
         return graph_of(str(self.backbone), self.weights, self.image_size, compute.cache)
 
     def network(self, compute: Compute) -> Encoder:
@@ -164,9 +164,12 @@ class EncoderOptions:
             raise InputError(
                 f'`tune="full"` trains a network by its name, and {self.backbone} is an ONNX graph'
             )
-        from ucds.networks.graph import network_of
+        return self._network()
 
-        return network_of(self.backbone or "resnet18", self.weights, self.image_size)
+    def _network(self) -> Encoder:
+        from ucds.networks.build import build_network
+
+        return build_network(self.backbone or "resnet18", weights=self.weights, input_size=self.image_size)
 
     def _graph(self, compute: Compute) -> GraphEncoder | None:
         """Find an encoder that is a graph, and refuse what only a network by its name can use."""

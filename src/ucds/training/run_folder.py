@@ -11,6 +11,7 @@
 | `about.npz` | what `--about` and `--group` told of the samples, by their content keys |
 | `centres.npz` | the means of the groups of `--centre-by` |
 | `features.npy` | bottleneck features of the samples that were clustered |
+| `.map.npz` | where these samples lie on the map of the page, once it was drawn |
 | `log.jsonl` | one line a logged step or evaluation |
 | `checkpoint.npz` | clusters that an unfinished run of the method `consensus` has found |
 | `checkpoint.pt` | the state of an unfinished run that learns by gradients |
@@ -20,7 +21,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -47,7 +48,7 @@ CLUSTERS_FILE = "clusters.json"
 STABILITY_FILE = "stability.json"
 TRANSFER_FILE = "transfer.json"
 VOTES_FILE, FEATURES_FILE = "votes.npz", "features.npy"
-CENTRES_FILE, ABOUT_FILE = "centres.npz", "about.npz"
+CENTRES_FILE, ABOUT_FILE, MAP_FILE = "centres.npz", "about.npz", ".map.npz"
 LOG_FILE = "log.jsonl"
 MODEL_FILE = "model.safetensors"
 ARRAYS_FILE, CHECKPOINT_FILE = "checkpoint.npz", "checkpoint.pt"
@@ -96,10 +97,7 @@ class RunFolder:
             DamagedFileError: the description of the run in it cannot be read.
             NoSpaceError: the disk is full, or the folder is not writable.
         """
-        try:
-            make_private(self.path)
-        except OSError as error:
-            raise InputError(f"cannot create the run folder {self.path}: {error.strerror}") from None
+        make_private(self.path)
         occupied = self._is_occupied(resume)
         with writing(self.path / ".lock"):
             self._lock = open_received(self.path / ".lock", "a+b")
@@ -205,6 +203,28 @@ def files_read(run: Path | None, *sources: Source | None) -> list[Path]:
     places = [place for source in sources if source is not None and (place := place_of(source)) is not None]
     inside = [path for place in places if not is_plain_folder(place) for path in place.rglob("*")]
     return [*places, *inside, *([] if run is None else map(run.joinpath, RUN_FILES))]
+
+
+def place_of_output(
+    run: Path, name: str, out: str | Path | None, suffixes: Sequence[str], *sources: Source | None
+) -> Path:
+    """Return where an output of a finished run is written, once nothing stands in its way.
+
+    Args:
+        run: folder of the run.
+        name: name of the output in that folder, if ``out`` is ``None``.
+        out: file that a user named; it must end in one of the suffixes.
+        suffixes: suffixes of such a file.
+        sources: further inputs of the command, see :func:`files_read`.
+
+    Raises:
+        InputError: something is in the way, see :func:`ucds.files.require_writable`.
+        NoSpaceError: its disk is full.
+    """
+    if out is not None:
+        return require_writable(Path(out), *suffixes, inputs=files_read(run, *sources))
+    require_writable(run / RUN_FILE)  # a link under the name of the output is replaced, and not followed
+    return run / name
 
 
 def require_model(run: Path) -> Path:

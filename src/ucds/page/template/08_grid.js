@@ -73,9 +73,11 @@ function drawRectangle(start, scroller, rows, grid, show) {
     show(box);
     chooseRows([...before, ...touched(grid, box).map((place) => rows[place])]);
   };
+  const stay = (event) => event.preventDefault(); // a picture that is chosen now must not be dragged along
   const end = () => {
     removeEventListener("pointermove", follow);
     removeEventListener("pointerup", end);
+    removeEventListener("dragstart", stay);
     show(null);
     if (!drawn) return;
     const swallow = (event) => event.stopPropagation(); // the click that ends the rectangle chooses nothing
@@ -84,6 +86,7 @@ function drawRectangle(start, scroller, rows, grid, show) {
   };
   addEventListener("pointermove", follow);
   addEventListener("pointerup", end);
+  addEventListener("dragstart", stay);
 }
 
 export function Grid() {

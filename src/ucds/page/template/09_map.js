@@ -1,5 +1,7 @@
 // The map: every sample as a point, alike ones near each other. A kept library draws the points and moves the view;
 // this file says where they lie, what colour they have, and which are chosen, and lays pictures and names over them.
+// The library would draw at every frame. Here it draws when something has changed; while the view moves, what was
+// drawn last is moved and stretched in between, for without a graphics card many points take long.
 
 import { Graph, html, useEffect, useRef, useState } from "./01_kept.js";
 import { between, mostTypical, towards } from "./02_groups.js";
@@ -30,6 +32,7 @@ function paint(graph) {
   graph.setPointColors(colours);
   graph.setPointShapes(Float32Array.from(of, shapeOf));
   graph.render();
+  graph.stopFrames();
 }
 
 // Draws rings around what is chosen. A list of rings, even an empty one, and a clear ground take twice the time.
@@ -128,31 +131,34 @@ function Lasso({ graph, drawn }) {
     <polygon points=${path.map((point) => point.join()).join(" ")} /></svg>`;
 }
 
-// Names of the groups at their most typical samples, and pictures where few points are in sight.
+// Names of the groups in sight with their places: at their most typical samples, the largest groups first. A name
+// that would lie over another one is left out.
+/** @type {(graph: any, box: DOMRect) => [import("./02_groups.js").Group, number, number][]} */
+function namesInSight(graph, box) {
+  /** @type {[import("./02_groups.js").Group, number, number][]} */
+  const placed = [];
+  const shown = state.groups.filter((group) => !state.picked.size || state.picked.has(group.number));
+  for (const group of [...shown].sort((a, b) => b.rows.length - a.rows.length)) {
+    const [x, y] = graph.spaceToScreenPosition(placeOf(mostTypical(group.rows, view(), 1)[0]));
+    const hidden = placed.some(
+      ([other, px, py]) => Math.abs(py - y) < 20 && Math.abs(px - x) < 4 * (other.name.length + group.name.length),
+    );
+    if (!hidden && x > 0 && y > 0 && x < box.width && y < box.height) placed.push([group, x, y]);
+  }
+  return placed;
+}
+
 /** @type {(props: {graph: any, box: DOMRect}) => any} */
 function Overlay({ graph, box }) {
-  const inside = ([x, y]) => x > 0 && y > 0 && x < box.width && y < box.height;
-  const labels = state.groups
-    .filter((group) => !state.picked.size || state.picked.has(group.number))
-    .map(
-      (group) =>
-        /** @type {[any, number[]]} */ ([
-          group,
-          graph.spaceToScreenPosition(placeOf(mostTypical(group.rows, view(), 1)[0])),
-        ]),
-    );
+  const at = (x, y) => ({ left: `${x}px`, top: `${y}px` });
   return html`<div class="overlay" aria-hidden="true">
     ${picturesInSight(graph, box).map(
       ([row, x, y]) => html`<span key=${row} class=${state.chosen.has(row) ? "pin chosen" : "pin"}
-      style=${{ left: `${x}px`, top: `${y}px`, borderColor: colourOf(view().clusters[row]) }}><${Picture}
-        row=${row} /></span>`,
+      style=${{ ...at(x, y), borderColor: colourOf(view().clusters[row]) }}><${Picture} row=${row} /></span>`,
     )}
-    ${labels
-      .filter(([, place]) => inside(place))
-      .map(
-        ([group, [x, y]]) => html`<span key=${`name ${group.number}`} class="label"
-      style=${{ left: `${x}px`, top: `${y}px` }}>${group.name}</span>`,
-      )}
+    ${namesInSight(graph, box).map(
+      ([group, x, y]) => html`<span key=${`name ${group.number}`} class="label" style=${at(x, y)}>${group.name}</span>`,
+    )}
   </div>`;
 }
 
@@ -166,14 +172,47 @@ function Legend() {
     style=${{ background: colourOf(number) }}></i> ${names(number)} </span>`)}</p>`;
 }
 
+const SHARE = 6; // of the time while the view moves, drawing takes about one part of so many
+
+// Lets the library draw into a picture, which is what a person sees: `draw` does so now, `move` when it can.
+/** @type {(graph: any, picture: HTMLCanvasElement, drawn: () => void) => {draw: () => void, move: (view: any) => void}} */
+function makeDrawing(graph, picture, drawn) {
+  let then = { x: 0, y: 0, k: 1 }; // view of the picture, and of the library
+  let now = then;
+  let [begun, took, waiting] = [0, 0, 0];
+  const seen = /** @type {HTMLElement} */ (picture.parentElement);
+  const draw = () => {
+    clearTimeout(waiting);
+    begun = performance.now();
+    graph.renderFrame();
+    Object.assign(picture, { width: graph.canvas.width, height: graph.canvas.height });
+    picture.getContext("2d")?.drawImage(graph.canvas, 0, 0); // waits for the points
+    took = performance.now() - begun;
+    then = now;
+    seen.style.transform = "";
+    drawn();
+  };
+  const move = (view) => {
+    now = view;
+    if (performance.now() - begun > SHARE * took) return draw();
+    const scale = now.k / then.k;
+    const [x, y] = [now.x - then.x * scale, now.y - then.y * scale];
+    seen.style.transform = `translate(${x}px, ${y}px) scale(${scale})`;
+    clearTimeout(waiting);
+    waiting = setTimeout(draw, 150);
+  };
+  return { draw, move };
+}
+
 export function Plane() {
   const holder = useRef(/** @type {any} */ (null));
-  const [graph, setGraph] = useState(/** @type {any} */ (null));
+  const picture = useRef(/** @type {any} */ (null));
+  const [map, setMap] = useState(/** @type {any} */ (null));
   const [failed, setFailed] = useState(false);
   const [tick, redraw] = useState(0);
   const [lasso, setLasso] = useState(false);
   useEffect(() => {
-    const made = new Graph(holder.current, {
+    const graph = new Graph(holder.current, {
       enableSimulation: false,
       rescalePositions: false,
       spaceSize: SPACE,
@@ -181,64 +220,62 @@ export function Plane() {
       renderLinks: false,
       enableDrag: false,
       transitionDuration: 0,
-      fitViewDelay: 0,
-      fitViewDuration: 0,
+      fitViewOnInit: false,
       fitViewPadding: 0.1,
       scalePointsOnZoom: false,
       attribution: "",
       pointDefaultSize: Math.max(2, Math.min(9, 600 / Math.sqrt(data.ids.length))),
       pixelRatio: Math.min(2, devicePixelRatio),
-      renderHoveredPointRing: true,
-      hoveredPointRingColor: "#888888",
-      onZoom: () => requestAnimationFrame(() => redraw((before) => before + 1)),
+      onZoom: (event) => drawing.move(event.transform),
       onClick: (_index, _place, event) => {
-        const near = nearest(made, event.offsetX, event.offsetY, 24);
-        if (near >= 0)
-          choose(
-            near,
-            { extend: false, toggle: event.ctrlKey || event.metaKey || event.pointerType === "touch" },
-            shownRows(),
-            between,
-          );
+        const near = nearest(graph, event.offsetX, event.offsetY, 24);
+        const toggle = event.ctrlKey || event.metaKey || event.pointerType === "touch";
+        if (near >= 0) choose(near, { toggle }, shownRows(), between);
         else chooseRows([]);
       },
     });
-    made.ready
+    const drawing = makeDrawing(graph, picture.current, () => redraw((before) => before + 1));
+    const observer = new ResizeObserver(() => drawing.draw());
+    graph.ready
       .then(() => {
-        made.setPointPositions(Float32Array.from(data.ids.flatMap((_, row) => placeOf(row))));
-        paint(made);
-        made.fitView(0);
-        setGraph(made);
-        setTimeout(() => redraw((before) => before + 1), 100);
+        graph.setPointPositions(Float32Array.from(data.ids.flatMap((_, row) => placeOf(row))));
+        paint(graph);
+        graph.fitView(0);
+        observer.observe(holder.current);
+        setMap({ graph, draw: drawing.draw });
       })
       .catch(() => setFailed(true));
-    const observer = new ResizeObserver(() => redraw((before) => before + 1));
-    observer.observe(holder.current);
     return () => {
       observer.disconnect();
-      made.destroy();
+      graph.destroy();
     };
   }, []);
-  useEffect(
-    () => void (graph && paint(graph)),
-    [graph, state.now, state.preview, state.colour, state.show, [...state.picked].join(), darkness.matches],
-  );
-  useEffect(() => void (graph && ring(graph)), [graph, state.chosen, state.focus, darkness.matches]);
+  useEffect(() => {
+    if (!map) return;
+    paint(map.graph);
+    map.draw();
+  }, [map, state.now, state.preview, state.colour, state.show, [...state.picked].join(), darkness.matches]);
+  useEffect(() => {
+    if (!map) return;
+    ring(map.graph);
+    map.draw();
+  }, [map, state.chosen, state.focus, darkness.matches]);
   if (failed)
     return html`<p class="soft">This browser draws no map, as WebGL is switched off. The grid shows the same ${data.what}s.</p>`;
   const drawn = () => setLasso(false);
   return html`<div class="plane" id="map" tabindex="0" role="application" aria-roledescription="map"
-    onKeyDown=${(event) => followMapKeys(event, graph)}
+    onKeyDown=${(event) => followMapKeys(event, map.graph)}
       aria-label="Map of the ${data.what}s. Arrow keys move to the nearest point in that direction, Space chooses it, plus and minus zoom." data-tick=${tick}
       onPointerDown=${(event) => event.shiftKey && setLasso(true)}>
     <div class="points" ref=${holder}></div>
-    ${graph && html`<${Overlay} graph=${graph} box=${holder.current.getBoundingClientRect()} />`}
-    ${graph && lasso && html`<${Lasso} graph=${graph} drawn=${drawn} />`}
+    <div class="seen"><canvas ref=${picture}></canvas>
+      ${map && html`<${Overlay} graph=${map.graph} box=${holder.current.getBoundingClientRect()} />`}</div>
+    ${map && lasso && html`<${Lasso} graph=${map.graph} drawn=${drawn} />`}
     <div class="tools"><button type="button" id="lasso" aria-pressed=${lasso}
       onClick=${() => setLasso(!lasso)}>Lasso</button>
-      <button type="button" aria-label="Zoom in" onClick=${() => zoom(graph, 1.5)}>+</button>
-      <button type="button" aria-label="Zoom out" onClick=${() => zoom(graph, 1 / 1.5)}>−</button>
-      <button type="button" onClick=${() => graph.fitView(0)}>Whole map</button></div>
+      <button type="button" aria-label="Zoom in" onClick=${() => zoom(map.graph, 1.5)}>+</button>
+      <button type="button" aria-label="Zoom out" onClick=${() => zoom(map.graph, 1 / 1.5)}>−</button>
+      <button type="button" onClick=${() => map.graph.fitView(0)}>Whole map</button></div>
     <${Legend} />
   </div>`;
 }

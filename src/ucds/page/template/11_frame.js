@@ -71,7 +71,7 @@ function TakeAway() {
       ])
     }
     ${data.left_out > 0 && html`<p class="soft">
-      ${data.left_out.toLocaleString("en")} ${data.what}s are not in the review: <code>ucds predict</code> on the new run sorts them, too.</p>`}
+      ${count(data.left_out, data.what)} are not in the review. They go where the model of the new run puts them.</p>`}
     <p class="buttons"><button type="submit" class="main" disabled=${task?.running}>Write</button></p></form>
     ${task && html`<p role="status">${task.error ?? task.done ?? task.title}</p>`}
     ${task?.running && html`<progress aria-label="Progress"

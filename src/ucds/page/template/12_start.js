@@ -110,7 +110,7 @@ async function start() {
   show();
   if (live) askQuestion();
   const askMap = () => ask("map").then((places) => places && (setData({ ...data, ...places }), set({})));
-  if (live) setTimeout(askMap, 1500); // the first pictures come before it, which may keep a processor busy
+  if (live) setTimeout(askMap, data.placed ? 0 : 1500); // the first pictures come before what keeps a processor busy
 }
 
 start();
