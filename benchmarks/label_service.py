@@ -23,7 +23,7 @@ from ucds.choices import NO_WEIGHTS
 from ucds.encoders.encoder import Encoder
 from ucds.heads import Head
 from ucds.serving.ledger import Ledger
-from ucds.training.model_file import ModelCard, StoredModel, save_model
+from ucds.training.model_file import Making, ModelCard, StoredModel, save_model
 from ucds.training.options import Compute, EncoderOptions
 
 DEPLOY = Path(__file__).resolve().parents[1] / "deploy"
@@ -42,6 +42,7 @@ def source_model(encoder: Encoder, n_clusters: int, head: Head | None = None, **
     named: dict[str, Any] = {"role": "source", "name": "bench", "unit_features": head.unit_features, **card}
     made = {"encoder": encoder.spec, "weights": encoder.weights, "domains": ("a",), "stages": ("source",)}
     named["bottleneck_width"] = head.bottleneck_width
+    named["making"] = Making("consensus", {}, n_clusters, 0, "32-true", {})
     described = ModelCard(n_clusters=n_clusters, **named | made)
     return StoredModel(described, head, encoder, np.full((1, n_clusters), 1 / n_clusters, np.float32))
 

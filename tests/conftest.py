@@ -148,9 +148,11 @@ def write_images(noise_image: Callable[..., Image.Image]) -> Callable[..., list[
 def stored_model() -> Callable[..., Any]:
     """Make a model with a random head and its card, as if trained."""
     from ucds.heads import Head
-    from ucds.training.model_file import ModelCard, StoredModel
+    from ucds.training.model_file import Making, ModelCard, StoredModel
 
+    making = Making("consensus", {"starts": 2}, "auto", 7, "32-true", {"ucds": "0.1.0"})
     usual = {"role": "target", "name": "clinic", "domains": ("a", "b"), "stages": ("learn",), "tune": "head"}
+    usual["making"] = making
 
     def make(encoder: Any, n_clusters: int, width: int, **card: Any) -> StoredModel:
         size = {"n_clusters": n_clusters, "bottleneck_width": width}

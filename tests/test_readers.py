@@ -29,7 +29,7 @@ from ucds.serving.signing import Signer
 from ucds.serving.verify import verify
 from ucds.target.answers import read_answers
 from ucds.target.predictions import ClusterNames
-from ucds.training.model_file import ModelCard, StoredModel, load_model, save_model
+from ucds.training.model_file import Making, ModelCard, StoredModel, load_model, save_model
 from ucds.training.run_folder import MODEL_FILE, RunFolder
 
 KEYS = [bytes([i]) * 16 for i in range(5)]
@@ -51,7 +51,8 @@ INFO = ServiceInfo(
 
 def _write_model(folder: Path) -> None:
     encoder, zeros = IdentityEncoder(4), np.zeros((5, 4), np.float32)
-    card = ModelCard("target", "x", 3, 5, encoder.spec, "none", ("a",), ("s",))
+    making = Making("consensus", {}, 3, 0, "32-true", {})
+    card = ModelCard("target", "x", 3, 5, encoder.spec, "none", ("a",), ("s",), making)
     head = Head(zeros, zeros[:, 0], zeros[:, :3])
     save_model(folder, StoredModel(card, head, encoder, np.ones((1, 3), np.float32)))
 

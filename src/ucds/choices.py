@@ -15,7 +15,9 @@ from ucds.errors import InputError, brief
 if TYPE_CHECKING:
     from pydantic import ConfigDict
 
-Accelerator = Literal["auto", "cpu", "cuda"]
+Accelerator = Literal["auto", "cpu", "cuda", "mps"]
+"""Device for networks; ``"mps"`` is the GPU of a Mac, and ``"auto"`` the best that is there."""
+GPUS: tuple[Accelerator, ...] = ("cuda", "mps")
 Precision = Literal["32-true", "bf16-mixed"]
 Role = Literal["source", "target"]
 """Side of a model or of a run: the provider is the source, the client is the target."""

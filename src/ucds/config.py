@@ -98,9 +98,14 @@ def _differing(values: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str,
     }
 
 
+def _setting(default: Any, **constraints: Any) -> Any:
+    """Declare a setting; type checkers see that it has a default, which `Field` shows to a plugin alone."""
+    return Field(default, **constraints)
+
+
 def _only(side: Role, default: Any, **constraints: Any) -> Any:
     """Declare a setting that only one side uses."""
-    return Field(default, json_schema_extra={"side": side}, **constraints)
+    return _setting(default, json_schema_extra={"side": side}, **constraints)
 
 
 WIDTH = "width of the features and prototypes, d_f"
@@ -110,9 +115,9 @@ MOST_SAMPLES = "samples of a domain that are clustered or evaluated, and make an
 class ModelSettings(Settings):
     """Settings that every trained model has."""
 
-    tune: Tune = Field("full", description="'full' trains everything, 'head' only the new layers")
-    bottleneck_width: int = Field(256, ge=1, description=WIDTH)
-    prediction_batch_size: int = Field(
+    tune: Tune = _setting("full", description="'full' trains everything, 'head' only the new layers")
+    bottleneck_width: int = _setting(256, ge=1, description=WIDTH)
+    prediction_batch_size: int = _setting(
         64, ge=1, description="samples predicted at a time; larger values only cost memory on a CPU"
     )
 
@@ -121,28 +126,30 @@ class PCDSettings(ModelSettings):
     """Settings of the paper's method and of its parts (PO, SO, TO, AO)."""
 
     # Optimiser, mixing and evaluations
-    most_samples: int = Field(50_000, ge=100, description=MOST_SAMPLES)
-    batch_size: int = Field(64, ge=2, description="samples a step, over all domains and processes")
-    learning_rate: float = Field(1e-3, gt=0, description="eta_0 of pre-trained layers")
-    new_layer_learning_rate: float = Field(1e-2, gt=0, description="eta_0 of bottleneck and prototypes")
-    momentum: float = Field(0.9, ge=0, lt=1, description="momentum of SGD")
-    nesterov: bool = Field(True, description="Nesterov's form of the momentum")
-    weight_decay: float = Field(1e-3, ge=0, description="weight decay of SGD")
-    decay_rate: float = Field(10.0, ge=0, description="a in eta = eta_0 (1 + a p)^-b")
-    decay_power: float = Field(0.75, ge=0, description="b in eta = eta_0 (1 + a p)^-b")
-    mixing_weight: float = Field(1.0, ge=0, description="weight of the CutMix (vectors: mix-up) loss")
-    mixing_alpha: float = Field(0.3, gt=0, description="concentration of the mixing ratio, alpha")
-    evaluations_per_stage: int = Field(10, ge=1, description="predictions of the whole set in a stage")
+    most_samples: int = _setting(50_000, ge=100, description=MOST_SAMPLES)
+    batch_size: int = _setting(64, ge=2, description="samples a step, over all domains and processes")
+    learning_rate: float = _setting(1e-3, gt=0, description="eta_0 of pre-trained layers")
+    new_layer_learning_rate: float = _setting(1e-2, gt=0, description="eta_0 of bottleneck and prototypes")
+    momentum: float = _setting(0.9, ge=0, lt=1, description="momentum of SGD")
+    nesterov: bool = _setting(True, description="Nesterov's form of the momentum")
+    weight_decay: float = _setting(1e-3, ge=0, description="weight decay of SGD")
+    decay_rate: float = _setting(10.0, ge=0, description="a in eta = eta_0 (1 + a p)^-b")
+    decay_power: float = _setting(0.75, ge=0, description="b in eta = eta_0 (1 + a p)^-b")
+    mixing_weight: float = _setting(1.0, ge=0, description="weight of the CutMix (vectors: mix-up) loss")
+    mixing_alpha: float = _setting(0.3, gt=0, description="concentration of the mixing ratio, alpha")
+    evaluations_per_stage: int = _setting(10, ge=1, description="predictions of the whole set in a stage")
 
     # Clustering loss (Eq. 1, 3, 4)
-    transport_weight: float = Field(1.0, ge=0, description="weight of the transport loss, Eq. 1")
-    information_weight: float = Field(1.0, ge=0, description="weight of the mutual information, Eq. 3")
+    transport_weight: float = _setting(1.0, ge=0, description="weight of the transport loss, Eq. 1")
+    information_weight: float = _setting(1.0, ge=0, description="weight of the mutual information, Eq. 3")
     distillation_weight: float = _only(
         "target", 1.0, ge=0, description="weight of the distillation loss of stage 2"
     )
-    epsilon: float = Field(0.01, gt=0, description="entropic regularisation of the transport, epsilon")
-    transport_tolerance: float = Field(1e-3, gt=0, description="L1 error allowed in the plan's marginals")
-    transport_max_iterations: int = Field(100, ge=1, description="Newton iterations of a transport at most")
+    epsilon: float = _setting(0.01, gt=0, description="entropic regularisation of the transport, epsilon")
+    transport_tolerance: float = _setting(1e-3, gt=0, description="L1 error allowed in the plan's marginals")
+    transport_max_iterations: int = _setting(
+        100, ge=1, description="Newton iterations of a transport at most"
+    )
 
     # Proportions (Eq. 2)
     source_proportion_momentum: float = _only("source", 0.9999, ge=0, le=1, description="beta_0 in stage 1")
@@ -170,12 +177,12 @@ class ConsensusSettings(Settings):
 
     tune: ClassVar[Tune] = "head"
 
-    most_samples: int = Field(50_000, ge=100, description=MOST_SAMPLES)
-    bottleneck_width: int = Field(256, ge=1, description=WIDTH)
-    whitening: float = Field(
+    most_samples: int = _setting(50_000, ge=100, description=MOST_SAMPLES)
+    bottleneck_width: int = _setting(256, ge=1, description=WIDTH)
+    whitening: float = _setting(
         0.5, ge=0, le=1, description="0 keeps the variances of the axes, 1 makes them equal"
     )
-    starts: int | None = Field(
+    starts: int | None = _setting(
         None, ge=1, description="k-means starts a space and number of clusters; by the sample size if unset"
     )
 
@@ -197,8 +204,8 @@ class ConsensusSettings(Settings):
     )
 
     # Figures that only a benchmark varies
-    vote: VoteChoices = Field(VoteChoices(), description="figures of the vote")
-    second_opinion: OpinionChoices = Field(OpinionChoices(), description="figures of the second opinion")
+    vote: VoteChoices = _setting(VoteChoices(), description="figures of the vote")
+    second_opinion: OpinionChoices = _setting(OpinionChoices(), description="figures of the second opinion")
     guard: GuardChoices = _only("target", GuardChoices(), description="figures of the guard")
     earlier: ClassVar[Mapping[str, Any]] = {"second_opinion": OpinionChoices(draws=0)}
 
@@ -241,6 +248,15 @@ def for_side(settings: Settings, side: Role) -> dict[str, Any]:
     """Select the settings that one side uses, as JSON types by name."""
     values = settings.model_dump(mode="json")
     return {name: value for name, value in values.items() if side_of(type(settings), name) in (None, side)}
+
+
+def restore(method: Method, values: Mapping[str, Any]) -> MethodSettings:
+    """Make the settings again that :func:`for_side` gave the values of.
+
+    Raises:
+        InputError: they are no settings of this method.
+    """
+    return SETTINGS[method].model_validate_json(json.dumps(values))
 
 
 def for_source(settings: MethodSettings) -> MethodSettings:

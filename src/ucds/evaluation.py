@@ -12,12 +12,14 @@ from ucds.data.sources import Source
 from ucds.errors import InputError
 from ucds.files import write_text_atomically
 from ucds.math.metrics import ClusteringScores, score
+from ucds.showing import shows
 from ucds.training.centring import as_trained
 from ucds.training.loaded import load
 from ucds.training.options import Compute
 from ucds.training.run_folder import place_of_output
 
 
+@shows()
 @dataclass(frozen=True)
 class Report:
     """Agreement of a model's clusters with the classes of some data.
@@ -82,7 +84,8 @@ def evaluate(
     samples = opened.samples
     truth = read_ground_truth(samples)
     if truth is None:
-        raise InputError(f"{data} has no class folders to score against")
+        what = data if isinstance(data, str | Path) else "the input"
+        raise InputError(f"{what} has no class folders to score against")
     labels, _ = model.decide(as_trained(run, model, opened))
     report = Report(
         run=model.stored.card.name,

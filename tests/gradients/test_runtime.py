@@ -10,7 +10,6 @@ from torch import nn
 
 from ucds.errors import InputError
 from ucds.gradients.runtime import Runtime
-from ucds.networks.devices import choose_device
 from ucds.training.options import Compute
 
 pytestmark = pytest.mark.torch
@@ -48,19 +47,6 @@ def test_several_processes_refuse_a_batch_normalisation_that_computes_something_
     runtime = Runtime(Compute("cpu", cache=None), devices=2)
     with pytest.raises(InputError, match="several processes cannot train the layer Doubled"):
         runtime.place(nn.Sequential(Doubled(3)), Mock())
-
-
-def test_impossible_devices_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(InputError, match="must be at least 1, not 0"):
-        Runtime(Compute("cpu", cache=None), devices=0)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    with pytest.raises(InputError, match='PyTorch finds no CUDA device: use `accelerator="cpu"`'):
-        Runtime(Compute("cuda"))
-    with pytest.raises(InputError, match="PyTorch finds no CUDA device"):
-        choose_device("cuda")
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    with pytest.raises(InputError, match="this machine has 2 CUDA devices, and 3 are asked for"):
-        Runtime(Compute(), devices=3)
 
 
 def test_other_devices_than_those_of_torchrun_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

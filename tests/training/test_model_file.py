@@ -119,10 +119,10 @@ def test_an_unfinished_run_no_run_and_a_folder_in_its_place_are_told_apart(tmp_p
         load_model(tmp_path)
 
 
-@pytest.mark.parametrize("found", [None, "pt", "ucds-model/2"])
+@pytest.mark.parametrize("found", [None, "pt", "ucds-model/3"])
 def test_foreign_safetensors_and_older_models_are_refused_in_one_line(run: Path, found: str | None) -> None:
     rewrite(run, format=found)
-    words = f"^[^\\n]*is not a model of this version .format {found!r}, not 'ucds-model/3'[^\\n]*$"
+    words = f"^[^\\n]*is not a model of this version .format {found!r}, not 'ucds-model/4'[^\\n]*$"
     with pytest.raises(DamagedFileError, match=words):
         load_model(run)
 

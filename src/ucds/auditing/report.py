@@ -12,6 +12,7 @@ import jinja2
 from ucds.auditing.attacks import BAG, WANTED, Price, price_of
 from ucds.math.attack_scores import AttackSuccess
 from ucds.math.privacy import Guarantee
+from ucds.showing import shows
 
 LIMITS = (
     "An attack that fails proves nothing about a better one: what is possible is more than these figures.",
@@ -64,6 +65,7 @@ class Prevalence:
     without_labels: float  # the same for a client that takes all clusters to be equal
 
 
+@shows()
 @dataclass(frozen=True)
 class Findings:
     """Findings of an audit.

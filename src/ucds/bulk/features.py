@@ -28,6 +28,7 @@ from ucds.encoders.encoder import Encoder
 from ucds.errors import DamagedFileError, InputError, warn_of_skipped
 from ucds.files import refuse_inside, require_space, require_writable, write_atomically, write_text_atomically
 from ucds.math.arrays import FloatArray
+from ucds.showing import shows
 from ucds.training.inputs import view_for
 from ucds.training.options import BulkOptions, Compute, EncoderOptions
 
@@ -36,6 +37,7 @@ _BATCH = 64  # images that an encoder takes at a time, as in training
 _Loaded = tuple[bytes, ByteArray] | str
 
 
+@shows()
 @dataclass(frozen=True)
 class WrittenFeatures:
     """Features that were written.

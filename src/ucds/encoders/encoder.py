@@ -37,6 +37,9 @@ class Encoder(ABC):
     weights: str = NO_WEIGHTS
     computed_by: str = "numpy"
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.spec.name!r}, width={self.spec.width}, {self.weights!r})"
+
     @property
     def digest(self) -> str:
         """Hexadecimal digest of the weights; empty where nothing tells what the encoder computes."""

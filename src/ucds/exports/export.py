@@ -20,6 +20,7 @@ from ucds.exports.hub import write_hub_folder
 from ucds.extras import require_extra
 from ucds.files import require_writable, write_atomically, write_text_atomically
 from ucds.math.arrays import DoubleArray, FloatArray
+from ucds.showing import shows
 from ucds.training.inputs import view_for
 from ucds.training.loaded import Model, load
 from ucds.training.model_file import StoredModel
@@ -34,6 +35,7 @@ _NAMES: dict[ExportFormat, str] = {"onnx": "model.onnx", "sklearn": "model.skops
 _COMPARED = 64
 
 
+@shows()
 @dataclass(frozen=True)
 class Exported:
     """Files of an exported model.

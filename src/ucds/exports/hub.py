@@ -24,7 +24,7 @@ _TEMPLATE = files("ucds.exports") / "template" / "card.md"
 def write_hub_folder(stored: StoredModel, folder: Path, run: Path | None) -> None:
     """Write a model with its configuration and its card, into a new folder or over an earlier export.
 
-    The card tells the settings and the seed of the run folder, if there is one.
+    The card tells what the run folder knows of its data, if there is one.
 
     Raises:
         InputError: the folder holds other things than an earlier export, which its configuration tells.
@@ -50,7 +50,7 @@ def write_card(stored: StoredModel, run: Path | None) -> str:
     """Write the card as Markdown, with its metadata in YAML at the top.
 
     The card names no path and no file of the samples. Names of domains are names of folders: look at them
-    before you publish the card. It tells the settings and the seed of the run folder, if there is one.
+    before you publish the card. It tells what the run folder knows of its data, if there is one.
 
     Raises:
         DamagedFileError: the description of the run cannot be read.

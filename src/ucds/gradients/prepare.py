@@ -9,7 +9,6 @@ from ucds.choices import Tune
 from ucds.config import ModelSettings, Settings
 from ucds.data.dataset import Dataset
 from ucds.encoders.encoder import Encoder
-from ucds.encoders.spec import VECTORS
 from ucds.errors import InputError
 from ucds.gradients.seeds import torch_generator
 from ucds.gradients.session import Session
@@ -17,7 +16,7 @@ from ucds.networks.encoder import NetworkEncoder, identity_network
 from ucds.networks.model import ClusteringModel, fold
 from ucds.networks.stored import count_parameters
 from ucds.training.features import frozen_features
-from ucds.training.prepare import Training, refuse_copies
+from ucds.training.prepare import Training, refuse_copies, tuned_part
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,7 @@ def prepare(
     """
     settings, device = session.settings, session.runtime.device
     refuse_copies(data.samples, n_clusters)
-    tune = "head" if encoder.spec.name in VECTORS else settings.tune  # nothing below can be trained
+    tune = tuned_part(settings, encoder)
     body = identity_network(encoder.spec.width)
     if tune == "head":
         data = features_of(session, encoder, data, settings.prediction_batch_size)

@@ -48,7 +48,7 @@ class Runtime:
                 f"`devices={devices}`, but torchrun has started {started.on_machine} on this machine: "
                 "leave it out"
             )
-        check_devices(compute.accelerator, started.on_machine)
+        check_devices(compute.accelerator, started.on_machine, compute.precision)
         self._started = started
         self.compute = compute
 
@@ -103,8 +103,8 @@ class Runtime:
         """Seed the global generators of this device, from which stochastic layers draw."""
         # torch.manual_seed would queue a call, with a stack trace, every time CUDA has not been started.
         torch.default_generator.manual_seed(seed)
-        if self.device.type == "cuda":
-            torch.cuda.manual_seed(seed)
+        if self.device.type != "cpu":
+            torch.get_device_module(self.device).manual_seed(seed)
 
     def autocast(self) -> AbstractContextManager[Any]:
         """Return the context in which forward passes have the run's precision."""

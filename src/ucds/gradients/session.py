@@ -25,6 +25,11 @@ T = TypeVar("T")
 SettingsT = TypeVar("SettingsT", bound=Settings, covariant=True)
 
 
+def require_devices(compute: Compute, devices: int) -> None:
+    """Make sure, before any work, that a run can have its devices; see :class:`Runtime` for the errors."""
+    Runtime(compute, devices)
+
+
 class Session(Work[SettingsT]):
     """A run of one process or several that learns by gradients, and that can be resumed at any step.
 

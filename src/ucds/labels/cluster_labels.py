@@ -26,6 +26,7 @@ from ucds.data.content import KEY_BYTES, Column, find_places, first_repeated, ke
 from ucds.errors import DamagedFileError, InputError, brief, warn
 from ucds.files import digest_of, read_json, require_writable, write_atomically
 from ucds.labels.wire import Clusters, Digest, Message
+from ucds.showing import shows
 
 if TYPE_CHECKING:
     from ucds.data.samples import Samples
@@ -43,6 +44,7 @@ def marks_of(keys: Sequence[bytes]) -> Column[str]:
     return Column(np.frombuffer(digits, f"S{2 * MARK_BYTES}").astype(StringDType()))
 
 
+@shows("ids", "labels", "n_clusters", "provider")
 @dataclass(frozen=True)
 class ClusterLabels:
     """One hard label for each sample. It holds integers and names: there is no room for a model.

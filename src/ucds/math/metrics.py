@@ -10,8 +10,10 @@ from scipy.optimize import linear_sum_assignment
 
 from ucds.math.arrays import DoubleArray, IntArray
 from ucds.math.consensus import match
+from ucds.showing import shows
 
 
+@shows()
 @dataclass(frozen=True)
 class ClusteringScores:
     """Agreement of a clustering with the classes, each at most 1; 1 is perfect.

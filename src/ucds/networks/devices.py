@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ucds.choices import Accelerator
+from ucds.choices import Accelerator, Precision
 from ucds.errors import InputError
 
 
@@ -13,13 +13,20 @@ def count_devices() -> int:
     return torch.cuda.device_count()
 
 
+def kind_of(accelerator: Accelerator) -> str:
+    """Return the kind of device that computes: ``"cpu"``, ``"cuda"`` or ``"mps"``, the GPU of a Mac."""
+    if accelerator != "auto":
+        return accelerator
+    if count_devices():
+        return "cuda"
+    return "mps" if torch.backends.mps.is_available() else "cpu"
+
+
 def describe_device(accelerator: Accelerator) -> dict[str, str | int]:
     """Describe, for a record, what computes: the name of the device, and the number of threads beside it."""
-    on_cuda = torch.cuda.is_available() and accelerator != "cpu"
-    return {
-        "device": torch.cuda.get_device_name() if on_cuda else "cpu",
-        "threads": torch.get_num_threads(),
-    }
+    kind = kind_of(accelerator)
+    name = torch.cuda.get_device_name() if kind == "cuda" else kind
+    return {"device": name, "threads": torch.get_num_threads()}
 
 
 def peak_device_memory_mib() -> int:
@@ -27,26 +34,36 @@ def peak_device_memory_mib() -> int:
     return torch.cuda.max_memory_allocated() // 1024**2 if torch.cuda.is_available() else 0
 
 
-def check_devices(accelerator: Accelerator, devices: int) -> None:
-    """Make sure that the machine has a number of devices of a kind."""
+def check_devices(accelerator: Accelerator, devices: int, precision: Precision = "32-true") -> None:
+    """Make sure that the machine has a number of devices of a kind, and that they have a precision.
+
+    Raises:
+        InputError: it has fewer, or they lack the precision.
+    """
     if devices < 1:
         raise InputError(f"the number of devices must be at least 1, not {devices}")
-    available = torch.cuda.device_count()
-    if accelerator == "cuda" and not available:
-        raise InputError('PyTorch finds no CUDA device: use `accelerator="cpu"`')
-    if accelerator != "cpu" and 0 < available < devices:
-        raise InputError(f"this machine has {available} CUDA devices, and {devices} are asked for")
+    kind = kind_of(accelerator)
+    if kind == "cpu":
+        return
+    available = count_devices() if kind == "cuda" else int(torch.backends.mps.is_available())
+    name = kind.upper()
+    if not available:
+        raise InputError(f'PyTorch finds no {name} device: use `accelerator="cpu"`')
+    if available < devices:
+        count = "1 MPS device" if kind == "mps" else f"{available} CUDA devices"
+        raise InputError(f"this machine has {count}, and {devices} are asked for")
+    if kind == "mps" and precision != "32-true":
+        raise InputError(
+            f'MPS devices compute in single precision: use `precision="32-true"`, not {precision!r}'
+        )
 
 
-def choose_device(accelerator: Accelerator) -> torch.device:
+def choose_device(accelerator: Accelerator, precision: Precision = "32-true") -> torch.device:
     """Return the device of a program of one process, the one that Fabric would choose.
 
     Raises:
-        InputError: there is no such accelerator.
+        InputError: there is no such device, or it lacks the precision.
     """
-    check_devices(accelerator, 1)
-    if accelerator == "cpu":
-        return torch.device("cpu")
-    if torch.cuda.is_available():
-        return torch.device("cuda", 0)
-    return torch.device("mps", 0) if torch.backends.mps.is_available() else torch.device("cpu")
+    check_devices(accelerator, 1, precision)
+    kind = kind_of(accelerator)
+    return torch.device("cpu") if kind == "cpu" else torch.device(kind, 0)

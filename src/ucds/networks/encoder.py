@@ -84,7 +84,7 @@ class NetworkEncoder(Encoder):
         """
         placed = copy.copy(self)
         remote = elsewhere and accelerator == "cuda"  # this machine may have none
-        placed.device = torch.device("cuda") if remote else choose_device(accelerator)
+        placed.device = torch.device("cuda") if remote else choose_device(accelerator, precision)
         placed.autocast = placed.device.type == "cuda" and precision == "bf16-mixed"
         return placed
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import OrderedDict
 from typing import NamedTuple, cast
 
@@ -90,12 +91,13 @@ def fold(model: ClusteringModel) -> Head:
 
     It is folded in double precision, with the statistics of evaluation mode.
     """
-    linear, norm = cast(tuple[nn.Linear, nn.BatchNorm1d], model.encoder.bottleneck)
+    layers = copy.deepcopy(model.encoder.bottleneck).cpu().double()  # MPS devices have no double precision
+    linear, norm = cast(tuple[nn.Linear, nn.BatchNorm1d], layers)
     assert norm.running_mean is not None
     assert norm.running_var is not None
-    scale = norm.weight.double() / (norm.running_var.double() + norm.eps).sqrt()
-    weight = scale[:, None] * linear.weight.double()
-    bias = norm.bias.double() + scale * (linear.bias.double() - norm.running_mean.double())
+    scale = norm.weight / (norm.running_var + norm.eps).sqrt()
+    weight = scale[:, None] * linear.weight
+    bias = norm.bias + scale * (linear.bias - norm.running_mean)
     parts = (weight, bias, model.prototypes)
     weights, shift, prototypes = (each.float().cpu().numpy().copy() for each in parts)
     return Head(weights, shift, prototypes)

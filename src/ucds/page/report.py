@@ -24,6 +24,7 @@ from ucds.page.findings import Findings, RunRecord, find_facts, read_record
 from ucds.page.render import render_about, render_page, write_down
 from ucds.page.thumbnails import Images, lay_out
 from ucds.page.words import finish, summarise, warn
+from ucds.showing import shows
 from ucds.target.fits import fit
 from ucds.target.followed import Followed, describe_followed, what_is_followed
 from ucds.target.predictions import ClusterNames
@@ -36,6 +37,7 @@ from ucds.training.options import Compute
 from ucds.training.run_folder import ABOUT_FILE, VOTES_FILE, place_of_output, require_same_samples
 
 
+@shows()
 @dataclass(frozen=True)
 class WrittenReport:
     """A report that was written.

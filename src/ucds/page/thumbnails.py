@@ -71,7 +71,7 @@ def _compose(pictures: Thumbnails) -> Image.Image:
     return Image.fromarray(np.ascontiguousarray(sheet.reshape(rows * side, COLUMNS * side, 3)))
 
 
-def _encode(pictures: Pictures, quality: int) -> bytes:
+def _encode(pictures: Thumbnails, quality: int) -> bytes:
     file = io.BytesIO()
     # Method 4 takes twice as long, and saves 4 % of the bytes.
     _compose(pictures).save(file, "WEBP", quality=quality, method=2)

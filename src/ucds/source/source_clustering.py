@@ -28,28 +28,38 @@ class SourceClustering(ClusteringEstimator):
             name, see ``ucds settings``.
         random_state: seed of every random choice, or a ``RandomState`` that a seed is drawn from; equal
             integers give equal models, ``None`` a new one at each fit.
-        accelerator: device to compute on: ``"auto"``, ``"cpu"`` or ``"cuda"``.
+        accelerator: device to compute on, see :class:`ucds.Compute`.
         precision: precision of forward passes: ``"32-true"`` or ``"bf16-mixed"``.
         cache: folder of decoded images and frozen features; the user's cache folder if ``None``.
         verbose: whether to show progress.
 
     Attributes:
         labels_: ``(n,)`` cluster of each training sample, -1 for an image that cannot be used.
-        ids_: ids of the training samples, in the same order.
+        ids_: ``(n,)`` ids of the training samples, in the same order.
         n_clusters_: number of clusters of the model.
-        prototypes_: ``(n_clusters_, width)`` prototypes, shared by all domains.
+        prototypes_: ``(n_clusters_, width)`` prototypes, shared by all domains; the setting
+            ``bottleneck_width`` says the width.
         proportions_: ``(n_domains, n_clusters_)`` sizes of the clusters in each domain.
-        domain_names_: names of the domains, in the order of the proportions.
+        domain_names_: ``(n_domains,)`` names of the domains, in the order of the proportions.
         stored_: the model with its description, as :meth:`save` writes it.
         stages_: results of the stages of the training.
         n_features_in_: width of the vectors, when ``fit`` was given an array.
+        feature_names_in_: ``(n_features_in_,)`` names of the columns, when it was given a data frame.
 
     After :meth:`load` there are no ``labels_``, ``ids_`` and ``stages_``: they belong to a training.
 
     Example:
-        >>> source = SourceClustering(n_clusters=10, random_state=0)
-        >>> source.fit(vectors, sample_domain=hospital)  # doctest: +SKIP
-        >>> labels = source.label(their_vectors, provider="hospital group")  # doctest: +SKIP
+        >>> import numpy as np
+        >>> from ucds import SourceClustering
+        >>> rng = np.random.default_rng(0)
+        >>> X = np.repeat([[9.0, 0], [0, 9], [-9, -9]], 20, axis=0) + rng.normal(size=(60, 2))
+        >>> hospital = np.tile(["north", "south"], 30)
+        >>> source = SourceClustering(n_clusters=3, random_state=0).fit(X, sample_domain=hospital)
+        >>> source.proportions_.round(2)
+        array([[0.33, 0.33, 0.33],
+               [0.33, 0.33, 0.33]], dtype=float32)
+        >>> source.label(X[:30], provider="hospital group").labels.shape
+        (30,)
     """
 
     _role = "source"

@@ -67,7 +67,7 @@ def train_source(
     out, options, compute = Path(out), options or RunOptions(), compute or Compute()
     chosen = choose_settings(method, "source", settings)
     read_clusters(n_clusters, least=2)
-    require_able(chosen, options)
+    require_able(chosen, options, compute)
     RunFolder(out).require_usable(place_of(data), resume=options.resume)
     found = find_samples(data, by_domain=True, domains=domains)
     people = None if groups is None else read_groups(Path(groups))

@@ -17,6 +17,7 @@ from ucds.math.consensus import Partition
 from ucds.math.corrections import ASIDE
 from ucds.math.parts import divide_by_features
 from ucds.math.spaces import unit_rows
+from ucds.showing import shows
 from ucds.target.answers import Answers, Record, names_in, read_answers
 from ucds.target.predictions import MOST_LETTERS
 from ucds.target.remembered import Remembered, most_clusters
@@ -27,6 +28,7 @@ MOST_PARTS = 6
 _ANCHORS = 12  # samples that stand for a cluster in a record, so that other runs can take it over
 
 
+@shows()
 @dataclass(frozen=True, eq=False)
 class Proposal:
     """What becomes, or would become, of the clusters.

@@ -23,6 +23,7 @@ from ucds.math.consensus import Partition
 from ucds.math.corrections import ASIDE
 from ucds.math.prototypes import solve_prototypes
 from ucds.received import open_received
+from ucds.showing import shows
 from ucds.target.agreement import agree, draw_with_labels, remember_vote
 from ucds.target.predictions import NAMES_FILE, ClusterNames
 from ucds.target.remembered import Remembered, write_features, write_remembered
@@ -43,6 +44,7 @@ from ucds.training.work import Work
 _MOST_FITTED = 50_000  # samples that prototypes are fitted to
 
 
+@shows()
 @dataclass(frozen=True)
 class ReviewedRun:
     """A run that was written from reviewed clusters.
@@ -68,6 +70,7 @@ class ReviewedRun:
         )
 
 
+@shows("run", "clusters", "by_person", "n_clusters", "names", "answered")
 @dataclass(frozen=True, eq=False)
 class Reviewed:
     """A review as it stands, which later answers do not change.

@@ -36,6 +36,7 @@ from ucds.files import (
     writing,
 )
 from ucds.math.arrays import Watch, counted
+from ucds.showing import shows
 from ucds.training.run_folder import RUN_FILE
 
 if TYPE_CHECKING:
@@ -108,6 +109,7 @@ class ClusterNames(BaseModel):
         return self.names
 
 
+@shows("ids", "clusters", "confidence", "fits", "source", "names", "n_clusters")
 @dataclass(frozen=True)
 class Predictions:
     """Clusters of samples.

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
+from ucds.showing import shows
+
 Answer: TypeAlias = int | Literal["one", "two", "new", "mixed", "skip"]
 
 _WORDS: Mapping[Answer, str] = {
@@ -14,6 +16,7 @@ _WORDS: Mapping[Answer, str] = {
 }
 
 
+@shows("text", "titles", "clusters", "groups", "source", "changes")
 @dataclass(frozen=True)
 class Question:
     """A question about groups of samples.

@@ -23,6 +23,7 @@ from ucds.math.corrections import ASIDE
 from ucds.math.doubts import Doubts
 from ucds.math.parts import cut_into_parts
 from ucds.received import require_few
+from ucds.showing import shows
 from ucds.training.run_folder import FEATURES_FILE, VOTES_FILE
 from ucds.training.seeds import numpy_generator
 
@@ -47,6 +48,7 @@ def most_clusters(n: int) -> int:
     return max(2 * n, _FEW_CLUSTERS)
 
 
+@shows("ids", "own", "n_clusters")
 @dataclass(frozen=True, eq=False)
 class Remembered:
     """The clustering of a run.

@@ -31,6 +31,7 @@ from ucds.math.arrays import IntArray, Watch
 from ucds.math.corrections import ASIDE
 from ucds.math.doubts import Doubt
 from ucds.math.telling_words import TellingWords, words_of_path
+from ucds.showing import shows
 from ucds.target.actions import Actions
 from ucds.target.answers import ANSWERS_FILE
 from ucds.target.finishing import Reviewed, ReviewedRun, vote_afterwards
@@ -53,6 +54,7 @@ WORTH_ASKING = 0.003
 """Share of the samples that the next answer should be expected to move; below it, answers hardly pay."""
 
 
+@shows("run", "answered", "names")
 class Review(Actions):
     """A review of the clusters of a finished target run by a person, or by a program.
 

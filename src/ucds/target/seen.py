@@ -15,6 +15,7 @@ from ucds.errors import InputError
 from ucds.math.arrays import FloatArray, IntArray
 from ucds.math.consensus import Partition
 from ucds.math.corrections import ASIDE
+from ucds.showing import shows
 
 Order = Literal["typical", "doubtful", "row"]
 
@@ -22,6 +23,7 @@ _LIKELY = 8  # clusters of the run that are remembered for each sample, the like
 _BLOCK = 4096  # samples whose probabilities are computed at a time
 
 
+@shows()
 class Near(NamedTuple):
     """The samples nearest to some others, nearest first.
 
@@ -36,6 +38,7 @@ class Near(NamedTuple):
     similarity: FloatArray
 
 
+@shows("clusters", "by_person", "confidence", "sizes")
 @dataclass(frozen=True, eq=False)
 class Seen:
     """The samples of a review in their present clusters.

@@ -25,12 +25,50 @@ if TYPE_CHECKING:
 class TargetClustering(ClusteringEstimator):
     """Cluster unlabelled target samples with the help of a provider's labels.
 
-    Parameters and fitted attributes are those of :class:`ucds.SourceClustering`. The backbone need not be the
-    provider's.
+    Args:
+        n_clusters: number of clusters, K; ``"auto"`` or a range such as ``"3..40"`` lets ucds choose from
+            the features of the frozen encoder (docs/consensus.md).
+        backbone: for folders of images the name of an encoder (the one in the package if ``None``); for
+            both an :class:`ucds.Encoder` of your own. It need not be the provider's.
+        weights: weights of the named encoder: ``"default"``, ``"none"`` or a file.
+        method: ``"consensus"`` (docs/consensus.md), or ``"pcd"``, the paper's method; if ``None``, that of
+            the settings, and else ``"consensus"``.
+        tune: ``"full"`` trains everything, ``"head"`` only the new layers on frozen features; ``None`` is
+            ``"head"`` for the consensus method and ``"full"`` for the paper's.
+        settings: :class:`ucds.ConsensusSettings` or :class:`ucds.PCDSettings`, or settings of the method by
+            name, see ``ucds settings``.
+        random_state: seed of every random choice, or a ``RandomState`` that a seed is drawn from; equal
+            integers give equal models, ``None`` a new one at each fit.
+        accelerator: device to compute on, see :class:`ucds.Compute`.
+        precision: precision of forward passes: ``"32-true"`` or ``"bf16-mixed"``.
+        cache: folder of decoded images and frozen features; the user's cache folder if ``None``.
+        verbose: whether to show progress.
+
+    Attributes:
+        labels_: ``(n,)`` cluster of each training sample, -1 for an image that cannot be used.
+        ids_: ``(n,)`` ids of the training samples, in the same order.
+        n_clusters_: number of clusters of the model.
+        prototypes_: ``(n_clusters_, width)`` prototypes; the setting ``bottleneck_width`` says the width.
+        proportions_: ``(1, n_clusters_)`` sizes of the clusters.
+        domain_names_: ``(1,)`` name of the samples' domain.
+        stored_: the model with its description, as :meth:`save` writes it.
+        stages_: results of the stages of the training.
+        n_features_in_: width of the vectors, when ``fit`` was given an array.
+        feature_names_in_: ``(n_features_in_,)`` names of the columns, when it was given a data frame.
+
+    After :meth:`load` there are no ``labels_``, ``ids_`` and ``stages_``: they belong to a training.
 
     Example:
-        >>> target = TargetClustering(n_clusters=10, random_state=0)
-        >>> target.fit(vectors, source_labels=answers).labels_  # doctest: +SKIP
+        >>> import numpy as np
+        >>> from ucds import TargetClustering
+        >>> rng = np.random.default_rng(0)
+        >>> X = np.repeat([[9.0, 0], [0, 9], [-9, -9]], 20, axis=0) + rng.normal(size=(60, 2))
+        >>> answers = np.repeat([2, 0, 1], 20)  # a provider's; -1 where there is none
+        >>> target = TargetClustering(n_clusters=3, random_state=0).fit(X, source_labels=answers)
+        >>> np.bincount(target.labels_)
+        array([20, 20, 20])
+        >>> target.predict_proba(X).shape, target.transform(X).shape
+        ((60, 3), (60, 256))
     """
 
     _role = "target"

@@ -85,7 +85,7 @@ def train_target(
         read_clusters(n_clusters, least=2)
     out, options, compute = Path(out), options or RunOptions(), compute or Compute()
     chosen, encoder = choose_settings(method, "target", settings), encoder or EncoderOptions()
-    require_able(chosen, options)
+    require_able(chosen, options, compute)
     place = place_of(images)
     if centre_by is not None and not isinstance(chosen, ConsensusSettings):
         raise InputError("`centre_by` is for the method consensus, whose encoder stays frozen: leave it out")

@@ -31,6 +31,7 @@ from ucds.labels.cluster_labels import ClusterLabels, marks_of
 from ucds.math.arrays import FloatArray, IntArray
 from ucds.math.corrections import ASIDE
 from ucds.math.kmeans import draw_representatives
+from ucds.showing import shows
 from ucds.target.agreement import write_evidence
 from ucds.target.answers import ANSWERS_FILE
 from ucds.target.finishing import fit, write_successor
@@ -55,6 +56,7 @@ from ucds.training.seeds import numpy_generator
 from ucds.training.work import Work
 
 
+@shows()
 @dataclass(frozen=True)
 class UpdatedRun:
     """A run that was written from another one and new samples.

@@ -1,4 +1,4 @@
-"""Common part of the two scikit-learn estimators: parameters, inputs, prediction, files.
+"""Common part of the two scikit-learn estimators: parameters, inputs, prediction, features, files.
 
 Modules are imported by the methods that use them, so that importing an estimator takes less than a second.
 """
@@ -13,11 +13,20 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClusterMixin
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ucds.choices import Accelerator, Method, Precision, Role, Tune, read_clusters
+from ucds.choices import (
+    DEFAULT_WEIGHTS,
+    NO_WEIGHTS,
+    Accelerator,
+    Method,
+    Precision,
+    Role,
+    Tune,
+    read_clusters,
+)
 from ucds.data.sources import find_samples
 from ucds.errors import InputError
 from ucds.training.options import Compute, EncoderOptions, RunOptions, default_cache_dir
@@ -37,8 +46,13 @@ if TYPE_CHECKING:
 FolderOrArray = str | Path | ArrayLike
 
 
-class ClusteringEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
-    """Parameters and prediction of both estimators; see :class:`ucds.SourceClustering`."""
+class ClusteringEstimator(
+    ClassNamePrefixFeaturesOutMixin,  # type: ignore[misc]
+    TransformerMixin,  # type: ignore[misc]
+    ClusterMixin,  # type: ignore[misc]
+    BaseEstimator,  # type: ignore[misc]
+):
+    """Parameters and answers of both estimators; their own docstrings describe the parameters."""
 
     _role: ClassVar[Role]
     """Side of the estimator; a folder for the source side holds one folder a domain."""
@@ -83,9 +97,42 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         return data.samples.as_listed(self._fitted.decide(data)[0], -1)
 
     def predict_proba(self, X: FolderOrArray) -> NDArray[np.float32]:  # noqa: N803
-        """Compute the probability of each cluster for each sample, ``(n, n_clusters_)``; NaN as -1 above."""
+        """Compute the probability of each cluster for each sample.
+
+        Args:
+            X: samples, as in :meth:`predict`.
+
+        Returns:
+            ``(n, n_clusters_)`` float32, rows sum to 1; NaN for an image that cannot be used.
+        """
         data = self._open_fitted(X, self._role)
         return data.samples.as_listed(self._fitted.outputs(data).probabilities, np.nan)
+
+    def transform(self, X: FolderOrArray) -> Any:  # noqa: N803
+        """Compute the features in which the clusters lie, as :meth:`ucds.Model.transform` does.
+
+        The softmax of ``transform(X) @ prototypes_.T`` is :meth:`predict_proba`. Columns that the clusters do
+        not need are zero.
+
+        Args:
+            X: samples, as in :meth:`predict`.
+
+        Returns:
+            ``(n, width)`` float32, where ``width`` is the setting ``bottleneck_width``; NaN for an image that
+            cannot be used. After ``set_output(transform="pandas")`` a data frame.
+        """
+        data = self._open_fitted(X, self._role)
+        return data.samples.as_listed(self._fitted.outputs(data).features, np.nan)
+
+    @property
+    def _n_features_out(self) -> int:
+        """Number of columns of :meth:`transform`, for :meth:`get_feature_names_out` of scikit-learn."""
+        return self.stored_.card.bottleneck_width
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = []  # features are float32, whatever the samples are
+        return tags
 
     def save(self, folder: str | Path) -> None:
         """Write the model into a run folder, which :meth:`load` reads."""
@@ -93,11 +140,15 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
 
     @classmethod
     def load(cls, run: str | Path, **parameters: Any) -> Self:
-        """Open the model of a finished run as a fitted estimator.
+        """Open the model of a finished run as a fitted estimator, whose parameters are those of the run.
+
+        So a clone of it makes the same model from the same samples, with the same versions of all packages,
+        but for the noise of differential privacy. A network that was trained as a whole starts anew from the
+        weights that it started from.
 
         Args:
             run: run folder of this estimator's side.
-            parameters: parameters of the estimator, such as ``accelerator`` and ``cache``.
+            parameters: parameters that are to be others, such as ``accelerator`` and ``cache``.
 
         Raises:
             InputError: there is no finished run of this side in the folder.
@@ -108,7 +159,7 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         backbone = parameters.get("backbone")
         given = None if isinstance(backbone, str) else backbone
         stored = load_model(Path(run), role=cls._role, encoder=given)
-        estimator = cls(n_clusters=stored.card.n_clusters, **parameters)
+        estimator = cls(**{**_parameters_of(stored), **parameters})
         estimator._take(stored)
         return estimator
 
@@ -118,12 +169,15 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         train: Callable[[Work[MethodSettings], Encoder, Dataset], Training],
         sample_domain: ArrayLike | None = None,
     ) -> Self:
-        from ucds.training.run import describe_trained
+        from ucds.training.run import describe_trained, how_made
 
         work = self._work()
         data, encoder = self._open(X, sample_domain, work.settings.tune)
-        found = train(work, encoder, data)
-        self._take(describe_trained(found, self._role, type(self).__name__))
+        found, name = train(work, encoder, data), type(self).__name__
+        making = how_made(
+            self._role, self.n_clusters, encoder, work.settings, work.seed, work.compute.precision
+        )
+        self._take(describe_trained(found, self._role, name, making))
         self.stages_ = list(found.stages)
         self.ids_ = data.samples.listed
         self.labels_ = data.samples.as_listed(self._fitted.decide(data)[0], -1)
@@ -156,9 +210,9 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
 
         settings = choose_settings(self.method, self._role, self.settings, tune=self.tune)
         read_clusters(self.n_clusters)
-        options = RunOptions(seed=_seed_of(self.random_state))
-        require_able(settings, options)
-        return make_work(settings, options, self._compute())
+        options, compute = RunOptions(seed=_seed_of(self.random_state)), self._compute()
+        require_able(settings, options, compute)
+        return make_work(settings, options, compute)
 
     def _open(
         self,
@@ -198,6 +252,30 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         reporter = terminal_reporter() if self.verbose else Quiet()
         cache = default_cache_dir() if self.cache is None else Path(self.cache)
         return Compute(self.accelerator, self.precision, cache, reporter)
+
+
+def _parameters_of(stored: StoredModel) -> dict[str, Any]:
+    """Return the parameters with which an estimator makes a model again."""
+    from ucds.config import restore
+    from ucds.encoders.spec import VECTORS
+
+    card, making = stored.card, stored.card.making
+    settings = restore(making.method, making.settings)
+    found: dict[str, Any] = {
+        "n_clusters": making.clusters,
+        "backbone": None if card.encoder.name in VECTORS else stored.encoder,
+        "method": making.method,
+        "tune": settings.tune,
+        "settings": settings,
+        "random_state": making.seed,
+        "precision": making.precision,
+    }
+    if card.tune == "full":
+        kind, _, file = card.weights.partition(": ")  # "hub: ...", "file: NAME (...)", "none (...)"
+        usual = NO_WEIGHTS if kind.startswith(NO_WEIGHTS) else DEFAULT_WEIGHTS
+        found["backbone"] = card.encoder.name
+        found["weights"] = file.rpartition(" (")[0] if kind == "file" else usual
+    return found
 
 
 def _seed_of(random_state: Any) -> int:

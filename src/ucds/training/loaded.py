@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ucds.arguments import checked
-from ucds.choices import Role
+from ucds.choices import Method, Role, Tune
+from ucds.config import MethodSettings, restore
 from ucds.data.dataset import Dataset
 from ucds.data.images import MemoryImages
 from ucds.data.sources import Source
@@ -20,6 +21,7 @@ from ucds.encoders.spec import LENGTHS
 from ucds.errors import InputError
 from ucds.heads import Head, mean_direction
 from ucds.math.arrays import FloatArray, counted
+from ucds.showing import shows
 from ucds.training.features import BATCH, frozen_features, takes_features
 from ucds.training.inputs import open_for_prediction
 from ucds.training.model_file import StoredModel, load_model, save_model
@@ -31,6 +33,7 @@ FEWEST_TO_CENTRE = 32
 _BLOCK = 64 * BATCH  # samples whose features are read at a time
 
 
+@shows()
 class Outputs(NamedTuple):
     """What a model says about samples.
 
@@ -45,6 +48,7 @@ class Outputs(NamedTuple):
     confidence: npt.NDArray[np.float32]
 
 
+@shows("role", "n_clusters", "encoder", "method", "tune", "seed")
 @dataclass(frozen=True)
 class Model:
     """A trained model; :func:`ucds.load` opens one.
@@ -74,6 +78,36 @@ class Model:
     def role(self) -> Role:
         """Side that trained the model."""
         return self.stored.card.role
+
+    @property
+    def encoder(self) -> Encoder:
+        """Function from inputs to features; its ``spec`` and ``weights`` say which."""
+        return self.stored.encoder
+
+    @property
+    def method(self) -> Method:
+        """Method that made the model."""
+        return self.stored.card.making.method
+
+    @property
+    def settings(self) -> MethodSettings:
+        """Settings that the model was made with; those of the other side alone have their defaults."""
+        return restore(self.method, self.stored.card.making.settings)
+
+    @property
+    def tune(self) -> Tune:
+        """What was tuned: ``"full"`` for everything, ``"head"`` for the layers above the encoder."""
+        return self.stored.card.tune
+
+    @property
+    def seed(self) -> int:
+        """Seed of every random choice."""
+        return self.stored.card.making.seed
+
+    @property
+    def versions(self) -> Mapping[str, str]:
+        """Version of Python and of each package that computed something, by name."""
+        return self.stored.card.making.versions
 
     def predict(self, source: Source) -> npt.NDArray[np.int64]:
         """Find the most probable cluster of each sample, ``(n,)`` in ``[0, K)``."""

@@ -14,7 +14,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 from safetensors import SafetensorError
 from safetensors.numpy import save
 
-from ucds.choices import MOST_CLUSTERS, Role, Tune
+from ucds.choices import MOST_CLUSTERS, Method, Precision, Role, Tune
 from ucds.encoders.encoder import Encoder, IdentityEncoder, ViewpointEncoder
 from ucds.encoders.graphs import GraphEncoder
 from ucds.encoders.spec import FUNCTION, IDENTITY, LENGTHS, EncoderSpec
@@ -25,15 +25,38 @@ from ucds.heads import Head
 from ucds.math.arrays import FloatArray
 from ucds.math.privacy import Guarantee
 from ucds.received import read_tensors
+from ucds.showing import shows
 from ucds.training.run_folder import MODEL_FILE, require_model
 
-FORMAT = "ucds-model/3"
+FORMAT = "ucds-model/4"
 
 Arrays = dict[str, NDArray[Any]]
 
 _ENCODER = "encoder."  # what the names of its arrays begin with
 _REMEDY = "take it from a backup; or delete it, and train again with `resume=True`"
 _LOWER = "lower the learning rate, or look for extreme values in the data"
+
+
+@with_config(ConfigDict(extra="forbid"))
+@dataclass(frozen=True)
+class Making:
+    """How a training was asked to make a model, and what computed it; ``run.json`` has the same entries.
+
+    Attributes:
+        method: name of the method.
+        settings: settings of the method, by name; those of the other side left out.
+        clusters: number of clusters, or text that asked for a choice.
+        seed: seed of every random choice.
+        precision: precision of forward passes.
+        versions: version of Python and of each package that computed something, by name.
+    """
+
+    method: Method
+    settings: dict[str, Any]
+    clusters: int | str
+    seed: int
+    precision: Precision
+    versions: dict[str, str]
 
 
 @with_config(ConfigDict(extra="forbid"))
@@ -50,6 +73,7 @@ class ModelCard:
         weights: origin of the weights that the encoder has, or started from.
         domains: names of the domains that the model was trained on, in the order of the proportions.
         stages: names of the stages that the model went through, in order.
+        making: way in which it was made; for a reviewed or updated model, that of the one it goes back to.
         tune: ``"full"`` if the encoder was trained, ``"head"`` if it stayed frozen.
         recentres: whether the model labels a set of samples better from the set's own mean.
         unit_features: whether the encoder's features are brought to unit length.
@@ -64,6 +88,7 @@ class ModelCard:
     weights: str
     domains: tuple[str, ...]
     stages: tuple[str, ...]
+    making: Making
     tune: Tune = "full"
     unit_features: bool = False
     recentres: bool = False
@@ -73,6 +98,7 @@ class ModelCard:
 _CARD = TypeAdapter(ModelCard)
 
 
+@shows("fingerprint", "card")
 @dataclass(frozen=True)
 class StoredModel:
     """A finished model with its description.
@@ -118,9 +144,17 @@ def save_model(run: Path, stored: StoredModel) -> None:
         raise InputError(f"the model is not written: {name} holds NaN or infinity; {_LOWER}")
     card = json.dumps(asdict(stored.card))
     metadata = {"format": FORMAT, "card": card, "digest": digest_of(card.encode(), arrays_digest(arrays))}
-    data = save(arrays, metadata=metadata)
+    parts = _in_order(save(arrays, metadata=metadata))
     make_private(run)
-    write_atomically(run / MODEL_FILE, lambda file: file.write(data))
+    write_atomically(run / MODEL_FILE, lambda file: file.writelines(parts))
+
+
+def _in_order(content: bytes) -> tuple[bytes, memoryview]:
+    """Sort the header of a safetensors file, whose order is random: equal models have equal files."""
+    start = 8 + int.from_bytes(content[:8], "little")
+    header = json.dumps(json.loads(content[8:start]), sort_keys=True).encode()
+    header += b" " * (-len(header) % 8)
+    return len(header).to_bytes(8, "little") + header, memoryview(content)[start:]
 
 
 def load_model(run: Path, *, role: Role | None = None, encoder: Encoder | None = None) -> StoredModel:

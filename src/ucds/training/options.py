@@ -12,6 +12,7 @@ import platformdirs
 from ucds.arguments import require_fields
 from ucds.choices import (
     DEFAULT_WEIGHTS,
+    GPUS,
     NO_WEIGHTS,
     Accelerator,
     Engine,
@@ -63,8 +64,11 @@ class Compute:
     """How to compute: the same object for training, prediction and everything that is made of them.
 
     Attributes:
-        accelerator: device to compute on.
-        precision: precision of forward passes; the transport has double precision.
+        accelerator: device of PyTorch: ``"cpu"``, ``"cuda"``, ``"mps"`` (the GPU of a Mac), or ``"auto"`` for
+            the best that is there. PyTorch computes PCD, modules of your own, and networks by their names if
+            a GPU is named; all else is computed on the processor. Equal seeds give equal results on a
+            processor; on a GPU the last digits may differ.
+        precision: precision of forward passes; the transport has double precision, single on ``"mps"``.
         cache: folder of decoded images and frozen features, by default that of the
             environment variable UCDS_CACHE, or the user's cache folder. With ``None``
             frozen features stay in memory, and decoded images are in the user's cache folder.
@@ -82,10 +86,21 @@ class Compute:
     reporter: Reporter = field(default_factory=Quiet, repr=False)
     images_bytes: int | None = field(default_factory=default_images_bytes)
 
+    if TYPE_CHECKING:  # the fields, but that a text names the cache as well
+
+        def __init__(
+            self,
+            accelerator: Accelerator = "auto",
+            precision: Precision = "32-true",
+            cache: str | Path | None = ...,
+            reporter: Reporter = ...,
+            images_bytes: int | None = ...,
+        ) -> None: ...
+
     def __post_init__(self) -> None:
         require_fields(self)
-        if self.accelerator == "cuda":
-            require_extra("torch", '`accelerator="cuda"`')
+        if self.accelerator in GPUS:
+            require_extra("torch", f'`accelerator="{self.accelerator}"`')
         if self.cache is not None:  # a text names a folder, as it does for every other argument
             object.__setattr__(self, "cache", Path(self.cache))
 
@@ -132,7 +147,7 @@ class EncoderOptions:
         if graph is not None:
             return graph
         require_extra("torch", f"`backbone={self.backbone}`")
-        if compute.accelerator == "cuda":
+        if compute.accelerator in GPUS:
             return self._network()
         from ucds.networks.graph import graph_of
 

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ucds.choices import Tune
-from ucds.config import MethodSettings
+from ucds.config import MethodSettings, ModelSettings
 from ucds.data.dataset import Dataset
 from ucds.data.samples import Samples, draw_samples, subset
 from ucds.encoders.encoder import Encoder
+from ucds.encoders.spec import VECTORS
 from ucds.errors import InputError
 from ucds.heads import Head
 from ucds.math.arrays import IntArray
@@ -41,6 +42,11 @@ class Training:
     stages: tuple[StageResult, ...]
     recentres: bool = False
     privacy: Guarantee | None = None
+
+
+def tuned_part(settings: MethodSettings | ModelSettings, encoder: Encoder) -> Tune:
+    """Return what a training tunes: the head alone where the encoder takes vectors as they are."""
+    return "head" if encoder.spec.name in VECTORS else settings.tune
 
 
 def draw_dataset(

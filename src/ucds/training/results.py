@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ucds.math.arrays import FloatArray, IntArray
+from ucds.showing import shows
 
 COLLAPSED_SHARE = 0.5
 """Share of the clusters; a model that uses fewer is called collapsed."""
@@ -21,6 +22,7 @@ SELECTION_SLACK = 0.05
 _BLOCK = 2**16  # samples whose entropies are computed at a time
 
 
+@shows()
 @dataclass(frozen=True)
 class Evaluation:
     """Summary of a model's predictions for a whole set of samples at one moment of a stage.
@@ -65,6 +67,7 @@ class Evaluation:
         return None
 
 
+@shows("name", "selected", "evaluations", "seconds")
 @dataclass(frozen=True)
 class StageResult:
     """Result of a finished stage, apart from the model.

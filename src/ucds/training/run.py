@@ -7,28 +7,29 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from ucds.choices import Role, read_clusters
+from ucds.choices import Precision, Role, read_clusters
 from ucds.config import ConsensusSettings, MethodSettings, PCDSettings, for_side, method_of
+from ucds.encoders.encoder import Encoder
+from ucds.encoders.spec import FUNCTION
 from ucds.errors import InputError, Interrupted, UserError
 from ucds.extras import require_extra
 from ucds.files import require_space
+from ucds.showing import shows
 from ucds.training.inputs import Inputs
-from ucds.training.model_file import ModelCard, StoredModel, load_model, save_model
+from ucds.training.model_file import Making, ModelCard, StoredModel, load_model, save_model
 from ucds.training.options import Compute, RunOptions
-from ucds.training.prepare import Training
+from ucds.training.prepare import Training, tuned_part
 from ucds.training.run_folder import MODEL_FILE, RunFolder
 from ucds.training.work import Work
 
-_PACKAGES = ("ucds", "numpy", "scipy", "scikit-learn", "onnxruntime")
-_OF_GRADIENTS = ("torch", "lightning-fabric", "timm")
 
-
+@shows()
 @dataclass(frozen=True)
 class TrainedRun:
     """A finished run.
@@ -48,14 +49,18 @@ class TrainedRun:
     resumed_finished: bool = False
 
 
-def require_able(settings: MethodSettings, options: RunOptions) -> None:
+def require_able(settings: MethodSettings, options: RunOptions, compute: Compute) -> None:
     """Make sure, before any work, that a method can be run in the way that is asked for.
 
     Raises:
-        InputError: the method needs packages that are not installed, or runs in one process only.
+        InputError: the method needs packages that are not installed, or runs in one process only; or the
+            machine lacks the devices, or these the precision.
     """
     if isinstance(settings, PCDSettings):
         require_extra("torch", '`method="pcd"`')
+        from ucds.gradients.session import require_devices  # it brings torch, which takes seconds
+
+        require_devices(compute, options.devices)
     elif options.devices != 1:
         raise InputError(
             '`devices` is for `method="pcd"`: the method consensus runs in one process. For many images, '
@@ -85,20 +90,9 @@ def train_run(
         NoSpaceError: the disk is full, or the folder is not writable.
         Interrupted: the run was asked to stop; its work is saved.
     """
-    packages = _PACKAGES if isinstance(settings, ConsensusSettings) else _PACKAGES + _OF_GRADIENTS
-    versions = {"python": platform.python_version()} | {name: version(name) for name in packages}
-    asked = read_clusters(clusters)
-    described = {
-        "role": role,
-        "clusters": asked if isinstance(asked, int) else clusters,  # "31" and 31 are one run
-        **identity,
-        **inputs.identity,
-        "seed": options.seed,
-        "precision": compute.precision,
-        "method": method_of(settings),
-        "settings": for_side(settings, role),
-        "versions": versions,
-    }
+    making = how_made(role, clusters, inputs.encoder, settings, options.seed, compute.precision)
+    tune = tuned_part(settings, inputs.encoder)
+    described = {"role": role, **identity, **inputs.identity, "tune": tune, **asdict(making)}
     if options.resume and (out / MODEL_FILE).exists():
         RunFolder(out).refuse_other_run(described)
         return TrainedRun(out, role, load_model(out).card.n_clusters, 0.0, resumed_finished=True)
@@ -108,8 +102,7 @@ def train_run(
     with open_run(out, described, settings, options, compute) as work:
         found = train(work)
         if work.first:
-            stored = describe_trained(found, role, out.resolve().name)
-            save_model(out, stored)
+            save_model(out, describe_trained(found, role, out.resolve().name, making))
             RunFolder(out).drop_checkpoint()  # only now that the result is safe
     seconds = sum(stage.seconds for stage in found.stages)
     return TrainedRun(out, role, found.head.n_clusters, seconds)
@@ -180,7 +173,46 @@ def _stopping_on_signals(work: Work[MethodSettings]) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def describe_trained(found: Training, role: Role, name: str) -> StoredModel:
+def how_made(
+    role: Role,
+    clusters: int | str,
+    encoder: Encoder,
+    settings: MethodSettings,
+    seed: int,
+    precision: Precision,
+) -> Making:
+    """Describe a training, for its run folder and for its model."""
+    asked = read_clusters(clusters)
+    versions = {name: version(name) for name in _computing(settings, encoder)}
+    return Making(
+        method=method_of(settings),
+        settings=for_side(settings, role),
+        clusters=asked if isinstance(asked, int) else str(clusters),  # "31" and 31 are one run
+        seed=seed,
+        precision=precision,
+        versions={"python": platform.python_version(), **versions},
+    )
+
+
+def _computing(settings: MethodSettings, encoder: Encoder) -> Iterator[str]:
+    """Name the packages on whose arithmetic the result of a training rests."""
+    yield from ("ucds", "numpy", "scipy", "scikit-learn")
+    spec, by_torch = encoder.spec, encoder.computed_by.startswith("torch")
+    if spec.input_size is not None:
+        yield "pillow"  # which resizes images
+    if encoder.computed_by == "onnxruntime":
+        yield "onnxruntime"
+    if by_torch and spec.name != FUNCTION:
+        yield "torchvision" if spec.name.startswith("torchvision/") else "timm"
+    if by_torch or isinstance(settings, PCDSettings):
+        yield "torch"
+    if isinstance(settings, PCDSettings):
+        yield "lightning-fabric"
+    elif settings.dp_epsilon is not None:
+        yield "opendp"
+
+
+def describe_trained(found: Training, role: Role, name: str, making: Making) -> StoredModel:
     """Put a trained model together with its description; a provider signs labels with the ``name``."""
     card = ModelCard(
         role=role,
@@ -191,6 +223,7 @@ def describe_trained(found: Training, role: Role, name: str) -> StoredModel:
         weights=found.encoder.weights,
         domains=found.data.samples.domain_names,
         stages=tuple(stage.name for stage in found.stages),
+        making=making,
         tune=found.tune,
         unit_features=found.head.unit_features,
         recentres=found.recentres,

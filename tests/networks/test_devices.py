@@ -1,0 +1,136 @@
+"""What a device cannot do is said before any work: before samples are opened and folders are made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import ucds
+from ucds import Compute, InputError, PCDSettings, RunOptions, UcdsWarning
+from ucds.choices import Accelerator, Precision
+from ucds.networks.devices import choose_device, describe_device
+
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.filterwarnings("ignore:stage .* (empty|collapsed):ucds.errors.UcdsWarning"),
+]
+
+HaveDevices = Callable[..., None]
+
+
+@pytest.fixture
+def have(monkeypatch: pytest.MonkeyPatch) -> HaveDevices:
+    """Make PyTorch say that this machine has some devices."""
+
+    def say(cuda: int = 0, mps: bool = False) -> None:
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: cuda)
+        asked = torch.backends.mps.is_available
+        monkeypatch.setattr(torch.backends.mps, "is_available", wraps(asked)(lambda: mps))
+
+    return say
+
+
+@pytest.mark.parametrize(
+    ("cuda", "mps", "named", "chosen"),
+    [
+        (2, False, "auto", "cuda"),
+        (2, True, "auto", "cuda"),
+        (0, True, "auto", "mps"),
+        (0, False, "auto", "cpu"),
+        (2, True, "cpu", "cpu"),
+        (1, True, "mps", "mps"),
+    ],
+)
+def test_a_name_or_auto_chooses_a_device(
+    have: HaveDevices, cuda: int, mps: bool, named: Accelerator, chosen: str
+) -> None:
+    have(cuda, mps)
+    assert choose_device(named).type == chosen
+
+
+IMPOSSIBLE: list[tuple[int, bool, Accelerator, int, Precision, str]] = [
+    (0, False, "cpu", 0, "32-true", "must be at least 1, not 0"),
+    (0, True, "cuda", 1, "32-true", 'PyTorch finds no CUDA device: use `accelerator="cpu"`'),
+    (1, False, "mps", 1, "32-true", 'PyTorch finds no MPS device: use `accelerator="cpu"`'),
+    (2, False, "auto", 3, "32-true", "this machine has 2 CUDA devices, and 3 are asked for"),
+    (0, True, "auto", 2, "32-true", "this machine has 1 MPS device, and 2 are asked for"),
+    (0, True, "mps", 1, "bf16-mixed", "use `precision=\"32-true\"`, not 'bf16-mixed'"),
+]
+
+
+@pytest.mark.parametrize(("cuda", "mps", "accelerator", "devices", "precision", "words"), IMPOSSIBLE)
+def test_a_training_that_the_devices_cannot_do_is_refused_before_its_samples_are_looked_for(
+    have: HaveDevices,
+    tmp_path: Path,
+    cuda: int,
+    mps: bool,
+    accelerator: Accelerator,
+    devices: int,
+    precision: Precision,
+    words: str,
+) -> None:
+    have(cuda, mps)
+    given: Any = {
+        "n_clusters": 2,
+        "settings": PCDSettings(),
+        "options": RunOptions(devices=devices),
+        "compute": Compute(accelerator, precision),
+    }
+    for train in (ucds.train_target, ucds.train_source):
+        with pytest.raises(InputError) as error:
+            train(tmp_path / "missing", tmp_path / "run", **given)
+        assert words in str(error.value)
+    assert not (tmp_path / "run").exists()
+    if devices == 1:
+        estimator = ucds.TargetClustering(method="pcd", accelerator=accelerator, precision=precision)
+        with pytest.raises(InputError) as error:
+            estimator.fit(np.eye(4))
+        assert words in str(error.value)
+
+
+@pytest.mark.parametrize("accelerator", ["cuda", "mps"])
+def test_a_missing_device_is_told_before_images_are_decoded(
+    have: HaveDevices, tmp_path: Path, write_images: Callable[..., list[Path]], accelerator: Accelerator
+) -> None:
+    have()
+    images = write_images(tmp_path / "images", [f"{i}.png" for i in range(4)])[0].parent
+    cache = tmp_path / "cache"
+    own = ucds.module_encoder(nn.Flatten(), example=torch.zeros(1, 3, 8, 8), input_size=8)
+    named = ucds.EncoderOptions("test_resnet", "none", 32)
+    for encoder in (own, named):
+        with pytest.raises(InputError, match=f"PyTorch finds no {accelerator.upper()} device"):
+            ucds.train_target(
+                images,
+                tmp_path / "run",
+                n_clusters=2,
+                encoder=encoder,
+                compute=Compute(accelerator, cache=cache),
+            )
+    assert not cache.exists()
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("accelerator", ["cuda", "mps"])
+def test_what_computes_on_the_processor_says_so_where_a_gpu_is_named(
+    blobs: Callable[..., dict[str, Any]], accelerator: Accelerator
+) -> None:
+    x = blobs({"t": 40})["t"]
+    estimator = ucds.TargetClustering(4, settings={"starts": 1}, random_state=0)
+    estimator.fit(x)  # nothing is said of "auto"
+    estimator.set_params(accelerator=accelerator)
+    for work in (estimator.fit, estimator.predict):
+        with pytest.warns(UcdsWarning, match="runs on the processor, whatever `accelerator` says"):
+            work(x)
+
+
+def test_records_name_the_device(have: HaveDevices) -> None:
+    have(mps=True)
+    assert describe_device("auto")["device"] == "mps"
+    assert describe_device("cpu")["device"] == "cpu"
