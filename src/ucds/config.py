@@ -197,9 +197,9 @@ class ConsensusSettings(Settings):
     )
 
     # Figures that only a benchmark varies
-    vote: VoteChoices = Field(VoteChoices(), description="figures of the vote")
-    second_opinion: OpinionChoices = Field(OpinionChoices(), description="figures of the second opinion")
-    guard: GuardChoices = _only("target", GuardChoices(), description="figures of the guard")
+    vote: VoteChoices = Field(VoteChoices(), description="parameters of the vote")
+    second_opinion: OpinionChoices = Field(OpinionChoices(), description="parameters of the second opinion")
+    guard: GuardChoices = _only("target", GuardChoices(), description="parameters of the guard")
     earlier: ClassVar[Mapping[str, Any]] = {"second_opinion": OpinionChoices(draws=0)}
 
     @property

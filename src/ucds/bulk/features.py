@@ -250,7 +250,7 @@ def _conclude(folder: Path, parts: int, made: int) -> WrittenFeatures:
     (folder / SKIPPED_FILE).unlink(missing_ok=True)
     if skipped:
         write_table(folder / SKIPPED_FILE, ("part", "sample", "reason"), lambda: skipped)
-        warn(f"{len(skipped):,} of {total:,} images are skipped: {folder}/{SKIPPED_FILE} names them")
+        warn(f"{len(skipped):,} of {total:,} images cannot be used: {folder}/{SKIPPED_FILE} names them")
     if not samples:
         raise InputError(f"none of the {total:,} images can be used ({skipped[0][1]}: {skipped[0][2]})")
     return WrittenFeatures(str(folder), samples, len(skipped), parts, made)

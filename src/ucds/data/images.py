@@ -234,7 +234,7 @@ def _usable(found: Scan | Pictures, problems: Mapping[int, UnusableImageError]) 
         kinds = Counter(problem.reason.split(" (")[0] for problem in problems.values()).most_common()
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in kinds)
         what = "files" if isinstance(found, Scan) else "images"
-        warn(f"{len(problems):,} of {n:,} {what} are skipped: {reasons}.")
+        warn(f"{len(problems):,} of {n:,} {what} cannot be used: {reasons}.")
     return good
 
 
@@ -244,7 +244,8 @@ def _warn_of_copies(samples: ImageSamples) -> None:
     if len(copies):
         pairs = [f"{samples.ids[i]} = {samples.ids[first[i]]}" for i in copies[:_COPIES_SHOWN]]
         more = ", .." if len(copies) > _COPIES_SHOWN else ""
-        told = f"{len(copies):,} of {len(samples):,} images duplicate others; all are counted: "
+        duplicate = "duplicates another" if len(copies) == 1 else "duplicate others"
+        told = f"{len(copies):,} of {len(samples):,} images {duplicate}; all are counted: "
         warn(f"{told}{', '.join(pairs)}{more}")
 
 

@@ -48,10 +48,10 @@ def review(
     Args:
         run: folder of a finished target run.
         out: run folder to make at the end; the name of the run with "-reviewed" if ``None``.
-        answers: file of answers that is taken over in place of a page; the reviewed run is then written.
+        answers: file of answers to apply; no page is opened, and the reviewed run is written at once.
         images: samples, if they have moved; for a run on a folder of features the folder of its images.
         keep_clusters: whether the number of clusters stays, see :class:`ucds.target.review.Review`.
-        open_browser: whether the page opens in the browser; its address is said in any case.
+        open_browser: whether the page opens in the browser; its address is always printed.
         hosts: names under which a browser reaches the page through a proxy, beside those of this machine.
         compute: device, cache of decoded images and reporter; the defaults if ``None``.
 
@@ -96,7 +96,9 @@ def review(
             said.append(f"{path} written")
         if how := wanted.get("folders"):
             if session.samples is None:
-                raise InputError("the images of this run are gone, or lie in no files: they cannot be sorted")
+                raise InputError(
+                    "the images of this run are gone, or are not files: they cannot be sorted into folders"
+                )
             require_choice("folders", how, Sorting)
             folder = run.with_name(f"{run.name}-sorted")
             sorted_in = state.sort_into(folder, session.samples.files, how=how, watch=watch)

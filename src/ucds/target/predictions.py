@@ -245,7 +245,7 @@ def sort_into_folders(
     model: str = "",
     watch: Watch | None = None,
 ) -> None:
-    """Sort images into one folder a cluster, under names that differ and that every file system takes.
+    """Sort images into one folder per cluster, under names that differ and that every file system takes.
 
     The folder of a named cluster has this name; clusters of one name share a folder, and others do not.
     Images without a cluster have a folder of their own. A file in a sub-folder, ``a/b.jpg``, becomes

@@ -59,11 +59,11 @@ def train_target(
             ``"consensus"``.
         settings: :class:`ucds.PCDSettings` or :class:`ucds.ConsensusSettings`, or settings of the method by
             name; the defaults if ``None``.
-        options: seed, processes and how to run otherwise; the defaults if ``None``.
-        about: table about the samples, see :func:`ucds.data.about.find_about`, of whose columns it is said
-            which the clusters follow; ``None`` leaves this to the report.
+        options: seed, processes and other options of the run; the defaults if ``None``.
+        about: table about the samples, see :func:`ucds.data.about.find_about`; the run says which of its
+            columns the clusters follow. ``None`` leaves this to the report.
         group: column of what belongs together, such as the patient.
-        centre_by: column whose groups are seen from their own means, such as the scanner; see
+        centre_by: column whose groups are centred on their own means, such as the scanner; see
             :mod:`ucds.training.centring`. None if ``None``.
         compute: device, precision, cache and reporter; the defaults if ``None``.
 

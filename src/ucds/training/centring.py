@@ -93,7 +93,7 @@ class Centring:
         if large.sum() < 2:
             raise InputError(
                 f"`centre_by` {shown(column, 40)} needs two groups of at least {FEWEST_TO_CENTRE} samples, "
-                f"and {large.sum()} of {len(names):,} are so large: name a column with larger groups"
+                f"and it has {large.sum()}: name a column with larger groups"
             )
         means = np.where(large[:, None], sums / counts[:, None], mean)
         between = (counts * np.square(means - mean).sum(1)).sum()
@@ -125,7 +125,7 @@ class Centring:
     def apply(self, texts: Sequence[str], samples: Samples, features: Samples) -> Dataset:
         """Move the features of samples whose groups the ``texts`` name.
 
-        A group that the training did not have is seen from its own mean, if it has enough samples.
+        A group that the training did not have is centred on its own mean, if it has enough samples.
         """
         names, groups = _number(texts)
         known, counts = dict(zip(self.names, self.means, strict=True)), np.bincount(groups)

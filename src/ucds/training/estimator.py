@@ -41,7 +41,7 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     """Parameters and prediction of both estimators; see :class:`ucds.SourceClustering`."""
 
     _role: ClassVar[Role]
-    """Side of the estimator; a folder for the source side holds one folder a domain."""
+    """Side of the estimator; a folder for the source side holds one folder per domain."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class ClusteringEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         """Return the most probable cluster of each sample.
 
         Args:
-            X: ``(n, d)`` vectors, or a folder of images (with one folder a domain for the source side).
+            X: ``(n, d)`` vectors, or a folder of images (with one folder per domain for the source side).
 
         Returns:
             ``(n,)`` int64 in ``[0, n_clusters_)``, or -1 for an image that cannot be used.
