@@ -235,7 +235,7 @@ def _by_domain(
         )
     names = tuple(known if wanted is None else require_domains(folder, known, wanted))
     if loose := sum(name is None for name in of_each):
-        warn(f"{loose} images lay in no domain folder, and are left out.")
+        warn(f"Images that lay in no domain folder belong to no domain: {loose:,} left out.")
     number = {name: place for place, name in enumerate(names)}
     domain = np.array([number.get(name or "", -1) for name in of_each], np.int64)
     places = np.argsort(domain, kind="stable").astype(np.int64)

@@ -113,7 +113,7 @@ def _graph_of(encoder: Encoder, taken: str) -> Any:
     constants = {one.name for one in model.graph.initializer}
     (given,) = (one for one in model.graph.input if one.name not in constants)
     if given.type.tensor_type.shape.dim[0].dim_value:
-        raise InputError("the encoder's graph takes batches of a fixed size, which are not exported")
+        raise InputError("the encoder's graph takes batches of a fixed size only: it cannot be exported")
     before, given.name = given.name, taken
     for node in model.graph.node:
         node.input[:] = [taken if name == before else name for name in node.input]

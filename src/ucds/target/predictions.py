@@ -184,7 +184,7 @@ class SortingRecord(BaseModel):
 
     Attributes:
         format: name and version of the form of the file.
-        model: fingerprint of the model that the folders are clusters of.
+        model: fingerprint of the model whose clusters the folders are.
         pictures: content key of each picture, in hexadecimal digits, by its path below the folder.
     """
 

@@ -75,7 +75,7 @@ def train_target(
         UcdsWarning: only some samples have a label.
     """
     if labels is None and n_clusters is None:
-        raise InputError("give `labels`, those of a provider; or `n_clusters`, to cluster alone")
+        raise InputError("give the `labels` of a provider, or `n_clusters` to cluster alone")
     if n_clusters is not None:
         read_clusters(n_clusters, least=2)
     out, options, compute = Path(out), options or RunOptions(), compute or Compute()

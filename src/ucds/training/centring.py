@@ -110,14 +110,16 @@ class Centring:
         )
 
     def texts_of(self, samples: Samples, about: str | Path | None) -> list[str]:
-        """Name the groups of samples: by a table, or else as in the training, or as image files tell."""
+        """Return the group of each sample, from the table, the training or the image files, in this order."""
         if about is not None:
             return column_of(find_about(samples, about), self.column)
         places = find_places(Column(keys_of(samples.keys).array), Column(keys_of(self.keys).array)).tolist()
         own = {} if min(places) >= 0 else find_about(samples, None)
         if min(places) < 0 and self.column not in own:
-            told = f"the run was centred by {brief(self.column)}, and {places.count(-1):,} samples are"
-            warn(f"{told} new: give a table with this column, `about`")
+            warn(
+                f"the run was centred by {brief(self.column)}, which is unknown for {places.count(-1):,} "
+                f"of {len(places):,} samples: give a table with this column (`about`)"
+            )
         others = own.get(self.column) or [""] * len(places)
         pairs = zip(places, others, strict=True)
         return [other if place < 0 else self.names[self.groups[place]] for place, other in pairs]
