@@ -204,9 +204,11 @@ class ConsensusSettings(Settings):
     )
 
     # Figures that only a benchmark varies
-    vote: VoteChoices = _setting(VoteChoices(), description="figures of the vote")
-    second_opinion: OpinionChoices = _setting(OpinionChoices(), description="figures of the second opinion")
-    guard: GuardChoices = _only("target", GuardChoices(), description="figures of the guard")
+    vote: VoteChoices = _setting(VoteChoices(), description="parameters of the vote")
+    second_opinion: OpinionChoices = _setting(
+        OpinionChoices(), description="parameters of the second opinion"
+    )
+    guard: GuardChoices = _only("target", GuardChoices(), description="parameters of the guard")
     earlier: ClassVar[Mapping[str, Any]] = {"second_opinion": OpinionChoices(draws=0)}
 
     @property

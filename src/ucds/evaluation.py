@@ -67,7 +67,7 @@ def evaluate(
 
     Args:
         run: folder of a finished run, of either side.
-        data: images in class folders; for a source run, inside one folder a domain. Lists and tables of paths
+        data: images in class folders; for a source run, in domain folders. Lists and tables of paths
             count the folders in the paths.
         out: JSON file to write; ``evaluation.json`` in the run folder if ``None``.
         compute: device, precision, cache and reporter; the defaults if ``None``.

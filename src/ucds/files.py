@@ -234,7 +234,7 @@ def write_text_atomically(path: Path, text: str) -> None:
 
 
 def write_sealed(path: Path, seal: str, content: bytes | memoryview) -> None:
-    """Write a file that tells later whether it is whole: a line with its seal and SHA-256, then the content.
+    """Write a file that begins with a line of its seal and SHA-256, by which :func:`read_sealed` checks it.
 
     The seal is the name of the kind of file, without blanks; otherwise like :func:`write_atomically`.
     """

@@ -124,7 +124,7 @@ def test_images_that_cannot_be_used_are_named_with_their_part(
         ucds.features(folder, tmp_path / "out", encoder=edges, options=SMALL)
     found = list(csv.DictReader(io.StringIO((tmp_path / "out" / "skipped.csv").read_text("utf-8-sig"))))
     assert [(row["part"], row["sample"]) for row in found] == [("1", "day/torn.png")]
-    assert "1 of 36 images are skipped: " in str(told[-1].message)
+    assert "1 of 36 images cannot be used: " in str(told[-1].message)
 
 
 def test_other_features_in_the_same_folder_are_refused(
@@ -218,7 +218,7 @@ def test_workers_that_are_killed_lose_nothing_and_do_nothing_twice(
     assert process.returncode == 0, said
     assert len(killed) == 3
     assert "features of 300 images" in said
-    assert "1 images skipped" in said
+    assert "1 cannot be used" in said
     assert contents(out) == contents(tmp_path / "plain")
 
 

@@ -31,7 +31,7 @@ SETTINGS: dict[str, MethodSettings] = {
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:.*skipped:ucds.UcdsWarning",
-    "ignore:.*duplicate others:ucds.UcdsWarning",
+    "ignore:.*duplicate:ucds.UcdsWarning",
     "ignore:stage .* (empty|collapsed):ucds.UcdsWarning",
 )
 

@@ -111,7 +111,7 @@ def test_a_signal_stops_with_saved_work_and_resume_finishes(
         patch.setattr(Session, "write", write_and_signal)
         found = run_command(*command, tmp_path / "stopped")
     assert found.status == 130
-    assert found.err.splitlines()[-1] == "stopped, with all work saved: go on with --resume"
+    assert found.err.splitlines()[-1] == "stopped; all work is saved: run the same command with --resume"
     assert (tmp_path / "stopped" / "checkpoint.pt").exists()
     assert not (tmp_path / "stopped" / "model.safetensors").exists()
     run_successfully(*command, tmp_path / "stopped", "--resume")
@@ -141,7 +141,7 @@ def test_a_signal_from_outside_stops_a_real_process(vectors: Path, tmp_path: Pat
         process.terminate()
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert errors.splitlines()[-1] == "stopped, with all work saved: go on with --resume"
+    assert errors.splitlines()[-1] == "stopped; all work is saved: run the same command with --resume"
     assert (out / "checkpoint.pt").exists()
 
 

@@ -138,7 +138,7 @@ MISTAKES = {
     ),
     "no labels at all": (
         alone(),
-        "give --labels, those of a provider; or --clusters, to cluster alone",
+        "give the --labels of a provider, or --clusters to cluster alone",
     ),
     "a service that is no web address": (
         ["query", "{v}/target.npy", "--url", "ftp://provider.example", "--out", "{new}"],

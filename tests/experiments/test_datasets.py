@@ -78,7 +78,7 @@ def test_a_data_set_that_nobody_knows(tmp_path: Path) -> None:
     assert found.path == tmp_path
     assert found.domains is None
     assert found.folders == {"neon": "neon"}
-    with pytest.raises(UserError, match="no domain ink: it needs one folder a domain"):
+    with pytest.raises(UserError, match="no domain ink: it needs one folder per domain"):
         locate(tmp_path, "", ["ink"])
     make(tmp_path / "my-scans", ["north", "south"])
     assert locate(tmp_path, "my scans", ["north"]).path == tmp_path / "my-scans"

@@ -53,5 +53,5 @@ def test_other_devices_than_those_of_torchrun_are_refused(monkeypatch: pytest.Mo
     started = {"TORCHELASTIC_RUN_ID": "none", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"}
     for name, value in started.items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(InputError, match="`devices=3`, but torchrun has started 2 on this machine"):
+    with pytest.raises(InputError, match="`devices=3`, but torchrun has started 2 processes on this machine"):
         Runtime(Compute("cpu", cache=None), devices=3)

@@ -57,7 +57,7 @@ def test_the_page_shows_why_there_are_so_many_clusters(client: Path, tmp_path: P
     (run / "clusters.json").write_text(json.dumps(evidence))
     done = ucds.report(run, compute=CPU)
     page = done.path.read_text()
-    assert "The number of clusters, 3, was chosen among 2 to 5; 3 to 4 are plausible." in done.summary
+    assert "The number of clusters, 3, was chosen from 2 to 5; 3 to 4 are plausible." in done.summary
     assert "Why 3 clusters" in text_of(page)
     assert "Clusters Stability Separation Score 2 0.50 0.20 0.10 3 0.90 0.50 0.45 4" in text_of(page)
     assert 'points="2,-0.1 3,-0.45 4,-0.4 5,-0.12 "' in page  # the score
@@ -117,7 +117,7 @@ def test_the_summary_says_what_was_found(client: Path, page_file: Path, labels: 
     stability = json.loads((client / "stability.json").read_text())
     assert f"Repeated clusterings agree to {stability['own_agreement']:.2f} of 1" in text
     assert stability["second_opinion"]["sentence"][1:] + "." in text
-    assert ("work of chance" in text) == stability["doubtful"]
+    assert ("due to chance" in text) == stability["doubtful"]
 
 
 def test_an_image_without_a_label_of_the_provider_is_shown_with_none(
@@ -144,7 +144,7 @@ def test_clusters_that_depend_on_chance_or_seem_too_sure_are_warned_of_once(
     warned = [sentence for sentence in done.warnings if "to only 0.41" in sentence]
     assert len(warned) == (doubtful or overconfident)
     for sentence in warned:
-        assert ("work of chance" if doubtful else "than the confidence says") in sentence
+        assert ("due to chance" if doubtful else "than the confidence says") in sentence
 
 
 def test_every_figure_of_the_evidence_has_words(client: Path, page_file: Path) -> None:

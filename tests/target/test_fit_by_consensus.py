@@ -175,8 +175,8 @@ def test_of_many_samples_some_are_clustered_and_the_model_answers_for_all(tmp_pa
     assert (predicted(head, data) == predicted(head, data)[:K][truth]).all()
     assert results[0].assignments.shape == (120, K)
     assert "120 of 400 samples, drawn at random (setting most_samples), are clustered" in said[0]
-    inside = "the model gives 100.0% of the clustered samples their cluster of the clustering"
-    assert f"{inside}, and an estimated 100.0% of the others that of the exact method" in said
+    inside = "the model agrees with the clustering on 100.0% of the clustered samples"
+    assert f"{inside}, and on an estimated 100.0% of the others" in said
     ids = set(read_remembered(tmp_path / "run")[0].ids)
     assert {str(i) for i in asked} < ids
     assert json.loads((tmp_path / "run" / "transfer.json").read_text())["labelled"] == 30

@@ -71,7 +71,7 @@ def audit(
 
     Args:
         run: folder of a finished source run; ``None`` attacks the service of ``client``.
-        members: samples that the model was trained on, best with one folder a domain.
+        members: samples that the model was trained on, best with one folder per domain.
         others: samples of the same kind that it was not trained on, likewise.
         out: HTML file to write; a JSON file with all figures is written beside it.
         client: client of a label service, whose budget must cover the queries; ``None`` attacks ``run``.

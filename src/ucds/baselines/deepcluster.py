@@ -64,7 +64,9 @@ def cluster_by_deepcluster(
     """
     settings = session.settings
     if n_clusters > min(settings.batch_size, len(data.samples)):
-        raise InputError(f"{n_clusters} clusters need as many samples, in all and in a batch")
+        raise InputError(
+            f"{n_clusters} clusters need at least {n_clusters} samples, in all and in each batch"
+        )
     learning = prepare(session, encoder, data, n_clusters, side=_NAME)
     model, view = learning.trained, learning.data.view
     if len(view.input_shape) > 1:  # images

@@ -252,7 +252,7 @@ def _conclude(folder: Path, parts: int, made: int) -> WrittenFeatures:
     if skipped:
         write_table(folder / SKIPPED_FILE, ("part", "sample", "reason"), lambda: skipped)
     reasons = [f"{name} (part {number}): {reason}" for number, name, reason in skipped]
-    message = f"{len(skipped):,} of {total:,} images are skipped: {folder}/{SKIPPED_FILE} names them"
+    message = f"{len(skipped):,} of {total:,} images cannot be used: {folder}/{SKIPPED_FILE} names them"
     warn_of_skipped(reasons, message)
     if not samples:
         raise InputError(f"none of the {total:,} images can be used ({skipped[0][1]}: {skipped[0][2]})")

@@ -60,7 +60,7 @@ def _run() -> NoReturn:
     except _UsageError as error:
         _fail(error.format_message())
     except Interrupted:
-        say("stopped, with all work saved: go on with --resume")
+        say("stopped; all work is saved: run the same command with --resume")
         sys.exit(_INTERRUPTED)
     except (KeyboardInterrupt, typer.Abort):
         say("stopped")

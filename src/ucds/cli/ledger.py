@@ -36,14 +36,14 @@ LedgerOption = Annotated[
 NameArgument = Annotated[str, Argument(help="Name of the key's owner.")]
 FromOption = Annotated[
     list[str] | None,
-    Option("--from", help="Network that may use the key; may be repeated; or any.", show_default="any"),
+    Option("--from", help="Network that may use the key, or any; may be repeated.", show_default="any"),
 ]
 SignerOption = Annotated[
     list[str] | None,
     Option("--signer", help="Public key of the provider; may be repeated.", show_default="none"),
 ]
 _END = "End of the key: 90d, 12h, 30m, a date or time, or never."
-_RATE = "Samples a second, or none."
+_RATE = "Samples per second, or none."
 
 
 @options.command("add", of=keys)
@@ -81,7 +81,7 @@ def set_key(
         bool, Option("--new-secret", help="Print a new key; the old one ends in a day.")
     ] = False,
 ) -> None:
-    """Change a key from the next request on; what it used stays used."""
+    """Change a key from the next request on; what it has used still counts."""
     given = {"budget": budget, "rate": rate, "expires": expires, "networks": networks}
     changes = {name: value for name, value in given.items() if value is not None}
     if not changes and not new_secret:
@@ -157,11 +157,10 @@ def verify_ledger(
         list[Path] | None, Option("--archive", help="Archived entries, oldest first; may be repeated.")
     ] = None,
 ) -> None:
-    """Check every entry by the rules and all answers by the log; exit status 2 if something is wrong.
+    """Check all entries and answers, and print the head of the log; exit status 2 if something is wrong.
 
     Receipts and checkpoints also show whether the whole ledger was set back or
-    written anew; they, and a log that was archived, need --signer. Prints the
-    head of the log.
+    rewritten. They, and archived entries, need --signer.
     """
     output.start()
     from ucds.serving.verify import verify
@@ -178,14 +177,14 @@ def verify_ledger(
         options.say(f"fault: {fault}")
     if verdict.faults:
         raise typer.Exit(2)
-    output.tell(f"entries {verdict.first:,} to {verdict.number:,} keep all rules")
+    output.tell(f"entries {verdict.first:,} to {verdict.number:,} follow all rules")
     if verdict.first > 1:
         output.tell(f"entries before {verdict.first:,} are archived and were not read; --archive reads them")
     if receipts or checkpoints:
         lost = f"; {verdict.lost:,} name entries whose loss was accepted" if verdict.lost else ""
         output.tell(f"{verdict.agreed:,} receipts and checkpoints agree{lost}")
     if verdict.unnamed:
-        options.say(f"nothing kept elsewhere names the last {verdict.unnamed:,} entries")
+        options.say(f"no receipt or checkpoint covers the last {verdict.unnamed:,} entries")
     print(f"{verdict.number}:{verdict.hash}")
 
 
@@ -196,9 +195,9 @@ def accept_loss(
     checkpoints: Annotated[Path, Option(help="File that names lost entries.")],
     signers: SignerOption = None,
 ) -> None:
-    """Go on with a restored backup. The decision is an entry of the log.
+    """Accept a restored backup, and write an entry about it.
 
-    Labels that were given after the backup are not charged to their keys any more.
+    Keys are no longer charged for labels that were given after the backup.
     """
     with _open_ledger(ledger, output, signers=signers) as book:
         from ucds.serving.checkpoints import accept_loss
@@ -209,7 +208,7 @@ def accept_loss(
 
 @options.command("accept-clock", of=ledger)
 def accept_clock(ledger: LedgerOption, output: options.Output) -> None:
-    """Go on by the present clock, though the last entry is dated far from it. The decision is an entry."""
+    """Accept the present clock, although the last entry has another date, and write an entry about it."""
     with _open_ledger(ledger, output) as book:
         time = book.accept_clock()
     output.tell(f"accepted: the ledger goes on at {time}")
@@ -222,7 +221,7 @@ def archive_entries(
     out: Annotated[Path, Option(help="File to write; `ucds ledger verify --archive` reads it.")],
     signers: SignerOption = None,
 ) -> None:
-    """Move all entries before the last snapshot into a file. Answers stay, and stay free when asked again."""
+    """Move all entries before the last snapshot into a file. Answers stay, and asking again stays free."""
     with _open_ledger(ledger, output, signers=signers) as book:
         from ucds.serving.verify import archive
 
@@ -232,7 +231,7 @@ def archive_entries(
 
 @options.command("forget", of=ledger)
 def forget_answers(name: NameArgument, ledger: LedgerOption, output: options.Output) -> None:
-    """Delete the answers of a revoked key. The log keeps that they were given, and that they were deleted."""
+    """Delete the answers of a revoked key. The log still says that they were given and deleted."""
     with _open_ledger(ledger, output) as book:
         count = book.forget_key(name)
     output.tell(f"{count:,} answers of {name!r} are deleted")

@@ -79,7 +79,7 @@ class _Commands(typer.core.TyperGroup):
         """Return a command, whose help names the options of every command."""
         found = super().get_command(ctx, cmd_name)
         if found is not None:
-            found.epilog = f"{_QUIET} and {_JSON} may stand here too: see `ucds --help`."
+            found.epilog = f"{_QUIET} and {_JSON} also work here: see `ucds --help`."
         return found
 
 
@@ -105,7 +105,7 @@ def _of_every_command(
 ) -> None:
     """Unsupervised clustering under domain shift, with source privacy.
 
-    The options here may stand behind a command as well.
+    The options here also work after a command.
     """
     context.obj = Output(quiet, as_json)
 
@@ -136,7 +136,7 @@ class EncoderGroup:
     ] = None
     pooling: Annotated[
         Pooling | None,
-        Option(help="Features of an image from those of its tokens: the first one, or the mean of all."),
+        Option(help="Token that gives the features of an image: the first one, or the mean of all."),
     ] = None
 
     def encoder(self) -> EncoderOptions:
@@ -150,7 +150,7 @@ class MethodGroup:
 
     PANEL = METHOD
     method: Annotated[
-        Method, Option(help="'consensus': a vote of many clusterings, in seconds. 'pcd': that of the paper.")
+        Method, Option(help="'consensus': a vote of many clusterings. 'pcd': the method of the paper.")
     ] = "consensus"
     tune: Annotated[
         Tune | None,
@@ -185,7 +185,8 @@ class AboutGroup:
         ),
     ] = None
     group: Annotated[
-        str | None, Option(help="Column of what belongs together, such as the patient.", show_default="none")
+        str | None,
+        Option(help="Column of what images have in common, such as the patient.", show_default="none"),
     ] = None
 
 
@@ -207,10 +208,10 @@ class TrainingGroup(WorkGroup):
 
     devices: Annotated[
         int,
-        Option(min=1, help="Processes, one a device; they share every batch. With torchrun, leave it out."),
+        Option(min=1, help="Processes, one per device, which share every batch. Leave it out with torchrun."),
     ] = 1
     precision: PrecisionOption = "32-true"
-    resume: Annotated[bool, Option("--resume", help="Take up the unfinished run in --out.")] = False
+    resume: Annotated[bool, Option("--resume", help="Continue the unfinished run in --out.")] = False
 
     def run_options(self, seed: int) -> RunOptions:
         """Return the options of the run as training takes them."""

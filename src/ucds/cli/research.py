@@ -21,7 +21,7 @@ ResultsOption = Annotated[Path, Option(help="Folder of records and tables.")]
 @options.command("evaluate", options.RESEARCHER)
 def evaluate_command(
     run: options.RunArgument,
-    data: Annotated[Path, Argument(help="Samples in class folders: one folder a domain for a source run.")],
+    data: Annotated[Path, Argument(help="Samples in class folders: one folder per domain for a source run.")],
     work: options.WorkGroup,
     output: options.Output,
     out: Annotated[
@@ -43,7 +43,7 @@ def demo_command(
     out: Annotated[Path, Option(help="Folder for models, reports and figures.")] = Path("demo-out"),
     seed: options.SeedOption = 0,
 ) -> None:
-    """See the whole story in two minutes: three clinics sort digits, with the help of a provider."""
+    """See the whole method in two minutes: three clinics sort digits with the help of a provider."""
     reporter = output.start()
     from ucds.demo.story import run_demo
 
@@ -85,7 +85,7 @@ def benchmark_command(
     weights: Annotated[
         list[str] | None,
         Option(
-            help="As for training; NAME=FILE is for the encoder NAME alone; may be repeated.",
+            help="File of weights; NAME=FILE is for the encoder NAME only; may be repeated.",
             show_default="default",
         ),
     ] = None,

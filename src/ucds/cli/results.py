@@ -33,7 +33,7 @@ def report_command(
         Option("--images", help="Images of a folder of features.", show_default="where they were read from"),
     ] = None,
 ) -> None:
-    """Write a page to look at: every cluster with all its images, a map, doubts, and what was found."""
+    """Write a page that shows every cluster with its images, a map, doubts and findings."""
     reporter = output.start()
     require_model(run)
     from ucds.page.report import report
@@ -60,7 +60,7 @@ def review_command(
         Path | None, Option(help="Run folder to make at the end.", show_default="RUN-reviewed")
     ] = None,
     answers: Annotated[
-        Path | None, Option(help="Take over this file of answers and finish, without a page.")
+        Path | None, Option(help="Apply this file of answers and finish, without a page.")
     ] = None,
     images: Annotated[
         Path | None, Option(help="Folder of the images, if they have moved.", show_default="where they were")
@@ -69,13 +69,13 @@ def review_command(
     no_open: Annotated[bool, Option("--no-open", help="Print the address, and open no browser.")] = False,
     hosts: Annotated[
         list[str] | None,
-        Option("--host", help="Name in the browser's address, if a proxy stands between; may be repeated."),
+        Option("--host", help="Host in the browser's address, if there is a proxy; may be repeated."),
     ] = None,
 ) -> None:
-    """Look at the clusters of a run and correct, name and divide them, on a page of this machine.
+    """Correct, name and divide the clusters of a run, on a page of this machine.
 
-    Every action is kept in the run folder at once, so that the same command goes on later. "Finish" writes
-    a new run, a table or sorted folders.
+    The run folder keeps every action at once, so the same command continues later. "Finish" writes a new run,
+    a table or sorted folders.
     """
     reporter = output.start()
     from ucds.page.review import review
@@ -91,7 +91,7 @@ def review_command(
         compute=Compute(reporter=reporter),
     )
     if done is None:
-        output.present(f"the answers are kept in {run}: the same command goes on", {"path": None})
+        output.present(f"{run} keeps the answers: run the same command to continue", {"path": None})
     else:
         output.present(done.sentence, done)
 
@@ -108,7 +108,7 @@ def export_command(
         Path | None, Option(help="File or folder to write.", show_default="RUN/model.*, RUN/hub")
     ] = None,
 ) -> None:
-    """Write a model for other programs, compared with the model itself."""
+    """Write the model for other programs, and compare both."""
     output.start()
     require_model(run)
     from ucds.exports.export import export

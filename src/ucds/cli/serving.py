@@ -34,7 +34,7 @@ def serve_command(
         str | None,
         Option(
             metavar="ADDRESS",
-            help="Address or network of the reverse proxy in front, which alone is answered.",
+            help="Address or network of the reverse proxy; only it is answered.",
             show_default="none",
         ),
     ] = None,
@@ -58,7 +58,7 @@ def serve_command(
         list[str] | None,
         Option(
             "--signer",
-            help="Earlier public key, whose snapshots count, too; may be repeated.",
+            help="Earlier public key whose snapshots are also accepted; may be repeated.",
             show_default="none",
         ),
     ] = None,
@@ -70,16 +70,16 @@ def serve_command(
             show_default="none",
         ),
     ] = None,
-    model_batch: Annotated[int, Option(min=1, help="Samples the model takes at a time.")] = 8,
+    model_batch: Annotated[int, Option(min=1, help="Samples that the model takes at a time.")] = 8,
     limits: Annotated[
         list[str] | None,
         Option("--limit", metavar="NAME=VALUE", help="Limit such as max-batch=64; may be repeated."),
     ] = None,
     accelerator: Annotated[Accelerator, Option(help="Device to compute on.")] = "auto",
 ) -> None:
-    """Answer over HTTP with one integer a sample, to those who hold a key.
+    """Answer over HTTP with one integer per sample, for clients with a key.
 
-    The first start on this machine alone makes a ledger and prints a key; `ucds keys` makes others.
+    If only this machine reaches it, the first start makes a ledger and prints a key. `ucds keys` makes more.
     """
     output.start()
     from ucds.data.confinement import hide_memory
@@ -116,10 +116,10 @@ def audit_command(
     service: ServiceGroup,
     run: Annotated[Path | None, Argument(help="Run folder to audit.")] = None,
     url: Annotated[str | None, Option(help="Label service to audit instead.")] = None,
-    effort: Annotated[bool, Option("--quick", help="Use few samples, in about a minute.")] = False,
+    effort: Annotated[bool, Option("--quick", help="Use few samples; this takes about a minute.")] = False,
     seed: options.SeedOption = 0,
 ) -> None:
-    """Attack a model with labels alone, and report what they give away."""
+    """Attack a model by its labels, and report what they give away."""
     reporter = output.start()
     from ucds.auditing.audit import QUICK, audit
 

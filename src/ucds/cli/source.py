@@ -17,7 +17,7 @@ from ucds.training.options import BulkOptions
 def train_source_command(
     data: Annotated[
         str,
-        Argument(help="Folder with one folder a domain, .npz with one array a domain, a table, or features."),
+        Argument(help="Folder of domain folders, .npz with one array per domain, a table, or features."),
     ],
     n_clusters: Annotated[str, Option("--clusters", help=options.CLUSTERS_HELP)],
     out: options.RunFolderOption,
@@ -32,7 +32,7 @@ def train_source_command(
         float | None, Option(help="Epsilon of a model with differential privacy.", show_default="none")
     ] = None,
     groups: Annotated[
-        Path | None, Option("--dp-group", help="CSV (id, group): persons are protected, not images.")
+        Path | None, Option("--dp-group", help="CSV (id, group); protects persons instead of single images.")
     ] = None,
 ) -> None:
     """Learn a clustering model from several unlabelled domains."""
@@ -93,14 +93,14 @@ def features_command(
     engine: Annotated[
         Engine,
         Option(
-            help="A loop in this process ('plain'), or Ray ('ray'): on the cluster that RAY_ADDRESS names, "
+            help="Use this process ('plain'), or Ray ('ray'): on the cluster that RAY_ADDRESS names, "
             "or on this machine."
         ),
     ] = "plain",
     workers: Annotated[
-        int | None, Option(min=1, help="Workers of Ray.", show_default="one a processor")
+        int | None, Option(min=1, help="Workers of Ray.", show_default="one per processor")
     ] = None,
-    shard_size: Annotated[int, Option(min=1, help="Images of a part.")] = 1024,
+    shard_size: Annotated[int, Option(min=1, help="Images per part.")] = 1024,
 ) -> None:
     """Compute the features of images; every command takes their folder in place of the images."""
     reporter = output.start()
@@ -117,5 +117,5 @@ def features_command(
     if done.made < done.parts:
         sentence += f", {done.parts - done.made:,} of them finished before"
     if done.skipped:
-        sentence += f"; {done.skipped:,} images skipped, see skipped.csv"
+        sentence += f"; {done.skipped:,} cannot be used, see skipped.csv"
     output.present(sentence, done)

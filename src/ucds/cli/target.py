@@ -32,8 +32,7 @@ class ServiceGroup:
         str | None,
         Option(
             envvar="UCDS_KEY",
-            help="Your key. Safer in the environment variable: others on the machine can read a command "
-            "line.",
+            help="Your key. The environment variable is safer: others on the machine can read command lines.",
         ),
     ] = None
     overdraw: Annotated[
@@ -42,7 +41,7 @@ class ServiceGroup:
     signer: Annotated[
         str | None,
         Option(
-            help="Public key that must sign the receipts, as the provider told you.",
+            help="Provider's public key, which must sign the receipts.",
             show_default="the service's",
         ),
     ] = None
@@ -69,7 +68,7 @@ def query_command(
         int | None,
         Option(
             min=1,
-            help="Number of samples to have labelled, well spread over the encoder's features.",
+            help="Number of samples to ask about, spread over the encoder's features.",
             show_default="all",
         ),
     ] = None,
@@ -77,22 +76,22 @@ def query_command(
         bool,
         Option(
             "--calibrate",
-            help="Send a random sample of the images before the first question of the key: the service then "
-            "subtracts their mean from the features of all images of the key.",
+            help="Send random images before the key's first question: the service then subtracts their mean "
+            "from the features of all images of this key.",
         ),
     ] = False,
     allow_outside: Annotated[
         bool,
-        Option("--allow-outside", help="Send image files outside the folder, or the list's own folder, too."),
+        Option("--allow-outside", help="Also send image files outside the folder of the input."),
     ] = False,
     keep_metadata: Annotated[
         bool, Option("--keep-metadata", help="Send image files byte for byte, with EXIF data and profiles.")
     ] = False,
     seed: options.SeedOption = 0,
 ) -> None:
-    """Ask a label service about your samples; if it stops on the way, run the same command again.
+    """Ask a label service about your samples. If the command stops early, run it again.
 
-    The encoder is used with --max-queries only: it chooses the samples to ask about.
+    With --max-queries, the encoder chooses the samples to ask about.
     """
     reporter = output.start()
     client = service.client(url, calibrate=calibrate)
@@ -112,7 +111,7 @@ def query_command(
                 compute=work.compute(reporter),
             )
         except KeyboardInterrupt:
-            options.say("stopped, with all labels kept: run the same command again to go on")
+            options.say("stopped; all labels are kept: run the same command again to continue")
             raise typer.Exit(130) from None
     output.present_labels(labels, out)
 
@@ -128,9 +127,9 @@ def sort_command(
     ] = None,
     no_open: Annotated[bool, Option("--no-open", help="Open no browser.")] = False,
 ) -> None:
-    """Sort images into groups, whose number is chosen too, and open the report.
+    """Sort images into groups, choose their number, and open the report.
 
-    This is `ucds train-target IMAGES --clusters auto`; if it stops on the way, run the same command again.
+    This is `ucds train-target IMAGES --clusters auto`. If the command stops early, run it again.
     """
     reporter = output.start()
     out, compute = out or beside(images), work.compute(reporter)
@@ -145,7 +144,7 @@ def sort_command(
     lines = [
         f"{done.samples:,} images are in {done.n_clusters} groups: open {done.path} in a browser",
         f"to correct and name the groups: ucds review {run}",
-        f"to have a folder for each: ucds predict {run} {given} --out {run}.csv --sort-into {folders}",
+        f"to make a folder for each: ucds predict {run} {given} --out {run}.csv --sort-into {folders}",
         f"to add new images: ucds update {run} NEW-IMAGES --out {run}-2",
     ]
     output.present(lines, asdict(done) | {"run": out})
@@ -180,14 +179,13 @@ def train_target_command(
     labels: Annotated[Path | None, Option(help="Label file of the provider, or from `ucds query`.")] = None,
     centre_by: Annotated[
         str | None,
-        Option(help="Column whose groups are seen from their own means: scanner.", show_default="none"),
+        Option(help="Column whose groups are centred on their own means: scanner.", show_default="none"),
     ] = None,
     no_report: Annotated[bool, Option("--no-report", help="Write no report.")] = False,
 ) -> None:
-    """Train a model of your own from a provider's labels and unlabelled samples.
+    """Train your own model from unlabelled samples and, if you have them, a provider's labels.
 
-    Without --labels, give --clusters: no provider takes part.
-    The run folder gets a report to open in a browser.
+    Without --labels, give --clusters. The run folder gets a report to open in a browser.
     """
     settings, reporter = method.method_settings("target"), output.start()
     from ucds.target.train import train_target
@@ -224,13 +222,13 @@ def predict_command(
     work: options.WorkGroup,
     output: options.Output,
     sort_into: Annotated[
-        Path | None, Option(help="Sort the images into one folder a cluster, below this one.")
+        Path | None, Option(help="Sort the images into one folder per cluster, below this one.")
     ] = None,
     sort_how: Annotated[Sorting, Option(help="Copy the images there, or link to them.")] = "copy",
     names: options.NamesOption = None,
     about: Annotated[
         Path | None,
-        Option(help="Table with the column that the run was centred by.", show_default="as in the training"),
+        Option(help="Table with the column of the run's --centre-by.", show_default="as in the training"),
     ] = None,
     min_confidence: Annotated[
         float, Option(min=0, max=1, help="Confidence below which a sample is left without a cluster (-1).")
@@ -255,7 +253,7 @@ def predict_command(
     values["strangers"] = found.strangers
     sentence = f"clusters of {count:,} samples written to {out}"
     if found.unsorted:
-        sentence += f"; {found.unsorted:,} of them are left without a cluster, as -1"
+        sentence += f"; {found.unsorted:,} of them have no cluster (-1)"
     lines = [sentence]
     if found.strangers:
         lines.append(
@@ -277,13 +275,13 @@ def update_command(
         Path | None, Option(help="Labels of the new samples, from the provider of the run's labels.")
     ] = None,
     forget_missing: Annotated[
-        bool, Option("--forget-missing", help="Leave out samples of the run that are not here any more.")
+        bool, Option("--forget-missing", help="Leave out samples of the run that are missing now.")
     ] = False,
     no_report: Annotated[bool, Option("--no-report", help="Write no report.")] = False,
 ) -> None:
-    """Take new samples into a run: clusters keep their numbers, and new kinds get clusters.
+    """Add new samples to a run: clusters keep their numbers, and new kinds get clusters.
 
-    Old samples need not be here; those that are, are recognised by their content.
+    You may give old samples again: they are recognised by their content.
     """
     reporter = output.start()
     require_model(run)

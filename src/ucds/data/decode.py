@@ -70,7 +70,7 @@ def describe_unreadable(suffixes: Counter[str]) -> str | None:
     if not unread:
         return None
     parts = ", ".join(f"{count:,} {suffix} ({remedies[suffix]})" for suffix, count in unread.items())
-    return f"{sum(unread.values()):,} files of types that are not read here are left out: {parts}"
+    return f"files of types that ucds cannot read are left out: {parts}"
 
 
 def decode_image(

@@ -168,7 +168,7 @@ class FeatureFolder(Samples):
 class Pictures:
     """Images of a folder of features, squares of ``size`` pixels, which are decoded when they are read.
 
-    Ids that somebody else chose may be those of any files: the contents must be those that gave the features.
+    An id may name any file, so a file is shown only if its content is the one that gave the features.
     """
 
     root: Path
@@ -230,10 +230,12 @@ def _by_domain(
     """Return places of the images of wanted domains, domain after domain; their domains; the names."""
     known = sorted({name for name in of_each if name is not None})
     if not known:
-        raise InputError(f"{folder} holds features of images that lay in no domain folders")
+        raise InputError(
+            f"the images of {folder} lay in no domain folders: compute the features of DATA/DOMAIN/.."
+        )
     names = tuple(known if wanted is None else require_domains(folder, known, wanted))
     if loose := sum(name is None for name in of_each):
-        warn(f"{loose} images lay in no domain folder, and are left out.")
+        warn(f"Images that lay in no domain folder belong to no domain: {loose:,} left out.")
     number = {name: place for place, name in enumerate(names)}
     domain = np.array([number.get(name or "", -1) for name in of_each], np.int64)
     places = np.argsort(domain, kind="stable").astype(np.int64)

@@ -94,7 +94,7 @@ def scan_domains(root: str | Path, domains: Sequence[str] | None = None) -> Scan
     if not folders:
         raise InputError(f"{root} has no domain folders; give a folder with one folder of images per domain.")
     if loose:
-        warn(f"{len(loose)} images lie directly in {base}, in no domain folder, and are left out.")
+        warn(f"Images that lie directly in {base} belong to no domain: {len(loose):,} left out.")
     chosen = folders if domains is None else require_domains(root, folders, domains)
     found = _images(root, {name: base / name for name in chosen})
     empty = [name for name, paths in found.items() if not paths]

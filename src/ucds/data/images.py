@@ -230,7 +230,7 @@ def _usable(found: Scan | Pictures, problems: Mapping[int, UnusableImageError]) 
     kinds = Counter(problem.reason.split(" (")[0] for problem in problems.values()).most_common()
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in kinds)
     what = "files" if isinstance(found, Scan) else "images"
-    told = f"{len(problems):,} of {n:,} {what} are skipped: {reasons}."
+    told = f"{len(problems):,} of {n:,} {what} cannot be used: {reasons}."
     warn_of_skipped(list(map(str, problems.values())), told)
     return good
 
@@ -241,7 +241,8 @@ def _warn_of_copies(samples: ImageSamples) -> None:
     if len(copies):
         pairs = [f"{samples.ids[i]} = {samples.ids[first[i]]}" for i in copies[:_COPIES_SHOWN]]
         more = ", .." if len(copies) > _COPIES_SHOWN else ""
-        told = f"{len(copies):,} of {len(samples):,} images duplicate others; all are counted: "
+        duplicate = "duplicates another" if len(copies) == 1 else "duplicate others"
+        told = f"{len(copies):,} of {len(samples):,} images {duplicate}; all are counted: "
         warn(f"{told}{', '.join(pairs)}{more}")
 
 

@@ -49,7 +49,7 @@ def find_samples(
             In memory: array ``(n, d)`` of embeddings or ``(n, h, w, 3)`` of uint8 pixels; data frame; list or
             data set of paths, PIL images, arrays, contents of image files, or rows by name; of a tuple the
             first entry counts. What this function has found is returned as it is.
-        by_domain: whether a folder holds one folder a domain. If not, all samples must be of one domain.
+        by_domain: whether a folder holds one folder per domain. If not, all samples must be of one domain.
         domains: names of the domains to take; all if ``None``.
 
     Raises:

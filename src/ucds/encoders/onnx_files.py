@@ -162,7 +162,7 @@ def _require_image(inputs: list[Value]) -> Value:
     """Return the only input, if it is a batch of images."""
     listed = ", ".join(one.name for one in inputs[:5]) or "none"
     if len(inputs) != 1:
-        raise InputError(f"it must take images alone, and its inputs are: {listed}")
+        raise InputError(f"its only input must be images, but its inputs are: {listed}")
     image, shape = inputs[0], inputs[0].shape
     batch, channels, height, width = shape if shape and len(shape) == 4 else (None, 0, None, None)
     if image.kind != _FLOAT or channels not in (3, None):

@@ -85,6 +85,6 @@ class EncoderSpec:
                 f"images of {self.resize} pixels are too small or too large for a crop of {self.input_size}"
             )
         if self.std is not None and not all(value > 0 for value in self.std):
-            raise InputError(f"an encoder's standard deviations are above 0, not {self.std}")
+            raise InputError(f"an encoder's standard deviations must be above 0, not {self.std}")
         if self.pooling not in (None, *get_args(Pooling)):
             raise InputError(f"pooling is one of {', '.join(get_args(Pooling))}, not {brief(self.pooling)}")

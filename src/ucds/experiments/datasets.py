@@ -146,7 +146,7 @@ def locate(data: Path, name: str, targets: Sequence[str]) -> Located:
             f"{data / folder}/{known.form}"
         )
     if missing and not found:
-        raise InputError(f"{data} has no domain {', '.join(missing)}: it needs one folder a domain")
+        raise InputError(f"{data} has no domain {', '.join(missing)}: it needs one folder per domain")
     return Located(best, found, None if known is None else sorted(found.values()))
 
 

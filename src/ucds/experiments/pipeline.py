@@ -227,7 +227,7 @@ def _part_of(settings: Settings) -> Tune:
 
 
 def _decide(head: Head, features: Dataset, *, recentred: bool = False) -> IntArray:
-    """Find the most probable clusters of features, which may be seen from their own mean."""
+    """Find the most probable clusters of features, which may be centred on their own mean."""
     if recentred:
         head = recentre(head, features)
     found: IntArray = head.logits(encode(head, features)).argmax(1)

@@ -122,7 +122,7 @@ def survey(benchmark: Benchmark, machine: Machine) -> Survey:
 
 
 def make_encoder(encoder: EncoderOptions, machine: Machine, tune: Tune = "head") -> Encoder:
-    """Find an encoder with its weights on this machine, frozen or to be trained, anew at every call."""
+    """Return a new encoder with the weights on this machine, frozen ("head") or to be trained ("full")."""
     given = machine.weights
     weights = given.get(encoder.backbone or "", given.get("", encoder.weights))
     chosen = replace(encoder, weights=weights)

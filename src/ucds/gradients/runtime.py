@@ -45,8 +45,8 @@ class Runtime:
         started = started_by_torchrun() or Processes(devices, 1)
         if devices not in (1, started.on_machine):
             raise InputError(
-                f"`devices={devices}`, but torchrun has started {started.on_machine} on this machine: "
-                "leave it out"
+                f"`devices={devices}`, but torchrun has started {started.on_machine} processes on this "
+                "machine: leave `devices` out"
             )
         check_devices(compute.accelerator, started.on_machine, compute.precision)
         self._started = started

@@ -40,7 +40,7 @@ class Session(Work[SettingsT]):
 
     Args:
         settings: settings of the method.
-        compute: device, precision, cache and reporter; by default nothing is said, and nothing kept on disk.
+        compute: device, precision, cache and reporter; by default, nothing is printed or kept on disk.
         seed: seed of every random choice of the run.
         folder: folder for checkpoints, log and result; ``None`` keeps nothing.
         devices: number of processes, one a device.

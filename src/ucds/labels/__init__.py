@@ -1,1 +1,1 @@
-"""What provider and client share: cluster labels, one integer a sample with K, and how they are asked for."""
+"""What provider and client share: cluster labels, one integer per sample with K, and how to ask for them."""

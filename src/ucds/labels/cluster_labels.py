@@ -47,7 +47,7 @@ def marks_of(keys: Sequence[bytes]) -> Column[str]:
 @shows("ids", "labels", "n_clusters", "provider")
 @dataclass(frozen=True)
 class ClusterLabels:
-    """One hard label for each sample. It holds integers and names: there is no room for a model.
+    """One hard label for each sample; integers and names only, nothing of a model.
 
     Attributes:
         ids: ids of the samples, each once.

@@ -109,7 +109,7 @@ class UnusableSample(Message):
 
 
 class LabelAnswer(Message):
-    """The answer to ``POST /v1/labels``: one integer a sample, in the order of the request.
+    """The answer to ``POST /v1/labels``: one integer per sample, in the order of the request.
 
     A label is one of the provider's K clusters, in ``[0, n_clusters)``. A sample that cannot be used gets
     none, and is not charged. Labels have a receipt, and no label has none.
@@ -136,7 +136,7 @@ class LabelAnswer(Message):
 
 
 class Calibration(Message):
-    """The mean from which the samples of a key are seen."""
+    """The mean that is subtracted from the samples of a key."""
 
     samples: Positive  # distinct samples that it is the mean of
     digest: ModelDigest  # of their contents; see `digest_of_contents`

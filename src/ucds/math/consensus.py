@@ -103,7 +103,7 @@ def cluster_by_vote(
         vectors: representations ``(n, d)`` of the samples, that with the closest groups last.
         n_clusters: number of clusters of the consensus, K.
         rng: generator of the starts.
-        choices: figures of the vote.
+        choices: parameters of the vote.
         watch: told after each clustering and each candidate.
     """
     n = len(vectors[0])

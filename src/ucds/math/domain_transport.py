@@ -85,8 +85,8 @@ def cluster_domains(
         rng: generator of the starts of k-means.
         width: number of principal axes to project on.
         whitening: 0 keeps the variances along the axes, 1 makes them equal.
-        choices: figures of the vote.
-        second: figures of the second opinion.
+        choices: parameters of the vote.
+        second: parameters of the second opinion.
         lengths: whether distances from the mean count, see :func:`ucds.math.spaces.make_spaces`.
         watch: told after each clustering of a domain, and after each plan.
     """

@@ -37,7 +37,7 @@ def cluster_by_opinions(
         n_clusters: number of clusters of the consensus, K.
         rng: generator of all that is random.
         choices: figures of both votes.
-        second: figures of the second opinion.
+        second: parameters of the second opinion.
         watch: told after each part of the work.
     """
     from sklearn.metrics import adjusted_mutual_info_score

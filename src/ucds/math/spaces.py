@@ -38,7 +38,7 @@ def unit_rows(vectors: FloatArray) -> FloatArray:
 
 
 def centre(vectors: FloatArray, mean: FloatArray | None = None) -> FloatArray:
-    """Compute the directions ``(n, d)`` of the samples of a domain as seen from its mean, as unit vectors.
+    """Compute the directions ``(n, d)`` of the samples of a domain from its mean, as unit vectors.
 
     The ``(d,)`` mean is that of the domain's unit vectors; that of ``vectors`` if ``None``.
     """

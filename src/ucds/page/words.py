@@ -31,7 +31,7 @@ def summarise(findings: Findings, record: RunRecord, what: str) -> list[str]:
     if record.choice is not None and record.choice.clear:
         tried, low, high = record.choice.candidates, record.choice.low, record.choice.high
         lines.append(
-            f"The number of clusters, {record.choice.number}, was chosen among {tried[0]} to {tried[-1]}; "
+            f"The number of clusters, {record.choice.number}, was chosen from {tried[0]} to {tried[-1]}; "
             f"{low} to {high} are plausible."
         )
     if record.stability is not None:
@@ -79,7 +79,7 @@ def warn(findings: Findings, record: RunRecord, skipped: int, what: str, trained
     stability = record.stability or {}
     if stability.get("doubtful") or stability.get("overconfident"):
         advice = (
-            "the clusters may be the work of chance. Fewer clusters, or another encoder, may help."
+            "the clusters may be due to chance. Fewer clusters, or another encoder, may help."
             if stability.get("doubtful")
             else f"fewer {what} are in the right cluster than the confidence says. Look at the clusters "
             "before you rely on it."
@@ -97,7 +97,7 @@ def warn(findings: Findings, record: RunRecord, skipped: int, what: str, trained
     if total < SAMPLES_TO_TELL * k:
         warnings.append(
             f"{total:,} {what} are few for {k} clusters: with fewer than {SAMPLES_TO_TELL} for each, "
-            "a cluster can be the work of chance."
+            "a cluster can be due to chance."
         )
     if skipped:
         warnings.append(

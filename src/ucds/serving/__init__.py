@@ -1,4 +1,4 @@
-"""The provider's service: it answers with one integer a sample, to those who hold a key, within a budget."""
+"""The provider's service: it answers with one integer per sample, for clients with a key, within a budget."""
 
 from ucds.extras import require_extra
 

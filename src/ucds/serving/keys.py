@@ -109,7 +109,7 @@ class Key(Message):
 
     @property
     def budget(self) -> Budget:
-        """Budget as the client is told."""
+        """Budget as the service reports it to the client."""
         limit = self.terms.budget
         return Budget(limit=limit, used=self.used, remaining=max(0, limit - self.used))
 

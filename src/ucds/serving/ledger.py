@@ -120,7 +120,7 @@ class Ledger(Replay):
         return list(self.state().keys.values())
 
     def authenticate(self, secret: str, address: str | None = None) -> keys.Key:
-        """Return the key whose secret a client shows from an address; ``None`` for one that is not checked.
+        """Return the key of a secret, if it may ask; an ``address`` of ``None`` is not checked.
 
         Raises:
             Refusal: there is no such key, or it may not ask.
@@ -212,7 +212,7 @@ class Ledger(Replay):
         return Answers(known.labels | new, hashes, writing.state.era, entry.time, budget)
 
     def calibrate(self, key: keys.Key, model: str, told: Calibration, mean: FloatArray) -> Calibration:
-        """Fix, for good, the ``(width,)`` mean from which a model sees the samples of a key.
+        """Fix, for good, the ``(width,)`` mean that is subtracted from the samples of a key for one model.
 
         Returns:
             The calibration; that of another request with the same samples, if that one came first.

@@ -163,7 +163,7 @@ class Service:
         )
 
     async def calibrate(self, request: Request, shown: Shown) -> tuple[wire.CalibrationAnswer, int]:
-        """Fix the mean from which all samples of a key are seen; also return how many the request holds."""
+        """Fix the mean that is subtracted from samples of a key; also return how many the request has."""
         async with self._admit(request, shown) as upload:
             key, fresh = upload.key, False
             with self.queue.taking(key.number, len(upload.samples)):

@@ -28,7 +28,7 @@ def fit_source_by_transport(
     """Cluster the frozen features of all source domains, and build a model that labels any single sample.
 
     The model subtracts the mean of the domains' means from a sample, as the domain of a single sample is not
-    known. A folder that is labelled as a whole is better seen from its own mean.
+    known. A folder that is labelled as a whole is better centred on its own mean.
 
     Arguments are those of :func:`ucds.source.train.fit_source`.
 

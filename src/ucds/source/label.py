@@ -1,4 +1,4 @@
-"""Labels a client's samples offline: one integer a sample, and nothing else."""
+"""Labels a client's samples offline: one integer per sample, and nothing else."""
 
 from __future__ import annotations
 

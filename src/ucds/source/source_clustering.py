@@ -86,7 +86,7 @@ class SourceClustering(ClusteringEstimator):
         return self._fit(X, partial(fit_source, n_clusters=self.n_clusters), sample_domain)
 
     def label(self, X: FolderOrArray, *, provider: str = "source") -> ClusterLabels:  # noqa: N803
-        """Label a client's samples: one integer a sample, and nothing else.
+        """Label a client's samples: one integer per sample, and nothing else.
 
         The labels are those of :func:`ucds.label`, which takes the samples as one domain and sees them from
         their own mean; those of :meth:`predict` are about each sample by itself.

@@ -56,7 +56,7 @@ def train_source(
             ``"consensus"``.
         settings: :class:`ucds.PCDSettings` or :class:`ucds.ConsensusSettings`, or settings of the method by
             name; the defaults if ``None``.
-        options: seed, processes and how to run otherwise; the defaults if ``None``.
+        options: seed, processes and other options of the run; the defaults if ``None``.
         compute: device, precision, cache and reporter; the defaults if ``None``.
         groups: CSV file with the columns ``id`` and ``group``, the person of each image; with it the setting
             ``dp_epsilon`` protects persons. ``None`` protects single images.

@@ -255,7 +255,7 @@ class Actions:
             path: file of answers.
 
         Returns:
-            Number of actions that were taken over, and of those whose samples are not here.
+            Number of actions that were applied, and of those whose samples are missing.
 
         Raises:
             InputError: the file cannot be read.

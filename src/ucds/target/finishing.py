@@ -126,7 +126,7 @@ def write_successor(
     """Write a run that follows another one, all of it or nothing.
 
     Args:
-        run: folder of the run before, whose files are taken over but for what is given here.
+        run: folder of the earlier run, whose other files are copied.
         out: folder to make.
         stored: model of the new run.
         kept: samples and clusters that the new run remembers.

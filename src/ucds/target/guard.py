@@ -51,7 +51,7 @@ class Evidence:
     """Use of a provider's labels, and the reasons.
 
     Attributes:
-        use: use of the labels.
+        use: whether the labels are set aside, vote, or count like all own clusterings.
         own_agreement: adjusted mutual information of the target's clusterings in different spaces.
         provider_agreement: adjusted mutual information of the provider's labels with these clusterings.
         own_consistency: mean share of a sample's neighbours that the own consensus puts into its cluster.

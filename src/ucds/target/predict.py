@@ -50,7 +50,7 @@ def predict(
         images: samples, see :func:`ucds.data.sources.find_samples`. Files that cannot be used are left out of
             what is returned and written: it goes by ids.
         out: table to write, in .csv; none if ``None``.
-        sort_into: folder to make, with the images in one folder a cluster, or one that an earlier call made
+        sort_into: folder to make, with the images in one folder per cluster, or one that an earlier call made
             with this run or a review of it, see :func:`ucds.target.predictions.sort_into_folders`; none if
             ``None``.
         sort_how: ``"copy"`` or ``"link"``: the images in that folder are copies or symbolic links.

@@ -186,7 +186,7 @@ class SortingRecord(BaseModel):
 
     Attributes:
         format: name and version of the form of the file.
-        model: fingerprint of the model that the folders are clusters of.
+        model: fingerprint of the model whose clusters the folders are.
         pictures: content key of each picture, in hexadecimal digits, by its path below the folder.
     """
 
@@ -247,7 +247,7 @@ def sort_into_folders(
     model: str = "",
     watch: Watch | None = None,
 ) -> None:
-    """Sort images into one folder a cluster, under names that differ and that every file system takes.
+    """Sort images into one folder per cluster, under names that differ and that every file system takes.
 
     The folder of a named cluster has this name; clusters of one name share a folder, and others do not.
     Images without a cluster have a folder of their own. A file in a sub-folder, ``a/b.jpg``, becomes

@@ -68,7 +68,7 @@ class Review(Actions):
             others have been merged. What is done by hand changes the number.
         images: samples of a run whose encoder was trained, if they are no longer where the run found them.
             Such a run remembers no clusterings of its own: they are made when its first review begins.
-        compute: device, cache and reporter for that, and to encode other samples; the defaults if ``None``.
+        compute: device, cache and reporter of clustering and encoding; the defaults if ``None``.
 
     Attributes:
         run: folder of the run.

@@ -64,11 +64,11 @@ def train_target(
             ``"consensus"``.
         settings: :class:`ucds.PCDSettings` or :class:`ucds.ConsensusSettings`, or settings of the method by
             name; the defaults if ``None``.
-        options: seed, processes and how to run otherwise; the defaults if ``None``.
-        about: table about the samples, see :func:`ucds.data.about.find_about`, of whose columns it is said
-            which the clusters follow; ``None`` leaves this to the report.
+        options: seed, processes and other options of the run; the defaults if ``None``.
+        about: table about the samples, see :func:`ucds.data.about.find_about`; the run says which of its
+            columns the clusters follow. ``None`` leaves this to the report.
         group: column of what belongs together, such as the patient.
-        centre_by: column whose groups are seen from their own means, such as the scanner; see
+        centre_by: column whose groups are centred on their own means, such as the scanner; see
             :mod:`ucds.training.centring`. None if ``None``.
         compute: device, precision, cache and reporter; the defaults if ``None``.
 
@@ -80,7 +80,7 @@ def train_target(
         UcdsWarning: only some samples have a label.
     """
     if labels is None and n_clusters is None:
-        raise InputError("give `labels`, those of a provider; or `n_clusters`, to cluster alone")
+        raise InputError("give the `labels` of a provider, or `n_clusters` to cluster alone")
     if n_clusters is not None:
         read_clusters(n_clusters, least=2)
     out, options, compute = Path(out), options or RunOptions(), compute or Compute()

@@ -88,7 +88,7 @@ class Centring:
         if large.sum() < 2:
             raise InputError(
                 f"`centre_by` {shown(column, 40)} needs two groups of at least {FEWEST_TO_CENTRE} samples, "
-                f"and {large.sum()} of {len(names):,} are so large: name a column with larger groups"
+                f"and it has {large.sum()}: name a column with larger groups"
             )
         means = np.where(large[:, None], sums / counts[:, None], mean)
         between = (counts * np.square(means - mean).sum(1)).sum()

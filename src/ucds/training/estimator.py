@@ -55,7 +55,7 @@ class ClusteringEstimator(
     """Parameters and answers of both estimators; their own docstrings describe the parameters."""
 
     _role: ClassVar[Role]
-    """Side of the estimator; a folder for the source side holds one folder a domain."""
+    """Side of the estimator; a folder for the source side holds one folder per domain."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class ClusteringEstimator(
         """Return the most probable cluster of each sample.
 
         Args:
-            X: ``(n, d)`` vectors, or a folder of images (with one folder a domain for the source side).
+            X: ``(n, d)`` vectors, or a folder of images (with one folder per domain for the source side).
 
         Returns:
             ``(n,)`` int64 in ``[0, n_clusters_)``, or -1 for an image that cannot be used.

@@ -116,9 +116,9 @@ def tell_what_drawing_costs(
     """
     wanted, out = targets.argmax(1), np.arange(len(targets)) % _LEFT_OUT == 0
     inside = (head.logits(features).argmax(1) == wanted).mean()
-    found = f"the model gives {inside:.1%} of the clustered samples their cluster of the clustering"
+    found = f"the model agrees with the clustering on {inside:.1%} of the clustered samples"
     if fitted:
         other = solve_prototypes(features[~out], targets[~out], np.zeros_like(head.prototypes))
         outside = ((features[out] @ other).argmax(1) == wanted[out]).mean()
-        found += f", and an estimated {outside:.1%} of the others that of the exact method"
+        found += f", and on an estimated {outside:.1%} of the others"
     work.say(found)

@@ -112,7 +112,7 @@ def _require_device(encoder: Encoder, compute: Compute) -> None:
 def open_for_prediction(source: Source, encoder: Encoder, side: Role, compute: Compute) -> Dataset:
     """Open samples for a trained model with some encoder; see :func:`ucds.data.sources.find_samples`.
 
-    A folder for the side "source" holds one folder a domain.
+    A folder for the side "source" holds one folder per domain.
 
     Raises:
         InputError: the samples cannot be used, or their kind, width or columns are not what the model takes.

@@ -134,7 +134,7 @@ class Model:
         save_model(Path(folder), self.stored)
 
     def open(self, source: Source, side: Role = "target") -> Dataset:
-        """Open samples for the model; a folder for the side "source" holds one folder a domain."""
+        """Open samples for the model; a folder for the side "source" holds one folder per domain."""
         return open_for_prediction(source, self.stored.encoder, side, self.compute)
 
     def outputs(self, data: Dataset, *, recentred: bool = False) -> Outputs:
@@ -199,7 +199,7 @@ class Model:
 
 
 def recentre(head: Head, features: Dataset) -> Head:
-    """Return a model's head as it sees samples from their own mean, given their features, of one domain."""
+    """Return a model's head that centres samples of one domain on their own mean, given their features."""
     n = len(features.samples)
     blocks = (features.samples.read(np.arange(at, min(at + BATCH, n))) for at in range(0, n, BATCH))
     return head.recentred(mean_direction(blocks))

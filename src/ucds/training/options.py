@@ -72,7 +72,7 @@ class Compute:
         cache: folder of decoded images and frozen features, by default that of the
             environment variable UCDS_CACHE, or the user's cache folder. With ``None``
             frozen features stay in memory, and decoded images are in the user's cache folder.
-        reporter: receives progress messages; by default nothing is said.
+        reporter: receives progress messages; by default, they are dropped.
         images_bytes: largest size of the decoded images in the cache, by default that of the environment
             variable UCDS_CACHE_LIMIT; 8 GiB if ``None``.
 

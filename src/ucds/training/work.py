@@ -28,7 +28,7 @@ class Work(Generic[SettingsT]):
 
     Args:
         settings: settings of the method.
-        compute: device, precision, cache and reporter; by default nothing is said, and nothing kept on disk.
+        compute: device, precision, cache and reporter; by default, nothing is printed or kept on disk.
         seed: seed of every random choice of the run.
         folder: folder for what is found and for the result; ``None`` keeps nothing.
 

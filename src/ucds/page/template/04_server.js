@@ -3,7 +3,7 @@
 import { countChanged, count } from "./02_groups.js";
 import { data, name, say, set, setClusters, state } from "./03_store.js";
 
-const ENDED = "The review has ended: start it again with the same command. All that was done is kept.";
+const ENDED = "The review has ended, and everything is saved. Run the same command to continue.";
 
 // Sends a request and returns its answer; says in the page what went wrong, and returns nothing then.
 /** @type {(path: string, body?: any) => Promise<any>} */
@@ -16,7 +16,7 @@ export async function ask(path, body) {
     if (response.status === 409) {
       setClusters({ now: await ask("state"), preview: null });
       askQuestion();
-      say("Another window has changed the clusters. Here they are; do it again.");
+      say("Another window has changed the clusters. The page now shows them: repeat your action.");
       return undefined;
     }
     const found = await response.json();
@@ -85,8 +85,8 @@ export const rename = (cluster, text) =>
   );
 export const answer = (given, words) =>
   act("answer", { answer: given }, (moved) => `Answered: ${words}. ${things(moved)} moved.`);
-export const undo = () => act("undo", {}, (moved) => `Took back the last action: ${things(moved)} changed.`);
-export const redo = () => act("redo", {}, (moved) => `Did it again: ${things(moved)} changed.`);
+export const undo = () => act("undo", {}, (moved) => `Undid the last action: ${things(moved)} changed.`);
+export const redo = () => act("redo", {}, (moved) => `Repeated the action: ${things(moved)} changed.`);
 
 function chooseNothing() {
   set({ chosen: new Set(), anchor: -1 });
@@ -107,7 +107,7 @@ export async function preview(action, values, title) {
     mode: "grid",
     near: null,
   });
-  say(`Preview: ${title}. Nothing is changed until you take it.`);
+  say(`Preview: ${title}. Nothing changes until you take it.`);
 }
 
 export async function takePreview() {

@@ -140,6 +140,6 @@ export function Grid() {
       ${drawn && html`<div class="rectangle"
         style=${{ left: `${drawn[0]}px`, top: `${drawn[1]}px`, width: `${drawn[2] - drawn[0]}px`, height: `${drawn[3] - drawn[1]}px` }}></div>`}
     </div>
-    ${rows.length ? null : html`<p class="soft">Nothing is like that here.</p>`}
+    ${rows.length ? null : html`<p class="soft">Nothing matches this choice.</p>`}
   </div>`;
 }

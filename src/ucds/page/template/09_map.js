@@ -261,7 +261,7 @@ export function Plane() {
     map.draw();
   }, [map, state.chosen, state.focus, darkness.matches]);
   if (failed)
-    return html`<p class="soft">This browser draws no map, as WebGL is switched off. The grid shows the same ${data.what}s.</p>`;
+    return html`<p class="soft">This browser cannot draw the map, because WebGL is switched off. The grid shows the same ${data.what}s.</p>`;
   const drawn = () => setLasso(false);
   return html`<div class="plane" id="map" tabindex="0" role="application" aria-roledescription="map"
     onKeyDown=${(event) => followMapKeys(event, map.graph)}

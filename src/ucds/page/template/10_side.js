@@ -28,7 +28,7 @@ function Question() {
     )}
     <p class="soft">This answer may move ${count(question.changes, data.what)}.
       ${question.source === "labels" ? " The provider's labels suggest it." : ""}
-      ${worth ? ` ${count(worth, "question")} may be worth asking.` : " Further answers will change little."}</p>
+      ${worth ? ` ${count(worth, "more question")} may help.` : " Further answers will change little."}</p>
     <p class="buttons"><button type="button"
       onClick=${() => chooseRows(question.doubtful)}>Choose all of the first group</button></p>`;
 }
@@ -139,7 +139,7 @@ function Chosen() {
     ${state.near && html`<${Near} />`}
     ${row < 0 && html`<${Picked} />`}
     ${row < 0 && !state.picked.size && html`<p
-      class="soft">Choose pictures in the middle, or clusters at the left.</p>`}`;
+      class="soft">Choose pictures in the middle, or clusters on the left.</p>`}`;
 }
 
 export function Side() {

@@ -79,8 +79,8 @@ function TakeAway() {
 }
 
 const KEYS = [
-  ["Arrows", "go to another picture; Shift takes along what lies between"],
-  ["Space", "choose one picture more, or one less"],
+  ["Arrows", "go to another picture; with Shift, choose all on the way"],
+  ["Space", "choose a picture, or drop it"],
   ["Ctrl-A", "choose all pictures that are shown"],
   ["T", "move what is chosen: type a name or number"],
   ["C", "make it a new cluster"],
@@ -100,7 +100,7 @@ const Help =
   () => html`<${Dialog} id="help" title="Keys"><dl class="keys">${KEYS.map(([key, does]) => html`<dt>${key}</dt><dd>
     ${does}</dd>`)}</dl>
   ${state.live ? html`<p
-    class="soft">Drop a picture file on the page to see what is like it. Drag chosen pictures onto a cluster at the left to move them.</p>` : null}<//>`;
+    class="soft">Drop a picture file on the page to see what is like it. Drag chosen pictures onto a cluster on the left to move them.</p>` : null}<//>`;
 
 // The slider from coarse to fine, while it is open, and what a preview would change.
 function Preview() {
