@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from quick import quick
 
 import ucds
 from ucds.data.features import FeatureFolder
@@ -128,7 +129,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory, blobs: Callable[..., dict[
     """A run of three clusters of embeddings."""
     root = tmp_path_factory.mktemp("received")
     np.save(root / "target.npy", blobs({"a": 60}, 3)["a"])
-    settings = ucds.ConsensusSettings(starts=2, bottleneck_width=8)
+    settings = quick(bottleneck_width=8)
     return ucds.train_target(
         root / "target.npy", root / "run", n_clusters=3, settings=settings, compute=CPU
     ).folder

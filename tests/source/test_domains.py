@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from quick import quick
 from sklearn.metrics import adjusted_rand_score
 
 from ucds import InputError, SourceClustering
-from ucds.config import ConsensusSettings, MethodSettings, PCDSettings
+from ucds.config import MethodSettings, PCDSettings
 from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
 from ucds.encoders.encoder import FunctionEncoder, IdentityEncoder
@@ -39,7 +40,7 @@ def shifted(sizes: list[list[int]], seed: int = 0) -> tuple[np.ndarray, np.ndarr
 
 
 def source(**settings: Any) -> SourceClustering:
-    return SourceClustering(K, settings={"starts": 1} | settings, random_state=0, accelerator="cpu")
+    return SourceClustering(K, settings=quick(**settings), random_state=0, accelerator="cpu")
 
 
 BALANCED, UNBALANCED = [[20] * K, [15] * K], [[40, 20, 12, 8], [8, 14, 24, 34]]
@@ -99,7 +100,7 @@ def squash(rows: np.ndarray) -> np.ndarray:
 def train(path: Path) -> Training:
     """Train in a run folder, or go on there."""
     vectors, _, domain = shifted(BALANCED)
-    settings: MethodSettings = ConsensusSettings(starts=1, bottleneck_width=10)
+    settings: MethodSettings = quick(bottleneck_width=10)
     with closing(RunFolder(path)) as folder:
         folder.open({}, resume=path.exists())
         data = Dataset(VectorSamples(vectors, domain, ("a", "b")))

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from quick import quick
 from sklearn.exceptions import NotFittedError
 from sklearn.metrics import adjusted_rand_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -28,7 +29,7 @@ def test_keeps_scikit_learns_contract(estimator: SourceClustering, check: Callab
 
 
 def brief(n_clusters: int = 4, **parameters: Any) -> SourceClustering:
-    parameters = {"settings": {"starts": 1}, "random_state": 0, "accelerator": "cpu"} | parameters
+    parameters = {"settings": quick(), "random_state": 0, "accelerator": "cpu"} | parameters
     return SourceClustering(n_clusters, **parameters)
 
 
@@ -136,7 +137,7 @@ def test_only_a_finished_source_run_is_loaded(x: Any, tmp_path: Path) -> None:
     for needs_a_model in (brief().save, brief().label):
         with pytest.raises(NotFittedError):
             needs_a_model(tmp_path / "run")
-    TargetClustering(4, settings={"starts": 1}).fit(x).save(tmp_path / "target")
+    TargetClustering(4, settings=quick()).fit(x).save(tmp_path / "target")
     with pytest.raises(InputError, match="a model of role 'target', and only one of role 'source'"):
         SourceClustering.load(tmp_path / "target")
 
