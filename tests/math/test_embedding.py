@@ -65,6 +65,7 @@ def test_surenesses_sum_to_the_logarithm_and_the_nearest_neighbour_is_sure() -> 
     np.testing.assert_allclose(graph, one_way + one_way.T - one_way * one_way.T, atol=1e-4)
 
 
+@pytest.mark.slow  # umap-learn compiles itself anew
 @pytest.mark.parametrize(
     ("vectors", "truth"),
     [(blobs(0.3), TRUTH), unequal(), digits()],
