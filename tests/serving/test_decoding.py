@@ -184,12 +184,7 @@ async def test_a_confined_process_decodes_every_format_of_the_service() -> None:
     scan = Path(pytest.importorskip("pydicom.data").get_testdata_file("JPEG2000.dcm")).read_bytes()
     async with decoding(formats=SERVED_FORMATS) as decoder:
         for form in SERVED_FORMATS:
-            if form == "DICOM":
-                data = Path(
-                    pytest.importorskip("pydicom.data").get_testdata_file("JPEG2000.dcm")
-                ).read_bytes()
-            else:
-                data = saved(Image.fromarray(pixels), form)
+            data = scan if form == "DICOM" else saved(Image.fromarray(pixels), form)
             np.testing.assert_array_equal(await one(decoder, data), decode_image(data, SIDE), form)
 
 
