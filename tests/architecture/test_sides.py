@@ -28,7 +28,7 @@ ANSWERS = (
 )
 
 
-BY_PCD = {f"train-{side} by pcd": [pytest.mark.torch] for side in ("source", "target")}
+BY_PCD = {f"train-{side} by pcd": [pytest.mark.torch, pytest.mark.slow] for side in ("source", "target")}
 
 
 def by_name(*commands: str) -> Any:
