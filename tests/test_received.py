@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fake_service import INFO
 from quick import quick
 
 import ucds
@@ -20,7 +21,6 @@ from ucds.data.features import FeatureFolder
 from ucds.errors import DamagedFileError, InputError, UserError
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.labels.journal import Journal, read_receipts
-from ucds.labels.wire import Budget, ServiceInfo
 from ucds.page.findings import read_record
 from ucds.page.report import report
 from ucds.page.review import review
@@ -39,19 +39,6 @@ pytestmark = pytest.mark.timeout(60)  # a pipe that is opened would wait for eve
 SECRET = "the contents of a foreign file"
 CPU = ucds.Compute("cpu", cache=None)
 EDGES = ucds.EncoderOptions("ucds/oriented_edges", "none", 32)
-INFO = ServiceInfo(
-    model="alpha",
-    model_digest="a" * 32,
-    n_clusters=3,
-    accepts="images",
-    width=None,
-    max_batch=8,
-    max_image_bytes=1000,
-    max_image_pixels=1000,
-    max_request_bytes=1000,
-    signer="5" * 64,
-    budget=Budget(limit=1, used=0, remaining=1),
-)
 
 KINDS: dict[str, Callable[[Path, Path], object]] = {
     "link to a foreign file": lambda path, foreign: path.symlink_to(foreign),

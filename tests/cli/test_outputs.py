@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cli_kit import WITHOUT, run_command, run_successfully
+from cli_kit import run_command, run_successfully
 
 Command = Callable[[Path], list[object]]
 
@@ -45,7 +45,7 @@ def state(folder: Path) -> dict[str, object]:
     }
 
 
-LONG, QUICK = "x" * 260, ("label", "predict", "query", "train-source", "train-target")
+LONG = "x" * 260
 PREDICT = "predict target t.csv --out"
 REFUSED = {
     "the table that is read": (f"{PREDICT} t.csv", "is read by this command"),
@@ -105,13 +105,6 @@ def test_what_must_not_be_written_is_refused(place: Path, command: str, words: s
     assert line.startswith("error: ")
     assert words in line
     assert state(place) == before
-
-
-def test_what_takes_time_is_not_loaded_before(place: Path) -> None:
-    quick = [line.format(here=place.name) for line, _ in REFUSED.values() if line.split()[0] in QUICK]
-    program = [sys.executable, "-c", WITHOUT, "torch", *quick]
-    done = subprocess.run(program, capture_output=True, text=True, timeout=120)
-    assert done.stdout.splitlines() == ["ENDED 2"] * len(quick)
 
 
 def test_a_link_is_followed_and_stays(place: Path) -> None:
