@@ -65,20 +65,24 @@ def test_surenesses_sum_to_the_logarithm_and_the_nearest_neighbour_is_sure() -> 
     np.testing.assert_allclose(graph, one_way + one_way.T - one_way * one_way.T, atol=1e-4)
 
 
+CASES = {"blobs": (blobs(0.3), TRUTH, 94), "unequal": (*unequal(), 99), "digits": (*digits(), 82)}
+"""Vectors, their groups, and the accuracy of k-means after the embedding."""
+
+
+@pytest.mark.parametrize(("vectors", "truth", "least"), CASES.values(), ids=CASES)
+def test_kmeans_finds_the_groups(vectors: FloatArray, truth: IntArray, least: float) -> None:
+    assert np.mean([accuracy(place(vectors, seed), truth) for seed in range(3)]) > least
+
+
 @pytest.mark.slow  # umap-learn compiles itself anew
-@pytest.mark.parametrize(
-    ("vectors", "truth"),
-    [(blobs(0.3), TRUTH), unequal(), digits()],
-    ids=["blobs", "unequal", "digits"],
-)
-def test_kmeans_finds_the_groups_as_it_does_beside_umap(vectors: FloatArray, truth: IntArray) -> None:
+@pytest.mark.parametrize(("vectors", "truth", "least"), CASES.values(), ids=CASES)
+def test_umap_finds_them_no_better(vectors: FloatArray, truth: IntArray, least: float) -> None:
     umap = pytest.importorskip("umap")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         reducer = umap.UMAP(10, 20, min_dist=0.0, metric="cosine", random_state=0, n_jobs=1)
         theirs = accuracy(reducer.fit_transform(vectors), truth)
-    ours = [accuracy(place(vectors, seed), truth) for seed in range(3)]
-    assert np.mean(ours) >= theirs - 1, (ours, theirs)
+    assert theirs <= np.mean([accuracy(place(vectors, seed), truth) for seed in range(3)]) + 1
 
 
 @pytest.mark.parametrize("width", [2, 20])
