@@ -60,7 +60,7 @@ check: setup  ## Lint, types (of scripts too, where npm is), import contracts, d
 	$(BIN)/python tools/check_windows.py
 	$(BIN)/lint-imports
 	$(BIN)/python tools/check_docstrings.py src
-	$(BIN)/python tools/check_words.py README.md CONTRIBUTING.md docs
+	$(BIN)/python tools/check_words.py README.md CONTRIBUTING.md docs src
 	$(BIN)/python tools/check_scripts.py
 	$(BIN)/python tools/build_site.py
 

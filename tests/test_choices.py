@@ -20,13 +20,13 @@ VECTORS = np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32)
 @pytest.mark.parametrize(
     ("use", "words"),
     [
-        (lambda place: Compute(WRONG), "accelerator must be one of auto, cpu, cuda, not 'other'"),
-        (lambda place: Compute(precision=WRONG), "precision must be one of 32-true, bf16-mixed"),
-        (lambda place: BulkOptions(WRONG), "engine must be one of plain, ray"),
-        (lambda place: ucds.export(place, form=WRONG), "form must be one of onnx, sklearn"),
+        (lambda place: Compute(WRONG), "`accelerator` must be one of auto, cpu, cuda, not 'other'"),
+        (lambda place: Compute(precision=WRONG), "`precision` must be one of 32-true, bf16-mixed"),
+        (lambda place: BulkOptions(WRONG), "`engine` must be one of plain, ray"),
+        (lambda place: ucds.export(place, form=WRONG), "`form` must be one of onnx, sklearn"),
         (
             lambda place: ucds.predict(place, VECTORS, sort_into=place / "sorted", sort_how=WRONG),
-            "sort_how must be one of copy, link, not 'other'",
+            "`sort_how` must be one of copy, link, not 'other'",
         ),
         (
             lambda place: ucds.TargetClustering(2, settings=WRONG).fit(VECTORS),

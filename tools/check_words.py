@@ -2,15 +2,17 @@
 
     python tools/check_words.py README.md docs src
 
-Reads Markdown pages and every text in Python files. Prints one line for each finding, and ends with status 1
-if there is one. The rules stand in CONTRIBUTING.md.
+Reads Markdown pages, and every text and comment in Python files. Prints one line for each finding, and ends
+with status 1 if there is one. The rules stand in CONTRIBUTING.md.
 """
 
 from __future__ import annotations
 
 import ast
+import io
 import re
 import sys
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -75,6 +77,9 @@ def check_source(source: str) -> Iterator[tuple[int, str]]:
     """Yield the line and the reason of each refused text, and of each message that is too long."""
     tree = ast.parse(source)
     inside = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            yield from ((token.start[0], reason) for _, reason in refused_phrases(token.string[1:].strip()))
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant | ast.JoinedStr) and id(node) not in inside:
             yield from ((node.lineno, reason) for _, reason in refused_phrases(text_of(node)))
@@ -109,7 +114,7 @@ def refused_phrases(text: str) -> Iterator[tuple[int, str]]:
 
 def long_message(text: str) -> Iterator[str]:
     """Yield a reason if a message is too long to be read once."""
-    if len(text.split()) > MOST_WORDS or len(re.findall(r"[.?!](?= [A-Z])", text)) > 1:
+    if len(text.split()) > MOST_WORDS or len(re.findall(r"(?<!\.)[.?!](?= [A-Z])", text)) > 1:
         yield f"the message {text[:40]!r}.. is more than two sentences, or {MOST_WORDS} words"
 
 

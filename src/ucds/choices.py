@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
-from ucds.errors import InputError
+from ucds.errors import InputError, brief
 
 if TYPE_CHECKING:
     from pydantic import ConfigDict
@@ -56,14 +56,14 @@ def require_choice(name: str, given: object, choices: Any) -> None:
     Raises:
         InputError: it is another word.
     """
-    if given not in get_args(choices):
-        raise InputError(f"{name} must be one of {', '.join(get_args(choices))}, not {given!r}")
+    if not isinstance(given, str) or given not in get_args(choices):
+        raise InputError(f"`{name}` must be one of {', '.join(get_args(choices))}, not {brief(given)}")
 
 
 def require_weights(choice: str) -> None:
     """Make sure, before anything heavy is loaded, that weights are one of the words above or a file."""
     if choice not in (DEFAULT_WEIGHTS, NO_WEIGHTS) and not Path(choice).is_file():
-        raise InputError(f"no weights file {choice}: `weights` is an existing file, 'default' or 'none'")
+        raise InputError(f"there is no weights file {choice}: give another file, 'default' or 'none'")
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def read_clusters(given: int | str, least: int = 1) -> int | ClusterRange:
     number = re.fullmatch(r"\s*(\d{1,9})\s*(?:\.\.\s*(\d{1,9})\s*)?", str(given))
     if number is None:
         raise InputError(
-            f"a number of clusters is an integer, 'auto', or a range such as 3..40, not {given!r}"
+            f"a number of clusters is an integer, 'auto', or a range such as 3..40, not {brief(given)}"
         )
     low = int(number[1])
     if number[2] is None:
@@ -100,7 +100,7 @@ def read_clusters(given: int | str, least: int = 1) -> int | ClusterRange:
             raise InputError(f"the number of clusters must be at least {least}")
         return low
     if not 2 <= low < int(number[2]):
-        raise InputError(f"numbers of clusters {given}: a range goes from at least 2 up to a larger number")
+        raise InputError(f"the range {given} cannot be used: it goes from at least 2 up to a larger number")
     return ClusterRange(low, int(number[2]))
 
 

@@ -27,7 +27,7 @@ from ucds.choices import (
     VoteChoices,
     require_choice,
 )
-from ucds.errors import InputError
+from ucds.errors import InputError, brief
 from ucds.files import digest_of
 
 
@@ -51,8 +51,9 @@ class Settings(BaseModel):
             try:
                 super().__init__(**values)
             except ValidationError as error:
-                problems = "; ".join(self._describe(problem) for problem in error.errors())
-                raise InputError(f"bad settings: {problems}") from None
+                problems = [self._describe(problem) for problem in error.errors()]
+                more = f"; and {len(problems) - 3} more" if len(problems) > 3 else ""
+                raise InputError(f"bad settings: {'; '.join(problems[:3])}{more}") from None
 
     @classmethod
     def _describe(cls, problem: Any) -> str:
@@ -60,9 +61,9 @@ class Settings(BaseModel):
             return str(problem["ctx"]["error"])
         name = ".".join(str(part) for part in problem["loc"])
         if problem["type"] != "extra_forbidden":
-            return f"{name}: {problem['msg'][0].lower()}{problem['msg'][1:]} (got {problem['input']!r})"
+            return f"{name}: {problem['msg'][0].lower()}{problem['msg'][1:]} (got {brief(problem['input'])})"
         if name == "method":
-            return "the method is no setting: choose it with `method`"
+            return "the method is not a setting: choose it with `method`"
         owners = [method for method, other in SETTINGS.items() if name in other.model_fields]
         if owners and cls in SETTINGS.values():
             return f"'{name}' is a setting of method '{owners[0]}', which this method does not look at"
@@ -262,7 +263,7 @@ def read_settings(method: Method, side: Role, given: Sequence[str] = (), **named
     for text in given:
         name, equals, value = text.partition("=")
         if not equals:
-            raise InputError(f"a setting is written NAME=VALUE, not {text!r}")
+            raise InputError(f"a setting is written NAME=VALUE, not {brief(text)}")
         _add(own, name.strip(), _parse_value(value.strip()))
     return make_settings(method, side, own, **named)
 
@@ -286,7 +287,7 @@ def choose_settings(
     if method not in (None, method_of(given)):
         require_choice("method", method, Method)
         raise InputError(
-            f"`settings` are those of the method '{method_of(given)}', and `method` is {method!r}"
+            f"`settings` are those of the method '{method_of(given)}', and `method` is {brief(method)}"
         )
     values = {name: getattr(given, name) for name in named}
     for name, value in named.items():
@@ -322,7 +323,7 @@ def make_settings(method: Method, side: Role, own: Mapping[str, Any], **named: A
     unused = _unused(settings, side)
     for name in values:
         if name in FIGURES:
-            raise InputError(f"bad settings: '{name}' is no setting of a run: only a benchmark varies it")
+            raise InputError(f"bad settings: '{name}' is not a setting of a run: only a benchmark varies it")
         if side_of(kind, name) not in (None, side):
             raise InputError(f"bad settings: '{name}' is a setting of the other side, not of the {side}")
         if name in unused:
@@ -341,7 +342,7 @@ def _unused(settings: Settings, side: Role) -> dict[str, str]:
 
 def _add(values: dict[str, Any], name: str, value: Any) -> None:
     if values.get(name, value) != value:
-        raise InputError(f"setting '{name}' is given twice: {values[name]!r} and {value!r}")
+        raise InputError(f"setting '{name}' is given twice: {brief(values[name])} and {brief(value)}")
     values[name] = value
 
 

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import re
+import sys
+import warnings
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
 
 
+_PACKAGE = __file__.removesuffix("errors.py")
+_LONG_WORD = re.compile(r"\S{300,}")  # data, or a path that few systems take
+_LONGEST = 600  # characters of a message, whatever was given to it
 _SECRETS = re.compile(
     r"(\bucds_)[\w-]{20,}|(--key[= ])\S+"  # keys of clients
     r"|(?i:\b(postgres[\w+]*:/*)\S+)"  # a password can be in any part of the address
@@ -25,7 +30,8 @@ class UserError(Exception):
     """
 
     def __init__(self, message: object = "") -> None:
-        super().__init__(without_secrets(str(message)))
+        text = _LONG_WORD.sub(lambda found: found[0][:77] + "...", without_secrets(str(message)))
+        super().__init__(text if len(text) <= _LONGEST else f"{text[: _LONGEST - 250]} ... {text[-200:]}")
 
 
 class InputError(UserError, ValueError):
@@ -56,6 +62,19 @@ class Interrupted(Exception):  # noqa: N818  (no error: the run was asked to)
     """The run was asked to stop; it has saved its work and stopped."""
 
 
+def warn(message: str) -> None:
+    """Warn of something, at the line outside the package that called it, whatever lies between."""
+    frame = caller = sys._getframe(1)
+    while frame.f_back is not None:
+        if frame.f_code.co_filename.startswith(_PACKAGE):
+            caller = frame.f_back
+        frame = frame.f_back
+    place = caller.f_code.co_filename, caller.f_lineno, caller.f_globals.get("__name__")
+    warnings.warn_explicit(
+        message, UcdsWarning, *place, registry=caller.f_globals.setdefault("__warningregistry__", {})
+    )
+
+
 def without_secrets(text: str) -> str:
     """Return a text without the keys of label services, and without what may hold a password."""
     return _SECRETS.sub(lambda found: f"{next(filter(None, found.groups()))}...", text)
@@ -71,6 +90,12 @@ def first_problem(error: ValidationError) -> str:
     """Describe the first problem of a message or file in a few words, without repeating its content."""
     first = error.errors(include_url=False, include_input=False, include_context=False)[0]
     return f"{'.'.join(map(str, first['loc'])) or 'the whole'}: {first['msg']}"
+
+
+def brief(value: object, limit: int = 80) -> str:
+    """Return the start of a value as Python writes it, on one line, to be shown in a message."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
 def shown(text: str, limit: int = 500) -> str:

@@ -8,7 +8,16 @@ from ucds.errors import InputError
 
 EXTRAS = {
     "torch": ("torch", "torchvision", "timm", "lightning_fabric", "onnx"),
+    "serve": ("fastapi", "httptools", "prometheus_client", "sqlalchemy"),
+    "postgres": ("psycopg",),
+    "figures": ("matplotlib", "pandas", "seaborn"),
     "export": ("onnx", "skops"),
+    "datasets": ("datasets",),
+    "ray": ("ray",),
+    "privacy": ("opendp",),
+    "umap": ("umap",),
+    "heif": ("pillow_heif",),
+    "dicom": ("pydicom",),
 }
 """Packages that are imported with each extra, by its name in ``pip install 'ucds[NAME]'``."""
 
@@ -18,7 +27,7 @@ def require_extra(extra: str, what: str) -> None:
 
     Args:
         extra: name of the extra, one of :data:`EXTRAS`.
-        what: option or function that needs them, such as ``"--method pcd"``; the message starts with it.
+        what: option or function that needs them, such as ``'`method="pcd"`'``; the message starts with it.
 
     Raises:
         InputError: a package is missing; the message names the command that installs it.

@@ -12,13 +12,12 @@ import shutil
 import sys
 import time
 import tomllib
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
-from ucds.errors import DamagedFileError, InputError, NoSpaceError, UcdsWarning, first_problem, one_line
+from ucds.errors import DamagedFileError, InputError, NoSpaceError, first_problem, one_line, warn
 from ucds.received import open_received, read_text
 
 if TYPE_CHECKING:
@@ -55,9 +54,9 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def require_space(folder: Path, needed: int, remedy: str) -> None:
-    """Make sure, before long work, that the disk of a folder has room for so many bytes.
+    """Make sure, before long work, that the disk of a folder has room for the bytes that are needed.
 
-    The folder need not exist yet. The remedy is further advice, to follow the words "free some space".
+    The folder need not exist yet. The remedy is further advice, after the words "free some space".
 
     Raises:
         NoSpaceError: less is free.
@@ -210,7 +209,7 @@ def _write_through(path: Path, write: Callable[[IO[bytes]], object]) -> None:
     except OSError as error:
         if error.errno != errno.ENXIO:
             raise
-        warnings.warn(f"no program reads the pipe {path}: nothing is written", UcdsWarning, stacklevel=3)
+        warn(f"no program reads the pipe {path}: nothing is written")
         return
     if sys.platform != "win32":
         os.set_blocking(handle, True)

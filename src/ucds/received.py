@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO, Literal
 
-from ucds.errors import DamagedFileError
+from ucds.errors import DamagedFileError, brief
 
 MOST_TEXT, MOST_ENTRIES = 2**28, 6 * 2**20
 """Bytes and entries of a JSON text that is read: those of the labels of two million samples."""
@@ -40,7 +40,7 @@ def open_inside(folder: Path, name: str, mode: Mode = "rb") -> IO[bytes]:
     """
     parts = PurePosixPath(name).parts
     if not parts or "\0" in name or {"/", "//", ".."} & set(parts):
-        raise DamagedFileError(f"{name!r} names no file inside {folder}")
+        raise DamagedFileError(f"{brief(name)} names no file inside {folder}")
     return open(folder / name, mode, opener=partial(_descriptor, folder, parts))
 
 

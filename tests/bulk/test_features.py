@@ -124,7 +124,7 @@ def test_images_that_cannot_be_used_are_named_with_their_part(
         ucds.features(folder, tmp_path / "out", encoder=edges, options=SMALL)
     found = list(csv.DictReader(io.StringIO((tmp_path / "out" / "skipped.csv").read_text("utf-8-sig"))))
     assert [(row["part"], row["sample"]) for row in found] == [("1", "day/torn.png")]
-    assert "1 of 36 images skipped: " in str(told[-1].message)
+    assert "1 of 36 images are skipped: " in str(told[-1].message)
 
 
 def test_other_features_in_the_same_folder_are_refused(
@@ -145,7 +145,7 @@ def test_other_features_in_the_same_folder_are_refused(
             ucds.features(folder, tmp_path / out, encoder=edges, options=SMALL)
     np.save(tmp_path / "x.npy", np.ones((40, 9), np.float32))
     for embeddings in (tmp_path / "x.npy", tmp_path / "out"):
-        with pytest.raises(ucds.InputError, match="of image files, not of embeddings"):
+        with pytest.raises(ucds.InputError, match="from image files, not from embeddings"):
             ucds.features(embeddings, tmp_path / "no", encoder=edges, options=SMALL)
     assert not (tmp_path / "no").exists()
 
@@ -225,7 +225,7 @@ def test_workers_that_are_killed_lose_nothing_and_do_nothing_twice(
 def test_options_of_ray_need_ray(
     folder: Path, edges: ucds.EncoderOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(ucds.InputError, match="--workers is for --engine ray"):
+    with pytest.raises(ucds.InputError, match='`workers` is for `engine="ray"`'):
         ucds.BulkOptions(workers=2)
     with pytest.raises(ucds.InputError, match="at least 1"):
         ucds.BulkOptions(shard_size=0)

@@ -182,7 +182,7 @@ def test_features_of_another_encoder_are_refused(
 
 @pytest.mark.torch
 def test_an_encoder_of_features_is_not_trained(features: Path, tmp_path: Path) -> None:
-    with pytest.raises(ucds.InputError, match="--tune full trains the encoder, and .* holds features"):
+    with pytest.raises(ucds.InputError, match='`tune="full"` trains the encoder, and .* holds features'):
         ucds.train_target(features, tmp_path / "run", n_clusters=K, settings=ucds.PCDSettings(tune="full"))
     assert not (tmp_path / "run").exists()
 
@@ -222,4 +222,4 @@ def test_the_report_finds_pictures_by_their_ids(
     assert run("report", tmp_path / "own", elsewhere, "--out", out, "--images", moved, "--quiet") == 0
     assert 'id="sheet-0"' in out.read_text()
     assert run("report", tmp_path / "own", images, "--out", out, "--images", moved) == 2
-    assert "--images names the images of a folder of features" in capfd.readouterr().err
+    assert "--images is for a folder of features" in capfd.readouterr().err

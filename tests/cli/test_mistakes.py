@@ -155,7 +155,7 @@ MISTAKES = {
     "predict with a source run": (predict("{runs}/source"), "source models stay with their owner"),
     "predict with an unfinished run": (
         predict("{runs}/unfinished"),
-        "is not finished: take it up again with --resume",
+        "is not finished: continue it with --resume",
     ),
     "predict with a broken run": (predict("{bad}/broken"), "is damaged"),
     "sort among the inputs": (
@@ -231,7 +231,7 @@ def test_offline_default_weights_are_one_clear_error(pictures: Path, tmp_path: P
     caches = {"HF_HOME": "hub", "TORCH_HOME": "torch", "UCDS_CACHE": "cache"}  # which hold nothing
     offline = {name: str(tmp_path / folder) for name, folder in caches.items()} | {"HF_HUB_OFFLINE": "1"}
     arguments = ("train-source", pictures / "source", "--clusters", "3", "--out", tmp_path / "new")
-    found = in_subprocess(*arguments, env=offline)
+    found = in_subprocess(*arguments, "--backbone", "resnet18", env=offline)
     assert found.status == 2
     (line,) = (line for line in found.err.splitlines() if line)
     assert line.startswith("error: ")

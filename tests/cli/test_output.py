@@ -165,15 +165,6 @@ def test_a_shell_completes_commands_options_and_choices(words: str, expected: se
     assert set(found.out.split()) == expected
 
 
-def test_a_command_without_its_packages_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name.startswith("ucds.serving.")]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "prometheus_client", None)
-    found = run_command("serve", "run")
-    assert (found.status, found.out) == (2, "")
-    assert found.err.endswith("error: prometheus_client is not installed: pip install 'ucds[serve]'\n")
-
-
 def test_what_nobody_foresaw_is_one_line_and_a_file(
     vectors: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -86,13 +86,16 @@ REFUSED = {
     "missing names": (f"{PREDICT} new.csv --names absent.json", "cannot read the file of names"),
     "missing weights": (
         "train-target t.csv --clusters 3 --weights absent.pt --out new",
-        "no weights file absent",
+        "there is no weights file absent",
     ),
     "missing weights of a provider": (
         "train-source t.csv --clusters 3 --weights absent.pt --out new",
-        "no weights file absent",
+        "there is no weights file absent",
     ),
-    "missing weights of features": ("features t.csv --weights absent.pt --out new", "no weights file absent"),
+    "missing weights of features": (
+        "features t.csv --weights absent.pt --out new",
+        "there is no weights file absent",
+    ),
 }
 
 

@@ -82,9 +82,9 @@ def test_unusable_folders_are_refused(tmp_path):
     with pytest.raises(UserError, match="no domain folders"):
         scan_domains(tmp_path)
     touch(tmp_path, "empty/a/x.txt", "empty/b/x.txt")
-    with pytest.raises(UserError, match=r"No images in 'a', 'b'.*\.jpg"):
+    with pytest.raises(UserError, match=r"There are no images in 'a', 'b'.*\.jpg"):
         scan_domains(tmp_path / "empty")
-    with pytest.raises(UserError, match=r"No images in .*empty"):
+    with pytest.raises(UserError, match=r"There are no images in .*empty"):
         scan_folder(tmp_path / "empty")
     with pytest.raises(UserError, match="is a file"):
         scan_folder(tmp_path / "file.jpg")
@@ -94,7 +94,7 @@ def test_an_empty_domain_is_an_error_if_asked_for_and_else_a_warning(tmp_path):
     touch(tmp_path, "a/x.jpg", "b/x.jpg", "splits/train.txt")
     with pytest.warns(UcdsWarning, match="splits holds no images"):
         assert scan_domains(tmp_path).domain_names == ("a", "b")
-    with pytest.raises(UserError, match="No images in 'splits'"):
+    with pytest.raises(UserError, match="There are no images in 'splits'"):
         scan_domains(tmp_path, ["a", "splits"])
 
 

@@ -186,9 +186,9 @@ def test_unusable_files_are_warned_of_and_dropped(tmp_path, make_images):
     assert np.array_equal(everything(samples), reference(samples))
     messages = [str(warning.message) for warning in caught]
     assert (samples.skipped, len(messages)) == (4, 5)
-    assert messages[0].endswith("000b.png: empty file; skipped")
-    assert messages[-1] == "4 of 8 files skipped: 2 empty file, 2 not an image of a known format."
-    with pytest.warns(UcdsWarning, match="4 of 8 files skipped"):
+    assert messages[0].endswith("000b.png: empty file; it is skipped")
+    assert messages[-1] == "4 of 8 files are skipped: 2 empty file, 2 not an image of a known format."
+    with pytest.warns(UcdsWarning, match="4 of 8 files are skipped"):
         assert opened(tmp_path).ids == samples.ids
 
 
@@ -199,7 +199,7 @@ def test_only_twenty_warnings_and_a_summary(tmp_path, make_images):
     with pytest.warns(UcdsWarning) as caught:
         opened(tmp_path)
     assert len(caught) == 21
-    assert str(caught[-1].message) == "30 of 31 files skipped: 30 empty file."
+    assert str(caught[-1].message) == "30 of 31 files are skipped: 30 empty file."
 
 
 def test_repaired_files_come_back(tmp_path, make_images, noise_image):

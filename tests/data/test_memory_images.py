@@ -141,7 +141,7 @@ def test_one_broken_picture_costs_no_run(source) -> None:
     found = find_samples(source, by_domain=False)
     with pytest.warns(UcdsWarning) as warned:
         samples = MemoryImages(found, SIZE)
-    assert [str(one.message).split(":")[0] for one in warned] == ["image 1", "1 of 3 images skipped"]
+    assert [str(one.message).split(":")[0] for one in warned] == ["image 1", "1 of 3 images are skipped"]
     assert (samples.ids, samples.kept.tolist(), samples.skipped) == (("0", "2"), [0, 2], 1)
     assert everything(samples).shape == (2, 3, SIZE, SIZE)
 

@@ -1,7 +1,7 @@
 """The pages for beginners are followed word by word: every command is run, and every piece of code.
 
-Small drawn pictures stand in for the photographs, and random weights, in the hub's cache, for the published
-ones of the encoders. What a person does in the report, names and corrections, is written to the files
+Small drawn pictures stand in for the photographs; random weights, in the hub's cache, for the published ones
+of the encoders; a graph of a few nodes for DINOv2. What a person does in the report is written to the files
 that the report would save.
 """
 
@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pydicom
 import pytest
+from graph_kit import repository, transformer
 from pages import ROOT, Block, blocks
 from PIL import Image
 from pydicom.dataset import FileDataset, FileMetaDataset
@@ -31,6 +32,7 @@ pytestmark = [pytest.mark.torch, pytest.mark.slow, pytest.mark.timeout(900)]
 
 LEFT_OUT = ("ucds demo",)  # its own tests run it
 ADDRESS = "http://127.0.0.1:8000"
+DINOV2 = {"size": {"shortest_edge": 28}, "crop_size": 24, "image_mean": [0.5] * 3, "image_std": [0.25] * 3}
 
 
 def picture(kind: int, rng: np.random.Generator, brightness: int) -> Image.Image:
@@ -98,6 +100,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     np.savez(root / "embeddings.npz", **arrays)
     save_file(timm.create_model("mobilenetv2_100").state_dict(), root / "mobilenetv2.safetensors")
     save_file(torchvision.models.squeezenet1_1().state_dict(), root / "squeezenet1_1.safetensors")
+    repository(root / "dinov2-small", transformer("pooler_output"), DINOV2)
     return root
 
 
@@ -107,14 +110,18 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Path:
     import timm
 
     root = tmp_path_factory.mktemp("hub")
-    for name in ("mobilenetv2_100", "resnet18"):
-        model = timm.create_model(name)
-        owner, repository = model.pretrained_cfg["hf_hub_id"].split("/")
-        place = root / f"models--{owner}--{repository}"
+    for network in ("mobilenetv2_100", "resnet18"):
+        model = timm.create_model(network)
+        owner, name = model.pretrained_cfg["hf_hub_id"].split("/")
+        place = root / f"models--{owner}--{name}"
         (place / "refs").mkdir(parents=True)
         (place / "refs" / "main").write_text("0" * 40)
         (place / "snapshots" / ("0" * 40)).mkdir(parents=True)
         save_file(model.state_dict(), place / "snapshots" / ("0" * 40) / "model.safetensors")
+    dinov2 = root / "models--Xenova--dinov2-small"
+    (dinov2 / "refs").mkdir(parents=True)
+    (dinov2 / "refs" / "main").write_text("0" * 40)
+    repository(dinov2 / "snapshots" / ("0" * 40), transformer("pooler_output"), DINOV2)
     return root
 
 

@@ -81,7 +81,7 @@ def test_a_file_says_its_own_size_and_width(tmp_path: Path) -> None:
     assert encoder.spec == EncoderSpec("own.onnx", 6, 40, mean, std, resize=46, output="features")
     assert encoder.weights == f"file: own.onnx (sha256 {digest_of(path.read_bytes())[:12]})"
     assert found(path, image_size=40).spec == encoder.spec
-    with pytest.raises(InputError, match="takes images of 40 pixels, and --image-size says 64"):
+    with pytest.raises(InputError, match="takes images of 40 pixels, and `image_size` says 64"):
         found(path, image_size=64)
     open_size = saved(tmp_path, means())
     assert (found(open_size).spec.input_size, found(open_size, image_size=64).spec.input_size) == (224, 64)
@@ -91,17 +91,17 @@ def test_a_file_says_its_own_size_and_width(tmp_path: Path) -> None:
 
 def test_several_outputs_are_refused_with_the_option_that_chooses(tmp_path: Path) -> None:
     path = saved(tmp_path, transformer("pooler_output", "last_hidden_state"))
-    with pytest.raises(
-        InputError, match=r"outputs \(pooler_output, last_hidden_state\).* --encoder-output NAME$"
-    ):
+    with pytest.raises(InputError, match=r"outputs \(pooler_output, last_hidden_state\).* `output`$"):
         found(path)
     with pytest.raises(InputError, match="no output 'features', but pooler_output, last_hidden_state"):
         found(path, output="features")
     assert found(path, output="pooler_output").spec.output == "pooler_output"
-    with pytest.raises(InputError, match=r"\('n', 5, 3\): choose with --pooling class or mean"):
+    with pytest.raises(
+        InputError, match=r"\('n', 5, 3\): reduce it to one row per image with `pooling=class or mean`"
+    ):
         found(path, output="last_hidden_state")
     assert found(path, output="last_hidden_state", pooling="class").spec.pooling == "class"
-    with pytest.raises(InputError, match="needs no --pooling"):
+    with pytest.raises(InputError, match="needs no `pooling`"):
         found(path, output="pooler_output", pooling="mean")
 
 
@@ -121,7 +121,7 @@ def a_sequence() -> bytes:
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (one_output("Identity"), "choose with --pooling mean"),
+        (one_output("Identity"), "reduce it to one row per image with `pooling=mean`"),
         (one_output("Unsqueeze", "axis"), "must return features per image"),
         (one_output("ReduceMean", keepdims=0), "must return features per image"),
         (one_output("Cast", to=7), "int64"),
@@ -177,7 +177,7 @@ def test_a_folder_with_the_layout_of_the_hub_says_how_it_is_used(
 
 def test_an_unknown_network_says_nothing_of_its_tokens(tmp_path: Path) -> None:
     folder = repository(tmp_path / "own", transformer("last_hidden_state"), CLIP, model_type="new")
-    with pytest.raises(InputError, match="--pooling class or mean"):
+    with pytest.raises(InputError, match="`pooling=class or mean`"):
         found(folder)
     assert found(folder, pooling="mean").spec.pooling == "mean"
 

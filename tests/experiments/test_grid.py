@@ -25,7 +25,7 @@ CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.toml"))
 @pytest.mark.parametrize(
     ("replaced", "words"),
     [
-        ({"methods": 'methods = ["po", "dine"]'}, "unknown methods dine; known: kmeans, "),
+        ({"methods": 'methods = ["po", "dine"]'}, "there is no method dine: name kmeans, "),
         ({"methods": 'methods = ["json:run"]'}, "method json:run cannot be imported: .*'run'"),
         ({"targets": "targets = []"}, "grid: .*at least one domain"),
         ({"targets": 'targets = "a"'}, "grid.targets: "),
@@ -33,7 +33,7 @@ CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.toml"))
         ({"seeds": "seed = [0]"}, "grid.seed: "),
         ({"seeds": "seeds = [-1]"}, "grid.seeds.0: "),
         ({"title": ""}, "title: "),
-        ({"title": 'title = "Small"\nmeasures = ["beauty"]'}, "unknown measure 'beauty'"),
+        ({"title": 'title = "Small"\nmeasures = ["beauty"]'}, "there is no measure 'beauty'"),
         ({"tune": 'tune = "tail"'}, "tune: "),
         ({"tune": "epochs = 3"}, "unknown setting 'epochs'"),
         ({"po": 'po = { a = "good" }'}, "paper.po.a"),
@@ -55,7 +55,7 @@ VARIANT = '[[variants]]\nname = "v"\n'
         ("[[variants]]\nsettings = {}", "variants.0.name: "),
         (VARIANT + "settings.pcd = { x = 1 }", "variant 'v': bad settings: unknown setting 'x'"),
         (VARIANT + VARIANT, "several variants are named 'v'"),
-        (VARIANT + 'methods = ["dine"]', "unknown methods dine"),
+        (VARIANT + 'methods = ["dine"]', "there is no method dine"),
         (VARIANT + 'start = "labels"', "variants.0.start: "),
         (
             VARIANT + 'start = "source weights"\ntarget_backbone = "resnet18"',

@@ -124,7 +124,7 @@ def test_a_method_of_ones_own_may_have_title_and_settings(task: Task, own_module
         ("OWN:absent", "method OWN:absent cannot be imported: .*has no attribute 'absent'"),
         (":run", "method :run cannot be imported: "),
         ("OWN:number", "method OWN:number is neither a function nor a Method"),
-        ("plain", "unknown methods plain; known: kmeans, .*, or MODULE:NAME of your own"),
+        ("plain", "there is no method plain: name kmeans, .* or MODULE:NAME"),
     ],
 )
 def test_a_method_that_cannot_be_had_is_refused_in_one_line(name: str, words: str, own_module: str) -> None:

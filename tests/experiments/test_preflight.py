@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,6 @@ from grid_kit import make_machine, small, write_pictures
 
 from ucds.errors import UserError
 from ucds.experiments.grid import Benchmark
-from ucds.experiments.methods import METHODS
 from ucds.experiments.preflight import (
     Machine,
     Survey,
@@ -25,6 +25,7 @@ from ucds.experiments.preflight import (
     survey,
 )
 from ucds.networks import graph
+from ucds.networks.weight_files import REMEDY
 from ucds.training.options import EncoderOptions
 from ucds.training.progress import Reporter
 
@@ -39,7 +40,7 @@ def test_weights_for_all_and_for_one_encoder(tmp_path: Path) -> None:
     assert read_weights(["resnet18=r.pt", "all.pt"]) == {"resnet18": "r.pt", "": "all.pt"}
     assert read_weights([str(odd)]) == {"": str(odd)}
     for twice in (["a.pt", "b.pt"], ["n=a.pt", "n=b.pt"]):
-        with pytest.raises(UserError, match="--weights is given twice for "):
+        with pytest.raises(UserError, match="`weights` is given twice for "):
             read_weights(twice)
 
 
@@ -75,11 +76,11 @@ def test_a_missing_target_costs_its_own_cells(tmp_path: Path) -> None:
 def test_a_package_that_is_not_installed_costs_the_cells_of_its_method(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(METHODS, "umap", replace(METHODS["umap"], needs="nowhere"))
+    monkeypatch.setitem(sys.modules, "umap", None)
     asked = small(tmp_path, methods=["kmeans", "po", "umap"])
     found, said = looked_at(asked, make_machine(tmp_path))
     assert said == [
-        "missing, 2 cells (umap on a): UMAP + k-means needs a further package: pip install 'ucds[nowhere]'"
+        "missing, 2 cells (umap on a): UMAP + k-means needs further packages: pip install 'ucds[umap]'"
     ]
     assert {cell.method for cell in asked.cells() if found.fault(cell) is None} == {"kmeans", "po"}
 
@@ -98,7 +99,7 @@ def test_a_missing_encoder_costs_the_cells_that_need_it(
 ) -> None:
     def offline(name: str, weights: str, *more: Any) -> object:
         assert weights == "default"
-        raise UserError(f"pre-trained weights of '{name}': not in the cache; give --weights FILE")
+        raise UserError(f"pre-trained weights of '{name}': not in the cache; {REMEDY}")
 
     monkeypatch.setattr(graph, "graph_of", offline)
     more = '[[variants]]\nname = "v"\nsource_backbone = "resnet18"\nmethods = ["po", "so", "pcd"]\n'
@@ -107,7 +108,7 @@ def test_a_missing_encoder_costs_the_cells_that_need_it(
     found, said = looked_at(asked, machine)
     assert said == [
         "missing, 2 cells (so [v], pcd [v] on a): pre-trained weights of 'resnet18': not in the cache; "
-        "give --weights resnet18=FILE"
+        + REMEDY.replace("`weights`", "`weights=resnet18=FILE`")
     ]
     fit = [(cell.variant, cell.method) for cell in asked.cells() if found.fault(cell) is None]
     assert fit == [("", "kmeans"), ("", "po"), ("v", "po")]

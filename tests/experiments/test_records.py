@@ -59,7 +59,7 @@ def test_a_torn_last_line_is_passed_over_and_replaced(
 def test_a_finished_line_that_is_no_record_is_an_error(tmp_path: Path, line: str) -> None:
     whole = json.dumps(ONE)
     (tmp_path / "runs.jsonl").write_text(f"{whole}\n{line}\n{whole}\n")
-    with pytest.raises(UserError, match="holds a line that is no record"):
+    with pytest.raises(UserError, match="holds a line that cannot be read as a record"):
         read_records(tmp_path / "runs.jsonl")
 
 

@@ -54,12 +54,12 @@ def test_impossible_devices_are_refused(monkeypatch: pytest.MonkeyPatch) -> None
     with pytest.raises(InputError, match="must be at least 1, not 0"):
         Runtime(Compute("cpu", cache=None), devices=0)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    with pytest.raises(InputError, match="no CUDA device found: use --accelerator cpu"):
+    with pytest.raises(InputError, match='PyTorch finds no CUDA device: use `accelerator="cpu"`'):
         Runtime(Compute("cuda"))
-    with pytest.raises(InputError, match="no CUDA device found"):
+    with pytest.raises(InputError, match="PyTorch finds no CUDA device"):
         choose_device("cuda")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    with pytest.raises(InputError, match="asked for 3 CUDA devices, but this machine has 2"):
+    with pytest.raises(InputError, match="this machine has 2 CUDA devices, and 3 are asked for"):
         Runtime(Compute(), devices=3)
 
 
@@ -67,5 +67,5 @@ def test_other_devices_than_those_of_torchrun_are_refused(monkeypatch: pytest.Mo
     started = {"TORCHELASTIC_RUN_ID": "none", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"}
     for name, value in started.items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(InputError, match="--devices 3, but torchrun has started 2 on this machine"):
+    with pytest.raises(InputError, match="`devices=3`, but torchrun has started 2 on this machine"):
         Runtime(Compute("cpu", cache=None), devices=3)

@@ -169,11 +169,11 @@ def test_unusable_images_are_left_out_and_told_and_one_must_be_usable(clinic: Cl
     messages = sorted(str(warning.message) for warning in caught if warning.category is UcdsWarning)
     assert messages == [
         "5 of 25 samples have no label because they are unusable or refused",
-        "copy of refused.png: not an image; skipped",
-        "empty.png: empty file; skipped",
-        f"huge.png: too large for the service ({size:,} bytes; it takes 100,000); skipped",
-        "no image.png: not an image of a known format; skipped",
-        "refused.png: not an image; skipped",
+        "copy of refused.png: not an image; it is skipped",
+        "empty.png: empty file; it is skipped",
+        f"huge.png: too large for the service ({size:,} bytes; it takes 100,000); it is skipped",
+        "no image.png: not an image of a known format; it is skipped",
+        "refused.png: not an image; it is skipped",
     ]
     assert len(labels.ids) == 20
     for path in (*images.glob("?/*.png"), clinic.out):

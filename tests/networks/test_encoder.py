@@ -88,7 +88,7 @@ def test_a_network_goes_to_the_device_that_is_asked_for(monkeypatch: pytest.Monk
     encoder = network()
     assert encoder.on("cpu", "bf16-mixed").computed_by == "torch on cpu"
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    with pytest.raises(InputError, match="no CUDA device found"):
+    with pytest.raises(InputError, match="finds no CUDA device"):
         encoder.on("cuda", "32-true")
 
 

@@ -129,7 +129,7 @@ def test_files_without_named_weights_are_refused(content: object, message: str, 
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"no weights file .*nowhere\.pth"):
+    with pytest.raises(UserError, match=r"there is no weights file .*nowhere\.pth"):
         read_state_dict(tmp_path / "nowhere.pth")
 
 
@@ -178,7 +178,7 @@ def test_a_damaged_download_and_one_that_is_not_there_are_refused_and_not_kept(
     (tmp_path / "published" / f"net-{digest}.pth").write_bytes(b"damaged")
     with pytest.raises(UserError, match=r"cannot download net-.*, the weights of 'net', .*hash"):
         weight_files.download_weights(f"{server}/net-{digest}.pth", "net")
-    with pytest.raises(UserError, match=r"cannot download .* 404.*--weights FILE"):
+    with pytest.raises(UserError, match=r"cannot download .* 404.*as `weights`"):
         weight_files.download_weights(f"{server}/nothing.pth", "net")
     assert not list(Path(torch.hub.get_dir(), "checkpoints").iterdir())
 
@@ -186,6 +186,6 @@ def test_a_damaged_download_and_one_that_is_not_there_are_refused_and_not_kept(
 def test_any_answer_counts_as_reachable_and_a_closed_port_is_told_at_once(server: str) -> None:
     weight_files.require_reachable(f"{server}/no/such/page", "weights")
     start = time.perf_counter()
-    with pytest.raises(UserError, match=r"x is not in the cache, .* refused.*--weights none"):
+    with pytest.raises(UserError, match=r"x is not in the cache, .* refused.*as `weights`"):
         weight_files.require_reachable(unused_address(), "x")
     assert time.perf_counter() - start < 5

@@ -140,7 +140,8 @@ def test_other_names_are_told_what_to_do_and_nothing_else(
     refused = httpx.post(f"{address}tell", json=body, headers=headers)
     assert refused.status_code == 403
     assert (
-        refused.text == f"This review does not know the address {named}: start it again with --host {named}\n"
+        refused.text
+        == f"This review does not know the address {named}: start it again with {named} as its host\n"
     )
     assert records(trained) == before
 
@@ -175,7 +176,7 @@ def test_bad_requests_are_refused_in_words(trained: Path, address: str, body: by
     assert httpx.get(f"{address}picture/1000/128").status_code == 400
     assert httpx.post(f"{address}finish", json={"table": "../x"}).status_code == 200
     wait_until(lambda: not httpx.get(f"{address}task").json()["running"])
-    assert "table must be one of csv, parquet" in httpx.get(f"{address}task").json()["error"]
+    assert "`table` must be one of csv, parquet" in httpx.get(f"{address}task").json()["error"]
     assert records(trained) == before
 
 

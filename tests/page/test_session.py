@@ -41,7 +41,7 @@ def test_pictures_that_moved_are_found_and_those_that_are_gone_are_asked_about_n
     assert set(session.fixed()["missing"]) == asked
     question = session.question()["question"]
     assert question is None or set(question["doubtful"]) != asked
-    with pytest.raises(InputError, match="has no picture"):
+    with pytest.raises(InputError, match="has no image"):
         session.picture(min(asked), 128)
 
 

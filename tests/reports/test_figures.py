@@ -55,9 +55,9 @@ def test_features_of_two_methods_lie_beside_each_other(tmp_path: Path) -> None:
 def test_what_a_figure_lacks_is_said(tmp_path: Path) -> None:
     asked = benchmark({"kind": "proportions"}, {"kind": "sensitivity"}, {"kind": "tsne"})
     assert drawn(asked, [], tmp_path) == [
-        "Figure proportions: missing (no record of pcd on a with seed 0).",
-        "Figure sensitivity: missing (no records of two weights of one loss on a).",
-        "Figure tsne: missing (no record of to on a with seed 0).",
+        "Figure proportions: missing (there is no record of pcd on a with seed 0).",
+        "Figure sensitivity: missing (there are no records of two weights of one loss on a).",
+        "Figure tsne: missing (there is no record of to on a with seed 0).",
     ]
     old = [made("pcd", "a", 0, 0.5)]
     assert "the record is older than the figure" in drawn(asked, old, tmp_path)[0]
@@ -67,7 +67,9 @@ def test_what_a_figure_lacks_is_said(tmp_path: Path) -> None:
 def test_without_seaborn_a_figure_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "seaborn", None)
     (text,) = drawn(benchmark({"kind": "proportions"}), [made("pcd", "a", 0, 0.5, **KNOWN)], tmp_path)
-    assert text == "Figure proportions: missing (figures need seaborn: pip install 'ucds[figures]')."
+    assert (
+        text == "Figure proportions: missing (a figure needs further packages: pip install 'ucds[figures]')."
+    )
 
 
 SENSITIVE = {

@@ -139,7 +139,7 @@ def test_persons_are_protected_where_groups_are_given(tmp_path: Path, data: tupl
 def test_what_does_not_fit_is_refused(tmp_path: Path, data: tuple[Path, np.ndarray]) -> None:
     path, _ = data
     (tmp_path / "g.csv").write_text("id,group\n0,Ann\n")
-    with pytest.raises(InputError, match="give --dp-epsilon as well"):
+    with pytest.raises(InputError, match="give `dp_epsilon` as well"):
         ucds.train_source(path, tmp_path / "a", K, groups=tmp_path / "g.csv")
     settings = ConsensusSettings(dp_epsilon=1.0, dp_delta=0.01)
     with pytest.raises(InputError, match="larger than 1 / 1,200"):
@@ -166,7 +166,7 @@ def test_the_images_of_a_person_and_the_copies_of_an_image_share_a_weight_of_one
     [
         ("id,person\na,Ann\n", "has no columns id and group"),
         ("id,group\na,Ann\nb,\n", "row 2 of .* has no id or no group"),
-        ("id,group\na,Ann\na,Bob\n", "two groups: 'Ann' and 'Bob'"),
+        ("id,group\na,Ann\na,Bob\n", "several groups: Ann and Bob"),
     ],
 )
 def test_a_file_of_groups_that_is_wrong_is_refused(tmp_path: Path, text: str, problem: str) -> None:

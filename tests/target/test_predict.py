@@ -78,7 +78,7 @@ def test_doubtful_samples_are_left_without_a_cluster(
     found = ucds.predict(client, tmp_path / "x.npy", min_confidence=limit, compute=CPU)
     assert found.unsorted == (expected == -1).sum()
     for impossible in (1.5, -0.1, float("nan")):
-        with pytest.raises(ucds.InputError, match="--min-confidence is a probability from 0 to 1, not"):
+        with pytest.raises(ucds.InputError, match="`min_confidence` is a probability from 0 to 1, not"):
             ucds.predict(client, tmp_path / "x.npy", min_confidence=impossible)
 
 

@@ -144,7 +144,7 @@ def test_what_is_no_answer_is_refused_and_not_kept(review: Review) -> None:
     question = review.question()
     assert question is not None
     for given in ("three", 99, -1, None, True):
-        with pytest.raises(ucds.InputError, match="is no answer"):
+        with pytest.raises(ucds.InputError, match="does not answer a question"):
             review.answer(given)  # type: ignore[arg-type]
     assert not (review.run / ANSWERS_FILE).exists()
 

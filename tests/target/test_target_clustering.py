@@ -165,7 +165,7 @@ def test_the_papers_method_may_have_more_clusters_than_samples() -> None:
     ("parameters", "words"),
     [
         ({"method": "pcd", "settings": {"source_epochs": 3}}, "'source_epochs' is a setting of the other"),
-        ({"method": "ucds"}, "method must be one of pcd, consensus"),
+        ({"method": "ucds"}, "`method` must be one of pcd, consensus"),
     ],
 )
 def test_settings_that_are_not_looked_at_are_refused(parameters: dict[str, Any], words: str) -> None:

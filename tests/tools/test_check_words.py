@@ -27,6 +27,7 @@ from check_words import check_page, check_source, main
 def test_sentences_that_have_to_be_read_twice_are_refused(sentence: str) -> None:
     assert list(check_page(f"# Page\n\nText.\n\n    code\n\n- {sentence}\n")) != []
     assert list(check_source(f"raise InputError({sentence!r})")) != []
+    assert list(check_source(f"# {' '.join(sentence.split())}\n")) != []
 
 
 def test_code_on_a_page_is_not_read_and_lines_are_counted() -> None:

@@ -45,8 +45,8 @@ def test_what_asks_for_a_number_is_read() -> None:
         ("3.5", "is an integer, 'auto', or a range"),
         ("", "is an integer, 'auto', or a range"),
         ("0", "at least [12]"),  # estimators take one cluster
-        ("1..3", "a range goes from at least 2 up to a larger number"),
-        ("5..5", "a range goes from at least 2 up to a larger number"),
+        ("1..3", "it goes from at least 2 up to a larger number"),
+        ("5..5", "it goes from at least 2 up to a larger number"),
     ],
 )
 def test_what_names_no_number_is_refused(text: str, message: str, tmp_path: Path, samples: Path) -> None:
@@ -123,7 +123,7 @@ def test_pcd_gets_the_number_in_the_same_way(samples: Path, tmp_path: Path) -> N
 
 def test_a_private_model_needs_a_number_that_its_samples_did_not_choose() -> None:
     private = SourceClustering("auto", settings={"dp_epsilon": 1.0})
-    with pytest.raises(InputError, match="with --dp-epsilon give --clusters as a number"):
+    with pytest.raises(InputError, match="with `dp_epsilon`, give `n_clusters` as a number"):
         private.fit(vectors())
 
 

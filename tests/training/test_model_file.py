@@ -112,7 +112,7 @@ def test_an_unfinished_run_no_run_and_a_folder_in_its_place_are_told_apart(tmp_p
         with pytest.raises(InputError, match="is not a run folder: it holds no model.safetensors"):
             load_model(path)
     (tmp_path / "run.json").write_text("{}")
-    with pytest.raises(UserError, match="is not finished: take it up again with --resume"):
+    with pytest.raises(UserError, match="is not finished: continue it with `resume=True`"):
         load_model(tmp_path)
     (tmp_path / MODEL_FILE).mkdir()
     with pytest.raises(DamagedFileError, match="is a folder, which is not opened"):
@@ -122,7 +122,7 @@ def test_an_unfinished_run_no_run_and_a_folder_in_its_place_are_told_apart(tmp_p
 @pytest.mark.parametrize("found", [None, "pt", "ucds-model/2"])
 def test_foreign_safetensors_and_older_models_are_refused_in_one_line(run: Path, found: str | None) -> None:
     rewrite(run, format=found)
-    words = f"^[^\\n]*is no model of this version .format {found!r}, expected 'ucds-model/3'[^\\n]*$"
+    words = f"^[^\\n]*is not a model of this version .format {found!r}, not 'ucds-model/3'[^\\n]*$"
     with pytest.raises(DamagedFileError, match=words):
         load_model(run)
 

@@ -60,7 +60,7 @@ def test_what_a_crash_left_before_the_description_does_not_matter(tmp_path: Path
 def test_a_second_start_and_other_versions_change_nothing(tmp_path: Path) -> None:
     opened(tmp_path).close()
     before = (tmp_path / "run.json").read_bytes()
-    with pytest.raises(UserError, match="is not empty: choose another --out, or --resume"):
+    with pytest.raises(UserError, match="is not empty: choose another `out`, or use `resume=True`"):
         opened(tmp_path, seed=1)
     opened(tmp_path, resume=True, versions={"torch": "2"}).close()
     assert (tmp_path / "run.json").read_bytes() == before
@@ -77,7 +77,7 @@ def test_a_second_start_and_other_versions_change_nothing(tmp_path: Path) -> Non
 )
 def test_another_run_is_not_resumed(tmp_path: Path, changes: dict[str, Any], words: str) -> None:
     opened(tmp_path).close()
-    with pytest.raises(UserError, match=f"holds another run: {words}; choose another --out"):
+    with pytest.raises(UserError, match=f"holds another run: {words}; choose another `out`"):
         opened(tmp_path, resume=True, **changes)
 
 

@@ -15,7 +15,7 @@ from ucds.math.privacy import Guarantee
 
 LIMITS = (
     "An attack that fails proves nothing about a better one: what is possible is more than these figures.",
-    "The attacks see labels alone. Who has the model file learns more.",
+    "The attacks see labels alone. Somebody with the model file learns more.",
     "Members and others must come from the same kind of images. If they differ in anything else, such as the "
     "camera, then the attacks measure that difference too.",
     "An interval speaks of these samples and this model; another training run can leak more or less.",

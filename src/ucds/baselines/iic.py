@@ -179,7 +179,7 @@ def pair_probabilities(
 
 
 def make_loop(session: Session[PairSettings], name: str, heads: TwoHeads, pairs: Dataset, steps: int) -> Loop:
-    """Make a loop of so many steps with each head, by the originals' Adam: no decay of weights or rate."""
+    """Make a loop of ``steps`` steps with each head, by the originals' Adam: no decay of weights or rate."""
     optimiser = torch.optim.Adam(heads.parameters(), lr=session.settings.learning_rate)
     return Loop(session, name, heads, optimiser, pairs, 2 * steps)
 

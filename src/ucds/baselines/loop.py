@@ -7,7 +7,6 @@ The originals train for a given number of epochs and take the last model. So a l
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from torch.optim import Optimizer
 from ucds.config import Settings
 from ucds.data.batches import DomainBalancedSampler
 from ucds.data.dataset import Dataset
-from ucds.errors import InputError, Interrupted, UcdsWarning
+from ucds.errors import InputError, Interrupted, warn
 from ucds.gradients.session import Session
 from ucds.gradients.steps import Batch, Steps
 from ucds.math.arrays import IntArray
@@ -97,7 +96,7 @@ class Loop(Steps):
         figures = {"information": evaluation.information, "active_clusters": evaluation.active_clusters}
         self._session.write(self._name, self._step, "evaluation", figures)
         if evaluation.warning is not None:
-            warnings.warn(f"{self._name}: {evaluation.warning}", UcdsWarning, stacklevel=3)
+            warn(f"{self._name}: {evaluation.warning}")
         return evaluation.labels
 
 

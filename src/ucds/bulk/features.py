@@ -24,7 +24,7 @@ from ucds.data.parts import describe_rows, read_description, remove_part, rows_f
 from ucds.data.sources import Source, place_of
 from ucds.data.tables import write_table
 from ucds.encoders.encoder import Encoder
-from ucds.errors import DamagedFileError, InputError, UcdsWarning
+from ucds.errors import DamagedFileError, InputError, warn
 from ucds.files import refuse_inside, write_atomically, write_text_atomically
 from ucds.math.arrays import FloatArray
 from ucds.training.inputs import view_for
@@ -246,12 +246,11 @@ def _conclude(folder: Path, parts: int, made: int) -> WrittenFeatures:
         skipped += [(number, name, reason) for name, reason in described.skipped]
     total = samples + len(skipped)
     for number, name, reason in skipped[:_NAMED]:
-        warnings.warn(f"{name}: {reason}; skipped (part {number})", UcdsWarning, stacklevel=3)
+        warn(f"{name}: {reason}; it is skipped (part {number})")
     (folder / SKIPPED_FILE).unlink(missing_ok=True)
     if skipped:
         write_table(folder / SKIPPED_FILE, ("part", "sample", "reason"), lambda: skipped)
-        message = f"{len(skipped):,} of {total:,} images skipped: {folder}/{SKIPPED_FILE} names them"
-        warnings.warn(message, UcdsWarning, stacklevel=3)
+        warn(f"{len(skipped):,} of {total:,} images are skipped: {folder}/{SKIPPED_FILE} names them")
     if not samples:
         raise InputError(f"none of the {total:,} images can be used ({skipped[0][1]}: {skipped[0][2]})")
     return WrittenFeatures(str(folder), samples, len(skipped), parts, made)

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from ucds.data.image_files import processors
 from ucds.errors import InputError, UserError, one_line
+from ucds.extras import require_extra
 
 Answer = TypeVar("Answer")
 
@@ -64,11 +65,10 @@ def run_on_ray(
 def _connect(workers: int) -> Any:
     """Connect to a cluster, or start Ray on this machine, once for all work of this process."""
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # what matters of its remarks becomes an error
-    try:
-        import ray
-        import ray.util
-    except ImportError:
-        raise InputError("`engine=\"ray\"` needs a further package: pip install 'ucds[ray]'") from None
+    require_extra("ray", '`engine="ray"`')
+    import ray
+    import ray.util
+
     if not ray.is_initialized():
         cpus, address = max(workers, processors()), os.environ.get("RAY_ADDRESS")
         how: dict[str, Any] = {"address": address}

@@ -135,7 +135,7 @@ def find_shards(source: Source, size: int) -> Found:
     plain = path is not None and is_plain_folder(Path(path))
     found = scan_folder(str(path)) if plain else find_samples(source, by_domain=True)
     if not isinstance(found, Scan):
-        raise InputError("features are computed of image files, not of embeddings or pictures in memory")
+        raise InputError("features are computed from image files, not from embeddings or images in memory")
     domain = found.domain_names[0] if len(found.domain_names) == 1 else "images"
     return Found(list(_in_scan(found, size)), str(found.root.absolute()), domain)
 

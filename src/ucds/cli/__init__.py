@@ -26,9 +26,6 @@ _UsageError: Any = typer.BadParameter.__mro__[1]  # Typer gives its parent, of a
 
 _LONGEST_PARTING = 15.0
 _INTERRUPTED = 130  # exit status that shells give a command which Ctrl-C ends
-_EXTRAS = dict.fromkeys(("fastapi", "multipart", "prometheus_client", "sqlalchemy", "uvicorn"), "serve")
-_EXTRAS |= {"pandas": "figures"}
-"""Extra that brings a package, for packages that whole commands need."""
 
 
 def main() -> None:
@@ -74,11 +71,6 @@ def _run() -> NoReturn:
         sys.exit(1)
     except OSError as error:
         _fail(f"{error.strerror or error}" + (f": {error.filename}" if error.filename else ""))
-    except ModuleNotFoundError as error:
-        package = str(error.name).partition(".")[0]
-        if package not in _EXTRAS:
-            _fail_unforeseen(error)
-        _fail(f"{package} is not installed: pip install 'ucds[{_EXTRAS[package]}]'")
     except Exception as error:
         _fail_unforeseen(error)
     if status == _INTERRUPTED:  # Typer makes this of an interrupt

@@ -110,7 +110,7 @@ def revoke_key(name: NameArgument, ledger: LedgerOption, output: options.Output)
 def list_keys(ledger: LedgerOption, output: options.Output) -> None:
     """List the keys, revoked ones too, with the budget, use and last use of each.
 
-    Of a key's secrets the last four characters are shown.
+    The list shows the last four characters of a key's secrets.
     """
     with _open_ledger(ledger, output) as book:
         found = book.list_keys()

@@ -289,7 +289,7 @@ def _expand(command: Callable[..., None]) -> Callable[..., None]:
             hint.__metadata__[0].rich_help_panel = group.PANEL
             entry = inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default)
             shown.append(entry.replace(annotation=hint))
-    OPTIONS.update((entry.name, _spelling(entry)) for entry in shown if entry.name != "output")
+    OPTIONS.update((entry.name, _spelling(entry)) for entry in shown)
     shown.append(inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context))
 
     @wraps(command)

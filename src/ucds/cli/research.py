@@ -99,6 +99,7 @@ def benchmark_command(
     """Run the cells of a benchmark that have no record yet, and write its table and figures."""
     reporter = output.start()
     require_extra("torch", "ucds benchmark")
+    require_extra("figures", "ucds benchmark")
     from ucds.experiments.grid import read_benchmark
     from ucds.experiments.preflight import Machine, read_weights
     from ucds.experiments.runner import run_benchmark
@@ -120,6 +121,7 @@ def table_command(
     """Write a benchmark's table and figures again from its records."""
     output.start()
     require_extra("torch", "ucds table")
+    require_extra("figures", "ucds table")
     from ucds.experiments.grid import read_benchmark
     from ucds.reports.tables import write_table
 

@@ -67,9 +67,9 @@ def review_command(
     ] = None,
     keep_clusters: Annotated[bool, Option("--keep-clusters", help="Keep the number of clusters.")] = False,
     no_open: Annotated[bool, Option("--no-open", help="Print the address, and open no browser.")] = False,
-    host: Annotated[
+    hosts: Annotated[
         list[str] | None,
-        Option(help="Name in the browser's address, if a proxy stands between; may be repeated."),
+        Option("--host", help="Name in the browser's address, if a proxy stands between; may be repeated."),
     ] = None,
 ) -> None:
     """Look at the clusters of a run and correct, name and divide them, on a page of this machine.
@@ -87,7 +87,7 @@ def review_command(
         images=images,
         keep_clusters=keep_clusters,
         open_browser=not no_open,
-        hosts=host or (),
+        hosts=hosts or (),
         compute=Compute(reporter=reporter),
     )
     if done is None:
@@ -102,7 +102,7 @@ def export_command(
     output: options.Output,
     form: Annotated[
         ExportFormat,
-        Option("--format", help="A graph, the head as a scikit-learn object, or a folder for a hub."),
+        Option("--format", help="Form: a graph, the head as a scikit-learn object, or a folder for a hub."),
     ] = "onnx",
     out: Annotated[
         Path | None, Option(help="File or folder to write.", show_default="RUN/model.*, RUN/hub")

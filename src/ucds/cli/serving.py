@@ -19,7 +19,7 @@ def serve_command(
     host: Annotated[
         str, Option(help="Address to listen on, or unix:PATH for a proxy on this machine.")
     ] = "127.0.0.1",
-    port: Annotated[int, Option(min=0, max=65535, help="0 takes a free one.")] = 8000,
+    port: Annotated[int, Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 8000,
     ops_port: Annotated[
         int | None,
         Option(
@@ -116,7 +116,7 @@ def audit_command(
     service: ServiceGroup,
     run: Annotated[Path | None, Argument(help="Run folder to audit.")] = None,
     url: Annotated[str | None, Option(help="Label service to audit instead.")] = None,
-    effort: Annotated[bool, Option("--quick", help="Few samples and queries, in about a minute.")] = False,
+    effort: Annotated[bool, Option("--quick", help="Use few samples, in about a minute.")] = False,
     seed: options.SeedOption = 0,
 ) -> None:
     """Attack a model with labels alone, and report what they give away."""

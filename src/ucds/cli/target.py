@@ -77,7 +77,7 @@ def query_command(
         bool,
         Option(
             "--calibrate",
-            help="Before the first question of the key, send a random sample of the images: the service then "
+            help="Send a random sample of the images before the first question of the key: the service then "
             "subtracts their mean from the features of all images of the key.",
         ),
     ] = False,

@@ -20,7 +20,7 @@ from ucds.data.folders import Scan
 from ucds.data.image_files import processors
 from ucds.data.samples import Samples
 from ucds.data.tables import read_table
-from ucds.errors import InputError, UcdsWarning, shown
+from ucds.errors import InputError, brief, warn
 from ucds.math.arrays import DoubleArray, IntArray
 
 About = dict[str, list[str]]
@@ -65,12 +65,12 @@ def find_about(
         named = others
         places = find_places([files[i] for i in rows.tolist()], named)
     if (twice := first_repeated(named)) is not None:
-        raise InputError(f"{table} has two rows about {shown(twice, 80)!r}: leave one of them")
+        raise InputError(f"{table} has two rows about {brief(twice)}: leave one of them")
     if missing := int((places < 0).sum()):
         told = f"{table} has no row about {missing:,} of {len(ids):,} samples"
         if missing == len(ids):
-            raise InputError(f"{told}: its column {name!r} must hold ids such as {shown(ids[0], 80)!r}")
-        warnings.warn(told, UcdsWarning, stacklevel=3)
+            raise InputError(f"{told}: its column {brief(name)} must hold ids such as {brief(ids[0])}")
+        warn(told)
     return choose_rows({column: [*map(_known, texts_in(v)), ""] for column, v in columns.items()}, places)
 
 
@@ -108,8 +108,8 @@ def column_of(about: About, name: str) -> list[str]:
         InputError: there is no such column.
     """
     if name not in about:
-        known = ", ".join(repr(shown(other, 40)) for other in about)
-        raise InputError(f"there is no column {shown(name, 40)!r} about the samples: name one of {known}")
+        known = ", ".join(brief(other) for other in about)
+        raise InputError(f"there is no column {brief(name)} about the samples: name one of {known}")
     return about[name]
 
 

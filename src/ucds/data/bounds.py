@@ -69,7 +69,7 @@ class TimedFile(io.BytesIO):
 def require_memory(image: Image.Image, pixels: int, data: bytes, size: int, bounds: Bounds) -> int:
     """Return the bytes of memory that an opened image takes on its way to a square of some size.
 
-    It is not decoded yet, and has the size that it will be decoded at; its header names so many pixels.
+    The image is not decoded yet, and has the size that it will be decoded at. Its header names ``pixels``.
 
     Raises:
         UnusableImageError: a bound is exceeded.

@@ -59,7 +59,7 @@ def _way_to_rgb(image: Image.Image, depth: str) -> Callable[[Image.Image], Image
     is_signed = image.mode == "L" and getattr(image, "tag_v2", {}).get(_SAMPLE_FORMAT) == (2,)
     if image.mode == "F" or image.mode.startswith("I") or is_signed:
         return _grey(image)
-    # Many programs write 32-bit BMP files whose fourth byte is empty: it is no alpha.
+    # Many programs write 32-bit BMP files whose fourth byte is empty, and holds no alpha.
     is_empty = (image.format, image.mode) == ("BMP", "RGBA") and not image.getchannel("A").getbbox()
     if image.has_transparency_data and not is_empty:
         return lambda strip: _on_white(strip, depth)

@@ -21,7 +21,7 @@ from ucds.data.image_files import read_image_bytes
 from ucds.data.samples import Samples
 from ucds.data.tables import READ_SUFFIXES, Column, Columns, plain_column, read_table, texts_of_names
 from ucds.data.vectors import VectorSamples
-from ucds.errors import InputError, UcdsWarning, UserError, one_line, shown
+from ucds.errors import InputError, UserError, brief, one_line, warn
 from ucds.math.arrays import IntArray
 
 PATH_NAMES = ("path", "file_name", "filename", "file", "filepath", "image_path")
@@ -122,7 +122,7 @@ def _vectors(columns: Columns, domains: list[str] | None, ids: list[str] | None)
     if (name := first_present(VECTOR_NAMES, columns)) is None:
         array, names = _joined(columns)
     else:
-        problem = f"the column {name!r} must hold a list of numbers a row, all of one length"
+        problem = f"the column {brief(name)} must hold a list of numbers a row, all of one length"
         array, names = _array_of(columns[name], problem), None
     return VectorSamples(array, *domains_by_name(domains, n, "data"), ids, names)
 
@@ -148,14 +148,13 @@ def _joined(columns: Columns) -> tuple[np.ndarray[Any, Any], tuple[str, ...] | N
     apart = {name for name in columns if plain_column(name) in (*ID_NAMES, *TEXT_NAMES, DOMAIN_NAME)}
     for kind, what in ((CLASS_NAMES, "may be classes"), (INDEX_NAMES, "number the rows")):
         if found := sorted(name for name in columns if plain_column(name) in kind):
-            message = f"columns that {what} are left out: {', '.join(name or repr(name) for name in found)}"
-            warnings.warn(message, UcdsWarning, stacklevel=6)
+            warn(f"columns that {what} are left out: {', '.join(name or repr(name) for name in found)}")
             apart.update(found)
     chosen = {name: np.asarray(column) for name, column in columns.items() if name not in apart}
     words = [name for name, column in chosen.items() if column.dtype.kind not in "fiub" or column.ndim != 1]
     if words:
         remedy = "name a column of image files 'path', one of vectors 'embedding', and leave out other words"
-        raise InputError(f"the column {shown(words[0], 40)!r} holds no numbers: {remedy}")
+        raise InputError(f"the column {brief(words[0])} holds no numbers: {remedy}")
     if not chosen:
         raise InputError("no column holds samples")
     positions = [str(number) for number in range(len(chosen))]
@@ -217,13 +216,13 @@ def _in_rows(source: Any, n: int, first: Mapping[str, Any]) -> Scan | Samples | 
     if first_present((*PATH_NAMES, *PICTURE_NAMES, *VECTOR_NAMES), keys) is None:
         for i, row in enumerate(rows):
             for key in row.keys() - first.keys():
-                raise InputError(f"row {i} of the data set has {key!r}, which row 0 has not")
+                raise InputError(f"row {i} of the data set has {brief(key)}, which row 0 has not")
     return samples_in_columns(columns, "the data set", Path())
 
 
 def _entry(row: Any, number: int, name: Any) -> Any:
     if not isinstance(row, Mapping) or name not in row:
-        raise InputError(f"row {number} of the data set has no {name!r}, which row 0 has")
+        raise InputError(f"row {number} of the data set has no {brief(name)}, which row 0 has")
     return row[name]
 
 

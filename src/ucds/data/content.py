@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from numpy.dtypes import StringDType
 
-from ucds.errors import InputError, shown
+from ucds.errors import InputError, brief
 from ucds.math.arrays import IntArray
 
 Entry = TypeVar("Entry", str, bytes)
@@ -127,9 +127,9 @@ def require_ids(ids: Sequence[str]) -> None:
     """
     column = texts_of(ids)
     if (twice := first_repeated(column)) is not None:
-        raise InputError(f"two samples have the id {shown(twice, 80)!r}: give each an id of its own")
+        raise InputError(f"two samples have the id {brief(twice)}: give each an id of its own")
     if column.array.dtype == object or "\0" in "".join(column):
-        raise InputError("an id holds NUL, or is no text in Unicode: give other ids")
+        raise InputError("an id holds NUL, or is not Unicode text: give other ids")
 
 
 def find_places(wanted: Sequence[str], known: Sequence[str]) -> IntArray:

@@ -60,7 +60,7 @@ _DICOM_MARK = slice(128, 132)
 _ORIENTATION = 0x0112
 _EXIF_PART, _TAKEN, _WRITTEN, _MAKERS = 0x8769, 0x9003, 0x0132, (0x010F, 0x0110)  # tags of EXIF
 _COMPARED = 64  # side in pixels at which images with and without metadata are compared
-_LARGE, _TURN = 128 * 2**20, Lock()  # images of so many bytes in memory are decoded one after the other
+_LARGE, _TURN = 128 * 2**20, Lock()  # images that take more bytes in memory are decoded one after the other
 
 
 def describe_unreadable(suffixes: Counter[str]) -> str | None:

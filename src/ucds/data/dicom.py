@@ -78,7 +78,7 @@ def _transfer_syntax(data: bytes, bounds: Bounds) -> Any:
 
 
 def _deep_colours(pixels: Any, bits: int) -> Image.Image:
-    """Bring colours of so many bits to 8."""
+    """Bring colours of ``bits`` bits to 8."""
     return Image.fromarray((pixels >> max(0, bits - 8)).astype(np.uint8), "RGB")
 
 

@@ -22,7 +22,7 @@ from ucds.data.folders import FEATURES_FILE, require_domains
 from ucds.data.image_files import MAX_FILE_BYTES, processors
 from ucds.data.parts import DESCRIPTION, Described, Part, PartStore, Rows, read_description
 from ucds.data.samples import Samples
-from ucds.errors import DamagedFileError, InputError, UcdsWarning
+from ucds.errors import DamagedFileError, InputError, warn
 from ucds.files import read_json
 from ucds.math.arrays import FloatArray, IntArray
 from ucds.received import open_inside
@@ -233,8 +233,7 @@ def _by_domain(
         raise InputError(f"{folder} holds features of images that lay in no domain folders")
     names = tuple(known if wanted is None else require_domains(folder, known, wanted))
     if loose := sum(name is None for name in of_each):
-        message = f"{loose} images lay in no domain folder, and are left out."
-        warnings.warn(message, UcdsWarning, stacklevel=5)
+        warn(f"{loose} images lay in no domain folder, and are left out.")
     number = {name: place for place, name in enumerate(names)}
     domain = np.array([number.get(name or "", -1) for name in of_each], np.int64)
     places = np.argsort(domain, kind="stable").astype(np.int64)

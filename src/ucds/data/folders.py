@@ -6,7 +6,6 @@ Class folders are walked through like any other folder and leave no trace but th
 from __future__ import annotations
 
 import os
-import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ import numpy as np
 
 from ucds.data.content import Column, domains_by_name, first_repeated, present_domains, require_ids, texts_of
 from ucds.data.decode import IMAGE_SUFFIXES, describe_unreadable
-from ucds.errors import InputError, UcdsWarning
+from ucds.errors import InputError, brief, warn
 from ucds.math.arrays import IntArray
 
 FEATURES_FILE = "features.json"
@@ -95,16 +94,14 @@ def scan_domains(root: str | Path, domains: Sequence[str] | None = None) -> Scan
     if not folders:
         raise InputError(f"{root} has no domain folders; give a folder with one folder of images per domain.")
     if loose:
-        message = f"{len(loose)} images lie directly in {base}, in no domain folder, and are left out."
-        warnings.warn(message, UcdsWarning, stacklevel=2)
+        warn(f"{len(loose)} images lie directly in {base}, in no domain folder, and are left out.")
     chosen = folders if domains is None else require_domains(root, folders, domains)
     found = _images(root, {name: base / name for name in chosen})
     empty = [name for name, paths in found.items() if not paths]
     if empty and (domains is not None or len(empty) == len(found)):
-        raise InputError(f"No images in {_quoted(empty)} of {root} {_ACCEPTED}.")
+        raise InputError(f"There are no images in {_quoted(empty)} of {root} {_ACCEPTED}.")
     for name in empty:
-        message = f"{base / name} holds no images and is not used as a domain."
-        warnings.warn(message, UcdsWarning, stacklevel=2)
+        warn(f"{base / name} holds no images and is not used as a domain.")
     return _scan(root, {name: paths for name, paths in found.items() if paths})
 
 
@@ -117,7 +114,7 @@ def scan_folder(root: str | Path) -> Scan:
     root = _folder(root)
     found = _images(root, {root.resolve().name or "images": root})
     if not any(found.values()):
-        raise InputError(f"No images in {root} {_ACCEPTED}.")
+        raise InputError(f"There are no images in {root} {_ACCEPTED}.")
     return _scan(root, found)
 
 
@@ -194,7 +191,7 @@ def _images(root: Path, folders: Mapping[str, Path]) -> dict[str, list[str]]:
     files = {name: _files(root, folder) for name, folder in folders.items()}
     unread = Counter(_suffix(path) for paths in files.values() for path in paths if not _is_image(path))
     if (message := describe_unreadable(unread)) is not None:
-        warnings.warn(message, UcdsWarning, stacklevel=3)
+        warn(message)
     return {name: list(filter(_is_image, paths)) for name, paths in files.items()}
 
 
@@ -235,8 +232,7 @@ def _suffix(name: str) -> str:
 
 
 def _warn_of_unreadable(error: OSError) -> None:
-    message = f"The folder {error.filename} cannot be read ({error.strerror}) and is left out."
-    warnings.warn(message, UcdsWarning, stacklevel=2)
+    warn(f"The folder {error.filename} cannot be read ({error.strerror}) and is left out.")
 
 
 def _readable(text: str) -> str:
@@ -245,4 +241,4 @@ def _readable(text: str) -> str:
 
 
 def _quoted(names: Sequence[str]) -> str:
-    return ", ".join(repr(name) for name in names) or "of that name"
+    return brief([*names])[1:-1] or "of that name"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import takewhile
@@ -10,7 +9,7 @@ from itertools import takewhile
 import numpy as np
 
 from ucds.data.samples import Listing
-from ucds.errors import UcdsWarning
+from ucds.errors import warn
 from ucds.math.arrays import IntArray
 
 
@@ -60,8 +59,7 @@ def read_ground_truth(samples: Listing) -> GroundTruth | None:
         return None
     if len(inside) < len(folders):
         outside = f"{len(folders) - len(inside):,} of {len(folders):,} files"
-        message = f"{outside} lie outside the class folders: no ground truth is used."
-        warnings.warn(message, UcdsWarning, stacklevel=2)
+        warn(f"{outside} lie outside the class folders: no ground truth is used.")
         return None
     number = {folder: k for k, folder in enumerate(names)}
     return GroundTruth(names, np.array([number[folder] for folder in inside], dtype=np.int64))

@@ -34,7 +34,7 @@ from ucds.data.folders import Scan
 from ucds.data.image_files import Stamp, map_ahead, processors, read_image_bytes, stamp
 from ucds.data.parts import PartStore
 from ucds.data.samples import Samples
-from ucds.errors import DamagedFileError, InputError, NoSpaceError, UcdsWarning
+from ucds.errors import DamagedFileError, InputError, NoSpaceError, brief, warn
 from ucds.files import digest_of, read_sealed, require_space, write_sealed
 from ucds.math.arrays import IntArray
 
@@ -227,14 +227,14 @@ def _usable(found: Scan | Pictures, problems: Mapping[int, UnusableImageError]) 
     if len(empty := np.setdiff1d(found.domain, found.domain[good])):
         example = next(problem for i, problem in problems.items() if found.domain[i] == empty[0])
         count, name = int((found.domain == empty[0]).sum()), found.domain_names[empty[0]]
-        raise InputError(f"None of the {count:,} files of {name!r} can be used ({example}).")
+        raise InputError(f"None of the {count:,} files of {brief(name)} can be used ({example}).")
     for problem in list(problems.values())[:_WARNINGS_SHOWN]:
-        warnings.warn(f"{problem}; skipped", UcdsWarning, stacklevel=3)
+        warn(f"{problem}; it is skipped")
     if problems:
         kinds = Counter(problem.reason.split(" (")[0] for problem in problems.values()).most_common()
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in kinds)
         what = "files" if isinstance(found, Scan) else "images"
-        warnings.warn(f"{len(problems):,} of {n:,} {what} skipped: {reasons}.", UcdsWarning, stacklevel=3)
+        warn(f"{len(problems):,} of {n:,} {what} are skipped: {reasons}.")
     return good
 
 
@@ -245,7 +245,7 @@ def _warn_of_copies(samples: ImageSamples) -> None:
         pairs = [f"{samples.ids[i]} = {samples.ids[first[i]]}" for i in copies[:_COPIES_SHOWN]]
         more = ", .." if len(copies) > _COPIES_SHOWN else ""
         told = f"{len(copies):,} of {len(samples):,} images duplicate others; all are counted: "
-        warnings.warn(f"{told}{', '.join(pairs)}{more}", UcdsWarning, stacklevel=3)
+        warn(f"{told}{', '.join(pairs)}{more}")
 
 
 class MemoryImages(Samples):

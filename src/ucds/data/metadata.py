@@ -13,7 +13,7 @@ _JPEG, _PNG = b"\xff\xd8", b"\x89PNG\r\n\x1a\n"
 _EXIF, _JFIF, _ADOBE = b"\xff\xe1", b"\xff\xe0", b"\xff\xee"
 _PLAIN_JFIF = b"JFIF\0\1\1\0\0\1\0\1\0\0"  # colours are stored in the usual way; no resolution, no preview
 _SCAN, _JPEG_END = b"\xff\xda", b"\xff\xd9"
-_SCAN_END = re.compile(rb"\xff[\x01-\xcf\xd8-\xfe]")  # a marker that is no escaped byte and no restart
+_SCAN_END = re.compile(rb"\xff[\x01-\xcf\xd8-\xfe]")  # a marker, neither an escaped byte nor a restart
 _PIXEL_SEGMENTS = frozenset(bytes((0xFF, code)) for code in (*range(0xC0, 0xD0), *range(0xDA, 0xDE)))
 _PIXEL_CHUNKS = (b"IHDR", b"PLTE", b"tRNS", b"IDAT", b"IEND")
 

@@ -315,7 +315,7 @@ class PartStore:
         return values
 
     def make_room(self, rows: int, capacity: int, keep: Column[bytes]) -> None:
-        """Remove parts without any of the keys to keep, the oldest first, until so many more rows fit."""
+        """Remove parts without any of the keys to keep, the oldest first, until ``rows`` more fit."""
         for part in self._parts:
             if len(self) + rows <= capacity:
                 break

@@ -18,7 +18,8 @@ from ucds.data.folders import FEATURES_FILE, Scan, require_domains, scan_domains
 from ucds.data.samples import Samples, subset
 from ucds.data.tables import READ_SUFFIXES, read_table, texts_of_names
 from ucds.data.vectors import load_vectors
-from ucds.errors import InputError
+from ucds.errors import InputError, brief
+from ucds.extras import require_extra
 
 Source = str | Path | Sized
 """Samples as a user gives them; see :func:`find_samples`."""
@@ -59,7 +60,7 @@ def find_samples(
     if not isinstance(source, str | Path):
         found, what = _in_memory(source), "the input"
     elif is_address(str(source)):
-        raise InputError(f"{source} is not on this machine: compute its features first, `ucds features`")
+        raise InputError(f"{source} is not on this machine: compute its features first with `ucds features`")
     elif is_feature_folder(Path(source)):
         return FeatureFolder(Path(source), by_domain=by_domain, domains=domains)
     elif is_plain_folder(Path(source)):
@@ -101,10 +102,9 @@ def _is_saved_dataset(path: Path) -> bool:
 
 def _in_path(path: Path) -> Scan | Samples | Pictures:
     if _is_saved_dataset(path):
-        try:
-            from datasets import load_from_disk
-        except ImportError:
-            raise InputError(f"{path} needs a further package: pip install 'ucds[datasets]'") from None
+        require_extra("datasets", str(path))
+        from datasets import load_from_disk
+
         return _in_memory(load_from_disk(str(path)))
     if path.is_dir():
         raise InputError(f"{path} is a folder with the name of a file: rename it")
@@ -151,8 +151,7 @@ def _in_memory(source: Any) -> Scan | Samples | Pictures:
     if isinstance(source, Set):
         raise InputError("samples need an order, which a set does not have: give a list")
     if isinstance(source, Mapping):
-        names = ", ".join(map(str, source))
-        raise InputError(f"the input holds several data sets ({names}): give one of them")
+        raise InputError(f"the input holds several data sets ({brief([*source])[1:-1]}): give one of them")
     if not hasattr(source, "__getitem__"):
         raise InputError(f"samples need positions, which a {type(source).__name__} has not: give a list")
     return samples_in_items(source, n)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import os
-import warnings
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ import pyarrow.parquet
 from numpy.typing import NDArray
 
 from ucds.data.tables import Column, plain_column, texts_of_names, unguard
-from ucds.errors import InputError, UcdsWarning, UserError, one_line
+from ucds.errors import InputError, UserError, one_line, warn
 from ucds.received import open_received
 
 _LONGEST_LINE = 2**22  # bytes, of some hundred thousand names
@@ -103,8 +102,7 @@ def _names_in(path: Path) -> tuple[list[str], int]:
         first = next((row for row in lines if row), [])
     numbered = [str(number) for number in range(len(first))]
     if first and first == numbered:
-        message = f"the first line of {path} counts from 0 and is taken for names of its columns"
-        warnings.warn(message, UcdsWarning, stacklevel=6)
+        warn(f"the first line of {path} counts from 0 and is taken for names of its columns")
     elif first and _numbers(pyarrow.array(first, pyarrow.string())) is not None:
         return numbered, 0
     if not first:

@@ -16,7 +16,7 @@ from typing import IO, Any
 from numpy.typing import NDArray
 
 from ucds.data.content import first_repeated
-from ucds.errors import InputError, shown
+from ucds.errors import InputError, brief
 from ucds.files import write_atomically
 
 READ_SUFFIXES = (".csv", ".parquet")
@@ -39,7 +39,7 @@ def texts_of_names(names: Iterable[object], where: str = "") -> list[str]:
     """Return names of columns as texts, such as "0" for 0; refuse two that are equal."""
     texts = list(map(str, names))
     if (twice := first_repeated(texts)) is not None:
-        raise InputError(f"two columns{where} have the same name {shown(twice, 40)!r}: rename one of them")
+        raise InputError(f"two columns{where} have the same name {brief(twice)}: rename one of them")
     return texts
 
 

@@ -18,7 +18,7 @@ from ucds.data.content import number_rows, require_ids
 from ucds.data.parts import Rows
 from ucds.data.samples import Samples
 from ucds.data.tables import plain_column
-from ucds.errors import DamagedFileError, InputError, UserError, one_line, shown
+from ucds.errors import DamagedFileError, InputError, UserError, brief, one_line, shown
 from ucds.math.arrays import FloatArray, IntArray
 from ucds.received import open_received
 
@@ -73,7 +73,7 @@ class VectorSamples(Samples):
         if not arrays:
             raise InputError("There are no arrays; give one array of vectors for each domain.")
         names = tuple(sorted(arrays))
-        parts = [_checked(arrays[name], f"The array of domain {name!r}") for name in names]
+        parts = [_checked(arrays[name], f"The array of domain {brief(name)}") for name in names]
         widths = {part.shape[1] for part in parts}
         if len(widths) > 1:
             found = ", ".join(f"{n}: {p.shape[1]}" for n, p in zip(names, parts, strict=True))

@@ -24,7 +24,7 @@ from ucds.encoders.preprocessor import (
     read_preparation,
 )
 from ucds.encoders.spec import LARGEST_INPUT, EncoderSpec
-from ucds.errors import DamagedFileError, InputError, one_line, printable
+from ucds.errors import DamagedFileError, InputError, brief, one_line, printable
 from ucds.files import digest_of
 from ucds.received import open_received, read_text
 
@@ -71,7 +71,7 @@ def find_graph(
     choice = choice or PHOTOGRAPHS
     if choice in _PACKAGED:
         if output or pooling:
-            raise InputError(f"--encoder-output and --pooling are for ONNX files, not for {choice}")
+            raise InputError(f"`output` and `pooling` are for ONNX files, not for {choice}")
         return _open_packaged(choice, image_size)
     chosen = partial(_open_graph, image_size=image_size, output=output, pooling=pooling)
     if choice.startswith(PREFIX):
@@ -122,9 +122,7 @@ def _open_graph(
     prepared = _prepare(name, facts, image_size, said)
     chosen = output or _choose_output(name, facts, by_name=repository is not None)
     if chosen not in (one.name for one in facts.outputs):
-        raise InputError(
-            f"{name} has no output {chosen!r}, but {_names(facts)}: choose with --encoder-output"
-        )
+        raise InputError(f"{name} has no output {brief(chosen)}, but {_names(facts)}: choose by `output`")
     returned = _try(content, name, prepared.crop, chosen)
     if pooling is None and returned.ndim == 3 and repository and _type_of(repository) in _WITH_CLASS_TOKEN:
         pooling = "class"
@@ -164,7 +162,7 @@ def _prepare(
     height, width = facts.image.shape[2:] if facts.image.shape else (None, None)
     fixed = height or width
     usual = prepared.crop if prepared else None
-    for size, whose in ((image_size, "--image-size"), (usual, PREPROCESSOR)):
+    for size, whose in ((image_size, "`image_size`"), (usual, PREPROCESSOR)):
         if fixed and size and size != fixed:
             raise InputError(f"{name} takes images of {fixed} pixels, and {whose} says {size}")
     size = image_size or fixed or usual or _USUAL_SIZE
@@ -183,7 +181,7 @@ def _choose_output(name: str, facts: GraphFacts, *, by_name: bool) -> str:
     if len(names) > 1 and by_name:
         names = [known for known in _POOLED if known in names][:1] or names
     if len(names) != 1:
-        raise InputError(f"{name} has several outputs ({_names(facts)}): choose with --encoder-output NAME")
+        raise InputError(f"{name} has several outputs ({_names(facts)}): choose one with `output`")
     return names[0]
 
 
@@ -202,14 +200,14 @@ def _width(name: str, returned: NDArray[Any], output: str, pooling: Pooling | No
     """Return the number of features, if an output has one row per image once it is pooled."""
     rows, shape = pool(returned, pooling), ("n", *returned.shape[1:])
     if pooling and returned.ndim == 2:
-        raise InputError(f"output {output!r} of {name} needs no --pooling: it is a row of features per image")
+        raise InputError(f"output {output!r} of {name} needs no `pooling`: it is a row of features per image")
     if rows.ndim == 2:
         return int(rows.shape[1])
     ways = " or ".join(get_args(Pooling) if returned.ndim == 3 else ("mean",))
     if returned.ndim > 4:
         raise InputError(f"output {output!r} of {name} holds no features of images: {shape}")
     raise InputError(
-        f"output {output!r} of {name} is {shape}: choose with --pooling {ways} what is the image's"
+        f"output {output!r} of {name} is {shape}: reduce it to one row per image with `pooling={ways}`"
     )
 
 

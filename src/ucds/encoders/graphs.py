@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ucds.encoders.encoder import Encoder
 from ucds.encoders.onnx_files import GraphFacts, read_graph, read_last_weights
 from ucds.encoders.spec import EncoderSpec
-from ucds.errors import InputError, one_line, printable
+from ucds.errors import InputError, brief, one_line, printable
 from ucds.files import digest_of
 from ucds.math.arrays import FloatArray
 
@@ -100,7 +100,7 @@ def run_output(session: Any, output: str | None, batch: FloatArray, name: str) -
     array = found if isinstance(found, np.ndarray) else np.array(None)  # a sequence, or nothing
     if not np.issubdtype(array.dtype, np.floating) or array.ndim < 2 or len(array) != len(batch):
         what = f"{array.dtype} of shape {array.shape} for {len(batch)} images"
-        raise InputError(f"{name} must return features per image, but its output {chosen!r} is {what}")
+        raise InputError(f"{name} must return features per image, but its output {brief(chosen)} is {what}")
     return array
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from ucds.encoders.preprocessor import PREPROCESSOR
-from ucds.errors import InputError, one_line
+from ucds.errors import InputError, brief, one_line
 
 PREFIX = "hf:"
 """Start of the names of encoders that are repositories of the hub: ``hf:OWNER/NAME[@REVISION]``."""
@@ -67,7 +67,7 @@ def fetch_repository(name: str) -> Repository:
             ``preprocessor_config.json``, or it is not in the cache and cannot be downloaded.
     """
     repository, _, revision = name.removeprefix(PREFIX).partition("@")
-    malformed = InputError(f"{name!r} is no repository: write hf:OWNER/NAME or hf:OWNER/NAME@REVISION")
+    malformed = InputError(f"{brief(name)} is not a repository: write hf:OWNER/NAME, or add @REVISION")
     if repository.count("/") != 1 or not _REVISION.fullmatch(revision):
         raise malformed
     try:

@@ -31,7 +31,7 @@ class Value:
 
     Attributes:
         name: its name.
-        kind: ONNX's number of the type of its entries; 0 if it is no tensor.
+        kind: ONNX's number of the type of its entries; 0 unless it is a tensor.
         shape: its dimensions, ``None`` where the graph leaves one open; ``None`` as a whole without a shape.
     """
 
@@ -77,16 +77,16 @@ def read_graph(content: bytes) -> GraphFacts:
             if number == 25:
                 raise InputError("it defines operators of its own")
         if len(graphs) != 1:
-            raise InputError("it is no ONNX file")
+            raise InputError("it is not an ONNX file")
         graph = _read_graph(graphs[0], _Graph(), 0)
     except (IndexError, UnicodeDecodeError):
-        raise InputError("it is no ONNX file, or is damaged") from None
+        raise InputError("it is not an ONNX file, or is damaged") from None
     inputs = [one for one in graph.inputs if one.name not in graph.weights]
     return GraphFacts(_require_image(inputs), tuple(graph.outputs), max(1, graph.nodes))
 
 
 def read_last_weights(content: bytes, width: int) -> FloatArray | None:
-    """Read the weights of a graph's last layer that has so many outputs, as ``(width, inputs)``.
+    """Read the weights of a graph's last layer that has ``width`` outputs, as ``(width, inputs)``.
 
     The layers are convolutions and products with matrices whose weights are in single precision; ``None`` if
     the graph has no such layer.
@@ -141,7 +141,7 @@ def _require_image(inputs: list[Value]) -> Value:
     image, shape = inputs[0], inputs[0].shape
     batch, channels, height, width = shape if shape and len(shape) == 4 else (None, 0, None, None)
     if image.kind != _FLOAT or channels not in (3, None):
-        raise InputError(f"its input {image.name!r} is no batch (n, 3, height, width) of images in float32")
+        raise InputError(f"its input {image.name!r} is not a batch (n, 3, height, width) of float32")
     if batch not in (1, None):
         raise InputError(f"it takes {batch} images at a time: export it for any number of images, or for 1")
     if height != width and None not in (height, width):

@@ -51,7 +51,7 @@ class _Sizes(BaseModel):
         if self.shortest_edge is not None and self.height is None:
             return self.shortest_edge
         if self.height is None or self.height != self.width:
-            raise InputError(f"images of {self.height} x {self.width} pixels are no squares")
+            raise InputError(f"images of {self.height} x {self.width} pixels are not square")
         return self.height
 
 

@@ -8,7 +8,7 @@ from typing import get_args
 from pydantic import ConfigDict
 
 from ucds.choices import Pooling
-from ucds.errors import InputError
+from ucds.errors import InputError, brief
 
 LARGEST_INPUT = 1024
 """Side in pixels of the largest crop: a batch of such images fills some gigabytes."""
@@ -87,4 +87,4 @@ class EncoderSpec:
         if self.std is not None and not all(value > 0 for value in self.std):
             raise InputError(f"an encoder's standard deviations are above 0, not {self.std}")
         if self.pooling not in (None, *get_args(Pooling)):
-            raise InputError(f"pooling is one of {', '.join(get_args(Pooling))}, not {self.pooling!r}")
+            raise InputError(f"pooling is one of {', '.join(get_args(Pooling))}, not {brief(self.pooling)}")

@@ -5,7 +5,6 @@ No training command uses the subsets: some are made from labels that a user of t
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +13,7 @@ import numpy as np
 
 from ucds.data.ground_truth import GroundTruth
 from ucds.data.samples import Listing
-from ucds.errors import InputError, UcdsWarning
+from ucds.errors import InputError, warn
 from ucds.math.arrays import IntArray
 
 _RARE_SHARE = 0.3  # of the samples of a rare class is kept
@@ -93,7 +92,7 @@ def check_counts(dataset: str, samples: Listing, n_classes: int) -> None:
     differ = [f"{count:,} {what}, {wanted:,} expected" for what, count, wanted in compared if count != wanted]
     if differ:
         reason = "The copy may be incomplete or another release."
-        warnings.warn(f"{known.title}: {'; '.join(differ)}. {reason}", UcdsWarning, stacklevel=2)
+        warn(f"{known.title}: {'; '.join(differ)}. {reason}")
 
 
 def plain_name(name: str) -> str:
@@ -119,8 +118,8 @@ class Located:
 def locate(data: Path, name: str, targets: Sequence[str]) -> Located:
     """Find a data set: ``data`` itself, a folder of its name in it, or the only folder in one of these.
 
-    Case, spaces, hyphens and underscores in folder names do not matter. Of a known data set all domains
-    must be there, for all take part; folders of other names are left alone.
+    Case, spaces, hyphens and underscores in folder names do not matter. All domains of
+    a known data set must be there, because all take part. Folders of other names are left alone.
 
     Args:
         data: folder of one data set or of several.

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from ucds.config import Settings
-from ucds.errors import InputError, UserError, first_problem
+from ucds.errors import InputError, UserError, brief, first_problem
 from ucds.experiments.methods import FAMILIES, PAPER_METHODS, method_named
 from ucds.experiments.pipeline import Start
 from ucds.experiments.scoring import COLUMNS
@@ -42,7 +42,7 @@ class Grid(_Table):
     All other domains of a data set are its sources.
     """
 
-    dataset: str = Field("", description="name, so that --data may hold several data sets")
+    dataset: str = Field("", description="name, so that `data` may hold several data sets")
     targets: dict[str, tuple[str, ...]] = Field(description="target domains by data set")
     methods: tuple[str, ...] = PAPER_METHODS
     seeds: tuple[Annotated[int, Field(ge=0)], ...] = (0, 1, 2, 3, 4)
@@ -208,7 +208,7 @@ class Benchmark(_Table):
         everywhere = {family for other in self.all_variants for family in self._families_of(other)}
         for layer in layers:
             for family in layer.keys() - (families if layer is variant.settings else everywhere):
-                raise InputError(f"settings of {family!r} are given, but no method of that family runs")
+                raise InputError(f"settings of {brief(family)} are given, but no method of that family runs")
         return tuple(
             kind(**{n: value for layer in layers for n, value in layer.get(family, {}).items()})
             for family, kind in FAMILIES.items()
@@ -249,11 +249,11 @@ def read_benchmark(path: Path) -> Benchmark:
             raise InputError("there is nothing to run: give [grid] a backbone, or add [[variants]]")
         names = [variant.name for variant in variants]
         if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise InputError(f"several variants are named {twice[0]!r}")
+            raise InputError(f"several variants are named {brief(twice[0])}")
         if strange := sorted(benchmark.dataset_settings.keys() - benchmark.grid.targets.keys()):
-            raise InputError(f"dataset_settings: the grid has no data set {strange[0]!r}")
+            raise InputError(f"dataset_settings: the grid has no data set {brief(strange[0])}")
         if immeasurable := sorted(set(benchmark.measures) - COLUMNS.keys()):
-            raise InputError(f"unknown measure {immeasurable[0]!r}; known: {', '.join(COLUMNS)}")
+            raise InputError(f"there is no measure {brief(immeasurable[0])}; known: {', '.join(COLUMNS)}")
         for variant in variants:
             where = f"{path}: variant {variant.name!r}" if variant.name else str(path)
             for dataset in benchmark.grid.targets:

@@ -58,7 +58,7 @@ class Method:
         run: function that clusters the target; ground truth has no part in it.
         settings: class of its settings, one of :data:`FAMILIES`; ``None`` if it has none.
         encoders: sides whose pre-trained encoder it needs.
-        needs: package that it needs, which an extra of the same name installs; empty if it needs none.
+        needs: extra that it needs; empty if it needs none.
     """
 
     title: str
@@ -78,7 +78,7 @@ def method_named(name: str) -> Method:
         return METHODS[name]
     module, colon, attribute = name.partition(":")
     if not colon:
-        raise InputError(f"unknown methods {name}; known: {', '.join(METHODS)}, or MODULE:NAME of your own")
+        raise InputError(f"there is no method {name}: name {', '.join(METHODS)} or MODULE:NAME")
     try:
         found = getattr(import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:

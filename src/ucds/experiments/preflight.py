@@ -6,7 +6,6 @@ import warnings
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from importlib.util import find_spec
 from pathlib import Path
 
 from ucds.choices import Tune
@@ -20,6 +19,7 @@ from ucds.errors import InputError, UcdsWarning, UserError
 from ucds.experiments.datasets import Located, check_counts, locate
 from ucds.experiments.grid import Benchmark, Cell
 from ucds.experiments.methods import method_named
+from ucds.extras import require_extra
 from ucds.training.features import frozen_features
 from ucds.training.inputs import open_for_training
 from ucds.training.options import Compute, EncoderOptions
@@ -43,7 +43,7 @@ def read_weights(given: Sequence[str]) -> dict[str, str]:
         name, equals, file = text.partition("=")
         name, file = (name, file) if equals and not Path(text).exists() else ("", text)
         if name in weights:
-            raise InputError(f"--weights is given twice for {name or 'all encoders'}")
+            raise InputError(f"`weights` is given twice for {name or 'all encoders'}")
         weights[name] = file
     return weights
 
@@ -101,11 +101,13 @@ def survey(benchmark: Benchmark, machine: Machine) -> Survey:
         try:
             found.weights[encoder] = make_encoder(encoder, machine).weights
         except UserError as error:
-            found.faults[encoder] = str(error).replace("--weights FILE", f"--weights {encoder.backbone}=FILE")
+            found.faults[encoder] = str(error).replace("`weights`", f"`weights={encoder.backbone}=FILE`")
     for method in dict.fromkeys(method_named(cell.method) for cell in cells):
-        if method.needs and find_spec(method.needs) is None:
-            extra = f"pip install 'ucds[{method.needs}]'"
-            found.faults[method] = f"{method.title} needs a further package: {extra}"
+        if method.needs:
+            try:
+                require_extra(method.needs, method.title)
+            except UserError as error:
+                found.faults[method] = str(error)
     missing: dict[str, list[Cell]] = defaultdict(list)
     for cell in cells:
         if (reason := found.fault(cell)) is not None:

@@ -48,7 +48,7 @@ def read_records(path: Path) -> list[dict[str, Any]]:
     try:
         return [_read_record(line) for line in lines]
     except ValueError as error:
-        raise DamagedFileError(f"{path} holds a line that is no record: {error}") from None
+        raise DamagedFileError(f"{path} holds a line that cannot be read as a record: {error}") from None
 
 
 def append_record(path: Path, record: Record) -> None:

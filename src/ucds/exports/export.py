@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,9 +13,10 @@ from PIL import Image
 from ucds.choices import ExportFormat, require_choice
 from ucds.encoders.encoder import ViewpointEncoder
 from ucds.encoders.spec import EncoderSpec
-from ucds.errors import InputError, UcdsWarning
+from ucds.errors import InputError, warn
 from ucds.exports.graph import describe, write_graph
 from ucds.exports.hub import write_hub_folder
+from ucds.extras import require_extra
 from ucds.files import require_writable, write_atomically, write_text_atomically
 from ucds.math.arrays import DoubleArray, FloatArray
 from ucds.training.inputs import view_for
@@ -83,10 +83,7 @@ def export(
         path, described = require_writable(path, Path(_NAMES[form]).suffix), require_writable(described)
     model = run if isinstance(run, Model) else load(run, compute=Compute("cpu"))
     if model.role == "source":
-        message = (
-            "this is a provider's model: whoever has it needs no labels, and can look for its training data"
-        )
-        warnings.warn(message, UcdsWarning, stacklevel=2)
+        warn("this is a provider's model: whoever has it needs no labels, and can look for its training data")
     if form == "hub":
         write_hub_folder(model.stored, path, folder)
         return Exported(path, form, {})
@@ -153,8 +150,7 @@ def _regression(weights: DoubleArray, biases: DoubleArray) -> LogisticRegression
 
 def _scikit_bytes(stored: StoredModel) -> bytes:
     """Return the contents of a ``.skops`` file of a pipeline, which runs no code when it is opened."""
-    try:
-        import skops.io
-    except ImportError:
-        raise InputError("scikit-learn objects need a further package: pip install 'ucds[export]'") from None
+    require_extra("export", "a scikit-learn object")
+    import skops.io
+
     return bytes(skops.io.dumps(as_scikit(stored)))

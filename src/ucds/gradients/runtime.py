@@ -45,8 +45,8 @@ class Runtime:
         started = started_by_torchrun() or Processes(devices, 1)
         if devices not in (1, started.on_machine):
             raise InputError(
-                f"--devices {devices}, but torchrun has started {started.on_machine} on this machine: "
-                "leave the option out"
+                f"`devices={devices}`, but torchrun has started {started.on_machine} on this machine: "
+                "leave it out"
             )
         check_devices(compute.accelerator, started.on_machine)
         self._started = started
@@ -184,7 +184,7 @@ def _synchronise_batch_norm(module: nn.Module) -> None:
             if kind.forward not in known:
                 raise InputError(
                     f"several processes cannot train the layer {kind.__name__}, a batch normalisation with a "
-                    "forward pass of its own: leave --devices out"
+                    "forward pass of its own: leave `devices` out"
                 )
             # A layer of its own kind with the same parameters, whatever wrapped or replaced it before.
             child.__class__ = type(f"Synchronised{kind.__name__}", (_Synchronised, kind), {})

@@ -142,7 +142,7 @@ class Session(Work[SettingsT]):
         self.save(result.name, model, None)
 
     def write(self, stage: str, step: int, kind: str, figures: Mapping[str, float]) -> None:
-        """Add a line to the log: figures of the kind "losses" or "evaluation", after so many steps."""
+        """Add a line to the log: figures of the kind "losses" or "evaluation", after a step."""
         if self._log is None:
             return
         rounded = {name: round(value, 6) for name, value in figures.items()}

@@ -51,7 +51,7 @@ def learn_source_model(
 ) -> Learning:
     """Build a model and train it by stage 1, which keeps part of the samples to choose the model on.
 
-    Of a domain with many samples (``most_samples``), so many at most choose the model and make an epoch.
+    If a domain has more than ``most_samples``, that many choose the model and make an epoch.
     Arguments are those of :func:`ucds.source.fit.fit_source`.
     """
     learning = prepare(session, encoder, data, n_clusters, side="source")

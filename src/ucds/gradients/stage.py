@@ -10,7 +10,6 @@ resumed gives the same result as one that never stopped.
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from ucds.config import PCDSettings
 from ucds.data.batches import DomainBalancedSampler
 from ucds.data.dataset import Dataset
 from ucds.data.samples import Samples
-from ucds.errors import InputError, Interrupted, UcdsWarning
+from ucds.errors import InputError, Interrupted, warn
 from ucds.gradients.checkpoint import StageProgress
 from ucds.gradients.mixing import Mixture, mix
 from ucds.gradients.pcd_loss import PCDLoss
@@ -189,7 +188,7 @@ class Stage(Steps):
         if self._session.first:
             for warning in (result.evaluations[selected].warning, self._state.warning):
                 if warning is not None:
-                    warnings.warn(f"stage {self._name}: {warning}", UcdsWarning, stacklevel=3)
+                    warn(f"stage {self._name}: {warning}")
 
     def _save(self) -> None:
         self._progress.optimiser = self.optimiser.state_dict()

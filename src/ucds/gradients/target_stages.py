@@ -109,8 +109,8 @@ def learn_target_model(
 ) -> Learning:
     """Build a model and train it by stages 2 and 3; without labels by stage 3 only (the paper's TO).
 
-    Stage 2 keeps a target for each sample, and predicts all of them ten times. Of many samples
-    (``most_samples``) it sees so many, those with a label first; stage 3 draws its batches from all.
+    Stage 2 keeps a target for each sample, and predicts all of them ten times. It sees at
+    most ``most_samples``, those with a label first. Stage 3 draws its batches from all samples.
     Arguments and errors are those of :func:`ucds.target.fit.fit_target`.
     """
     learning = prepare(session, encoder, data, n_clusters, side="target")

@@ -184,7 +184,7 @@ class LabelClient:
             for chunk in response.iter_raw():
                 received += chunk
                 if len(received) > _MOST_ANSWER_BYTES:
-                    raise RefusedError(f"{self.url} sends an answer without end: it is no label service")
+                    raise RefusedError(f"{self.url} sends too long an answer: is it a label service?")
             return _Reply(response.status_code, response.headers, bytes(received))
 
     def _explain(self, reply: _Reply) -> str:
@@ -245,7 +245,7 @@ def _check_url(url: str) -> bool:
     parts = _parts_of(url)
     if parts is None or parts.query or parts.fragment:
         named = "this" if "@" in url else repr(url)  # what stands before an "@" may be a password
-        raise InputError(f"{named} is no address of a service; write it like https://labels.example.org")
+        raise InputError(f"{named} is not the address of a service; write it like https://labels.example.org")
     if parts.username is not None:
         raise InputError("the address must hold no user name or password: give the key instead")
     local = parts.hostname == "localhost"

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -24,7 +23,7 @@ from pydantic import Field
 
 from ucds.choices import MOST_CLUSTERS
 from ucds.data.content import KEY_BYTES, Column, find_places, first_repeated, keys_of, texts_of
-from ucds.errors import DamagedFileError, InputError, UcdsWarning
+from ucds.errors import DamagedFileError, InputError, brief, warn
 from ucds.files import digest_of, read_json, require_writable, write_atomically
 from ucds.labels.wire import Clusters, Digest, Message
 
@@ -82,7 +81,7 @@ class ClusterLabels:
         if self.contents is not None:
             object.__setattr__(self, "contents", texts_of(self.contents))
         if (twice := first_repeated(self.ids)) is not None:
-            raise InputError(f"sample {twice!r} is labelled twice")
+            raise InputError(f"sample {brief(twice)} is labelled twice")
         if self.n_clusters < 1 or labels.min() < 0 or labels.max() >= self.n_clusters:
             raise InputError(
                 f"labels lie in [{labels.min()}, {labels.max()}], "
@@ -145,20 +144,18 @@ class ClusterLabels:
         found = np.flatnonzero(rows >= 0)
         if not len(found):
             raise InputError(
-                f"none of the {len(ids):,} samples has a label (the first is {ids[0]!r}, the labels begin "
-                f"with {self.ids[0]!r}): label the same folder that you train on"
+                f"none of the {len(ids):,} samples has a label (the first is {brief(ids[0])}, the labels "
+                f"begin with {brief(self.ids[0])}): label the same folder that you train on"
             )
         strangers = len(self.ids) - len(found)
         if strangers:
-            message = f"{strangers:,} of {len(self.ids):,} labels belong to samples that are not here"
-            warnings.warn(message, UcdsWarning, stacklevel=2)
+            warn(f"{strangers:,} of {len(self.ids):,} labels belong to samples that are not here")
         if keys is not None and self.contents is not None:
             found = found[self._have_same_content(rows[found], marks_of(keys_of(keys).take(found)))]
         aligned = self.take(rows[found])
         labels = aligned.labels
         if len(labels) > 1 and (labels == labels[0]).all():
-            message = f"all {len(labels):,} labels are {labels[0]}: they say nothing about the samples"
-            warnings.warn(message, UcdsWarning, stacklevel=2)
+            warn(f"all {len(labels):,} labels are {labels[0]}: they say nothing about the samples")
         return aligned
 
     def align_with(self, samples: Samples) -> ClusterLabels:
@@ -226,11 +223,10 @@ class ClusterLabels:
                 "content that was labelled; label the data that you train on"
             )
         if not same.all():
-            message = (
+            warn(
                 f"{int((~same).sum()):,} of {len(rows):,} samples have changed since they were "
                 "labelled; their labels are left out"
             )
-            warnings.warn(message, UcdsWarning, stacklevel=3)
         return same
 
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import secrets
-import warnings
 from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Literal, TypeVar
 
 from pydantic import Field
 
-from ucds.errors import DamagedFileError, InputError, RefusedError, UcdsWarning
+from ucds.errors import DamagedFileError, InputError, RefusedError, warn
 from ucds.files import digest_of, lock, writing
 from ucds.labels import wire
 from ucds.received import open_received, read_text
@@ -129,10 +128,9 @@ class Journal:
         for entry in entries:
             self.labels |= {} if entry is None else _labels_of(entry)
         if damaged := sum(entry is None for entry in entries):
-            message = (
+            warn(
                 f"{damaged} of {len(entries)} lines of {self.path} are damaged; their samples are asked again"
             )
-            warnings.warn(message, UcdsWarning, stacklevel=3)
 
     def _refuse_other(self, header: _Header) -> None:
         for name, words in _WORDS.items():

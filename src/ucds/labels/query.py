@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import warnings
 from collections import deque
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -16,7 +15,7 @@ import numpy as np
 
 from ucds.data.content import content_key
 from ucds.data.decode import UnusableImageError
-from ucds.errors import InputError, RefusedError, UcdsWarning, UserError, shown
+from ucds.errors import InputError, RefusedError, UserError, shown, warn
 from ucds.labels.client import LabelClient, OverBudgetError
 from ucds.labels.cluster_labels import ClusterLabels, marks_of
 from ucds.labels.journal import Journal, KeptReceipt, journal_path
@@ -323,7 +322,6 @@ class _Query:
 
 def _warn_of_unusable(reasons: Mapping[str, str], total: int) -> None:
     for name, reason in list(reasons.items())[:_WARNINGS_SHOWN]:
-        warnings.warn(f"{name}: {reason}; skipped", UcdsWarning, stacklevel=4)
+        warn(f"{name}: {reason}; it is skipped")
     if reasons:
-        message = f"{len(reasons):,} of {total:,} samples have no label because they are unusable or refused"
-        warnings.warn(message, UcdsWarning, stacklevel=4)
+        warn(f"{len(reasons):,} of {total:,} samples have no label because they are unusable or refused")

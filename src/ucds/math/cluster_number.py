@@ -38,7 +38,7 @@ _PARTS = 8
 _FEWEST_PARTS = 4  # of each of several domains
 _SHARE = 0.4  # of the samples in a part
 _REPRESENTATIVES, _MOST_REPRESENTATIVES = 1000, 3000
-_SAMPLES_EACH = 10  # representatives for each cluster, if there are so many samples
+_SAMPLES_EACH = 10  # representatives for each cluster, if there are enough samples
 _LARGE = 2  # number of clusters for which neighbourhoods are as large as they get
 _NEARLY_BEST, _PLAUSIBLE = 0.95, 0.9  # shares of the best score
 _UNLIKELY = 0.1  # share of the parts that may prefer a number below the interval, or one above it
@@ -76,7 +76,7 @@ class ClusterNumber:
 
 
 def most_clusters(n_samples: int, wanted: int | None = None) -> int:
-    """Return the largest number of clusters that so many samples of one domain allow to try.
+    """Return the largest number of clusters to try for ``n_samples`` samples of one domain.
 
     Where no user asks for a largest number, those with fewer than ten samples a cluster are left out.
     """

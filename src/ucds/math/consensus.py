@@ -253,7 +253,7 @@ def _refine(
 
 def _move(found: FloatArray, partition: Partition, gain: float | FloatArray = 0.0) -> Partition:
     """Move every sample to its best cluster, but not the last ones out of one that is as good for them."""
-    # So K clusters come out even where the votes do not tell so many apart.
+    # So K clusters come out even where the votes tell fewer apart.
     moved: Partition = found.argmax(1)
     if np.any(gain):
         own = np.where(partition < 0, -np.inf, found[np.arange(len(found)), partition])

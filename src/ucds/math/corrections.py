@@ -71,8 +71,8 @@ class Corrections:
         parts: ``(n,)`` numbers of the parts, each within one cluster, from
             :func:`ucds.math.parts.cut_into_parts`.
         next_number: number of the first new cluster.
-        keep_clusters: whether answers leave the number of clusters as it is: a group that shall be a cluster
-            of its own waits until two others have become one.
+        keep_clusters: whether answers leave the number of clusters as it is: a new cluster is made once two
+            others have been merged.
 
     Attributes:
         clusters: ``(n,)`` numbers of the clusters after all answers.

@@ -34,8 +34,8 @@ def run_kmeans(
 ) -> list[list[KMeansRun]]:
     """Cluster the samples by k-means in every space, into several numbers of clusters, from several starts.
 
-    Of more than :data:`REPRESENTATIVES` samples, the runs in a space see that many, and every other sample
-    gets the nearest centre. The ``starts`` runs of each space and size are one list, space after space.
+    Above :data:`REPRESENTATIVES` samples, the runs in a space see that many, and every other sample gets
+    the nearest centre. The ``starts`` runs of each space and size are one list, space after space.
     """
     from sklearn.exceptions import ConvergenceWarning
 

@@ -16,7 +16,7 @@ each with a rate of false alarms that holds under the null hypothesis.
    has more false alarms; :func:`reject` hardly follows them, because it asks for many small p-values at once.
 3. **Is there a group of a new kind?** Old and new samples are joined to a tree by the votes about both, blind
    to which are new. For each node that is not too small for a cluster, the statistic is minus the
-   logarithm of the hypergeometric tail: how unlikely it is that so many of so few are new by chance. Nodes
+   logarithm of the hypergeometric tail: how unlikely it is that this share is new by chance. Nodes
    overlap, and there are many; so the threshold is the 95 % point of the largest statistic of all nodes over
    permutations of old and new (:func:`scan`). The topmost nodes above it are groups of new kinds.
 
@@ -129,7 +129,7 @@ def scan(
 ) -> list[IntArray]:
     """Find the groups of new kinds: the topmost significant nodes of the tree of old and new samples.
 
-    Of many samples 3,000 are looked at, up to half of them new.
+    At most 3,000 samples are looked at, up to half of them new.
 
     Args:
         votes: ``(n, m)`` memberships of old and new samples.
@@ -195,7 +195,7 @@ def _nearest(
 
 
 def _nodes(tree: DoubleArray, n: int, least: float) -> tuple[sparse.csr_array, IntArray]:
-    """Return the nodes of a tree of at least so many samples, ``(g, n)``, and the node above each, or -1."""
+    """Return a tree's nodes of ``least`` samples or more, ``(g, n)``, and the node above each, or -1."""
     above = np.full(2 * n, -1)  # its last entry stands for the node above the root
     above[tree[:, :2].astype(np.int64).ravel()] = np.repeat(np.arange(n, 2 * n - 1), 2)
     kept = np.flatnonzero(np.concatenate([np.ones(n), tree[:, 3]]) >= least)

@@ -18,8 +18,8 @@ def place_all(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Place every sample, and the prototypes, in the plane, see :mod:`ucds.math.embedding`.
 
-    Of more samples than ``largest``, that many are drawn and embedded with the prototypes. Each further
-    sample is placed in the middle of the three most similar ones.
+    Above ``largest`` samples, that many are drawn and embedded with the prototypes. Each further sample is
+    placed in the middle of the three most similar ones.
 
     Args:
         features: ``(n, d)`` finite features.

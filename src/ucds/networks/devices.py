@@ -28,14 +28,14 @@ def peak_device_memory_mib() -> int:
 
 
 def check_devices(accelerator: Accelerator, devices: int) -> None:
-    """Make sure that the machine has so many devices of a kind."""
+    """Make sure that the machine has a number of devices of a kind."""
     if devices < 1:
         raise InputError(f"the number of devices must be at least 1, not {devices}")
     available = torch.cuda.device_count()
     if accelerator == "cuda" and not available:
-        raise InputError("no CUDA device found: use --accelerator cpu")
+        raise InputError('PyTorch finds no CUDA device: use `accelerator="cpu"`')
     if accelerator != "cpu" and 0 < available < devices:
-        raise InputError(f"asked for {devices} CUDA devices, but this machine has {available}")
+        raise InputError(f"this machine has {available} CUDA devices, and {devices} are asked for")
 
 
 def choose_device(accelerator: Accelerator) -> torch.device:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from ucds.encoders.graphs import run_graph
-from ucds.errors import UcdsWarning, one_line
+from ucds.errors import one_line, warn
 from ucds.networks.encoder import NetworkEncoder, evaluation_mode
 
 LARGEST_DIFFERENCE = 1e-4
@@ -47,8 +47,7 @@ def make_graph(network: NetworkEncoder) -> bytes | None:
             f"features of the network {network.spec.name!r} differ there by {apart:.2g} of their norm "
             f"({LARGEST_DIFFERENCE:g} is allowed)"
         )
-    message = f"PyTorch computes the features, in more time than ONNX Runtime would take: {reason}"
-    warnings.warn(message, UcdsWarning, stacklevel=3)
+    warn(f"PyTorch computes the features, in more time than ONNX Runtime would take: {reason}")
     return None
 
 

@@ -21,7 +21,7 @@ from ucds.errors import InputError, one_line
 from ucds.networks.encoder import StateDict
 from ucds.received import open_received
 
-REMEDY = "copy that file here and give it with --weights FILE, or ask for a random start with --weights none"
+REMEDY = 'copy that file here and give it as `weights`, or ask for a random start with `weights="none"`'
 _PROBE_SECONDS = 6.0
 _LONGEST_HEADER = 2**24  # bytes: names and shapes of a hundred thousand tensors
 
@@ -59,7 +59,7 @@ def load_file(
     if mismatch:
         raise InputError(
             f"{path} does not fit network '{name}': {mismatch}; "
-            "give the file that belongs to this network, or the --backbone the file belongs to"
+            "give the file that belongs to this network, or the `backbone` that the file belongs to"
         )
     module.load_state_dict(state, strict=False)
     with path.open("rb") as file:
@@ -104,7 +104,7 @@ def read_state_dict(path: Path) -> StateDict:
     """Read the tensors of a checkpoint file, by their names, without running any code it may hold.
 
     Raises:
-        InputError: there is no such file, it is no checkpoint, or it holds pickled code.
+        InputError: there is no such file, it is not a checkpoint, or it holds pickled code.
     """
     require_weights(str(path))
     content = _read(path)
@@ -121,7 +121,7 @@ def read_state_dict(path: Path) -> StateDict:
 
 
 def read_tensors(path: Path) -> tuple[StateDict, Mapping[str, str]]:
-    """Read the tensors of a safetensors file that is no link, and the texts beside them.
+    """Read the tensors of a safetensors file, which must not be a link, and the texts beside them.
 
     Raises:
         SafetensorError: it is of another format, or damaged.

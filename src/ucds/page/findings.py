@@ -34,7 +34,7 @@ from ucds.training.loaded import Model
 from ucds.training.run_folder import LABELS_FILE, STABILITY_FILE, TRANSFER_FILE
 
 MOST_SHOWN = 10_000
-"""Samples that a page can show; of more, so many are chosen at random."""
+"""Number of samples that a page shows at most; they are chosen at random."""
 
 _COMPARED_SIDE = 32  # pixels of the pictures that near-duplicates are looked for on
 

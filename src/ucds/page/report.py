@@ -188,5 +188,5 @@ def images_of(samples: Samples, root: Path | None) -> Images | None:
     if isinstance(samples, FeatureFolder):
         return samples.find_pictures(root)
     if root is not None:
-        raise InputError("--images names the images of a folder of features, and these samples are none")
+        raise InputError("`pictures` is for a folder of features: leave it out for other samples")
     return samples if samples.kind == "images" else None

@@ -125,7 +125,7 @@ def _make_guard(token: str, hosts: Sequence[str]) -> DispatchFunction:
         stranger = _strangers(request.headers.get("host", ""), request.headers.get("origin"), known)
         if stranger:
             name = shown(stranger, 200)
-            said = f"This review does not know the address {name}: start it again with --host {name}"
+            said = f"This review does not know the address {name}: start it again with {name} as its host"
             return PlainTextResponse(said + "\n", 403)
         response = await answer(request)
         response.headers.update(_HEADERS)

@@ -15,7 +15,7 @@ from ucds.data.columns import read_texts
 from ucds.data.content import find_places
 from ucds.data.features import Pictures
 from ucds.data.images import ImageSamples
-from ucds.errors import InputError, UserError
+from ucds.errors import InputError, UserError, brief
 from ucds.math.arrays import IntArray
 from ucds.math.exemplars import choose_beside
 from ucds.math.plane import place_all
@@ -141,7 +141,7 @@ class Session:
             case "redo":
                 review.redo()
             case _:
-                raise InputError(f"unknown action {action!r}")
+                raise InputError(f"there is no action {brief(action)}")
 
     def preview(self, action: str, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return the clusters that a split, or another number of clusters, would make; nothing changes."""
@@ -174,9 +174,9 @@ class Session:
         return {"rows": near.rows.tolist()}
 
     def picture(self, row: int, side: int) -> bytes:
-        """Return the picture of a sample as JPEG, of so many pixels a side."""
+        """Return the picture of a sample as JPEG, of ``side`` pixels a side."""
         if self._images is None or self._pictures[row] < 0:
-            raise InputError("this sample has no picture")
+            raise InputError("this sample has no image")
         pixels = self._images.read(self._pictures[[row]])[0].transpose(1, 2, 0)
         file = io.BytesIO()
         Image.fromarray(resize(pixels, min(side, 256))).save(file, "JPEG", quality=80)

@@ -24,7 +24,7 @@ COLUMNS = 16
 MOST_BYTES = 16_000_000
 """Bound on all sheets together; base64 makes 21.3 MB of it, which leaves room in a page of 25 MB."""
 
-_SIDES = ((1_500, 128), (6_000, 96))  # up to so many images, thumbnails of so many pixels
+_SIDES = ((1_500, 128), (6_000, 96))  # largest number of images for thumbnails of a size in pixels
 _SMALLEST_SIDE = 64
 _QUALITIES = (80, 65, 50, 35, 20)
 _BATCH = 64

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from importlib.util import find_spec
 from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from ucds.errors import InputError, UserError
 from ucds.experiments.grid import Sweep
 from ucds.experiments.methods import method_named
 from ucds.experiments.scoring import Record
+from ucds.extras import require_extra
 from ucds.files import write_atomically
 from ucds.math.metrics import proportions_l1
 from ucds.reports import COLOURS
@@ -71,7 +71,7 @@ def _find(results: TableRecords, method: str, dataset: str, target: str, entry: 
     row = RowKey(results.benchmark.all_variants[0].name, method)
     record = results.of(row, dataset, target).get(SEED)
     if record is None:
-        raise InputError(f"no record of {method} on {target} with seed {SEED}")
+        raise InputError(f"there is no record of {method} on {target} with seed {SEED}")
     if entry not in record:
         raise InputError("the record is older than the figure: run the benchmark again")
     return record
@@ -113,7 +113,7 @@ def _draw_sensitivity(results: TableRecords, path: Path, dataset: str, target: s
         for point in _points(results, sweep, dataset, target)
     ]
     if not points:
-        raise InputError(f"no records of two weights of one loss on {target}")
+        raise InputError(f"there are no records of two weights of one loss on {target}")
     losses, weights, accuracies = (list(column) for column in zip(*points, strict=True))
     lines = dict.fromkeys(losses)
 
@@ -178,8 +178,7 @@ def _draw_features(results: TableRecords, path: Path, dataset: str, target: str)
 @contextmanager
 def _canvas(path: Path, height: float) -> Iterator[Axes]:
     """Write what is drawn in both formats, without dates, so that equal figures are equal files."""
-    if find_spec("seaborn") is None:
-        raise InputError("figures need seaborn: pip install 'ucds[figures]'")
+    require_extra("figures", "a figure")
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

@@ -66,7 +66,7 @@ def accept_loss(ledger: Ledger, checkpoints: Path) -> int:
 
 
 class Snapshots:
-    """Signs the state of a ledger at the start, after every so many entries, every hour, and at the end.
+    """Signs the state of a ledger at the start, after a number of entries, every hour, and at the end.
 
     At the start, every hour and at the end the answers are counted as well: a service is told by nothing else
     that one was removed, and would charge for it again. After the start all this works in a thread of its

@@ -11,9 +11,10 @@ from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from ucds.errors import DamagedFileError, InputError, NoSpaceError, ServiceUnavailableError, UserError
+from ucds.extras import require_extra
 from ucds.serving.log import log, metadata
 
 LEDGER_FILE = "ledger.sqlite"
@@ -72,10 +73,8 @@ class Database:
             self._engine = sa.create_engine(url, **_SQLITE)
             sa.event.listen(self._engine, "connect", _prepare_connection)
             return
-        try:
-            self._engine = sa.create_engine(url, **_POSTGRESQL)
-        except (ModuleNotFoundError, NoSuchModuleError):
-            raise InputError("PostgreSQL needs its driver: pip install 'ucds[postgres]'") from None
+        require_extra("postgres", "a ledger in PostgreSQL")
+        self._engine = sa.create_engine(url, **_POSTGRESQL)
 
     def close(self) -> None:
         """Close the connections to the database."""
@@ -112,7 +111,8 @@ class Database:
                 outside = connection.execution_options(isolation_level="AUTOCOMMIT")
                 outside.exec_driver_sql("VACUUM answers, means")
             elif connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").scalars().one():
-                raise ServiceUnavailableError("deleted, but traces stay in the ledger until nobody reads it")
+                told = "the answers are deleted, but traces stay in the file while others read the ledger"
+                raise ServiceUnavailableError(f"{told}: run the same command again")
 
     def read_clock(self, connection: sa.Connection) -> datetime | None:
         """Return the time of PostgreSQL, which is the same for all replicas; ``None`` for SQLite."""

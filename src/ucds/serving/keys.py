@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, IPvAnyNetwork, ValidationError
 
-from ucds.errors import InputError, without_secrets
+from ucds.errors import InputError, brief, without_secrets
 from ucds.labels.wire import Budget, Calibration, Count, Digest, Message, ModelDigest, Positive, Time
 from ucds.serving.problems import Refusal
 
@@ -38,7 +38,7 @@ Network = Annotated[IPvAnyNetwork, AfterValidator(_widen)]
 
 
 def is_inside(address: str, network: IPv4Network | IPv6Network) -> bool:
-    """Return whether an address belongs to a network; text that is no address does not."""
+    """Return whether an address belongs to a network; other text does not."""
     try:
         found = ip_address(address)
     except ValueError:
@@ -180,13 +180,13 @@ def make_terms(present: Terms | None = None, **changes: Any) -> Terms:
     except ValidationError as error:
         field = str(error.errors()[0]["loc"][0])
         wrong = ", ".join(changes[field]) if field == "networks" else changes[field]
-        raise InputError(f"{wrong!r} cannot be: {_RULES[field]}") from None
+        raise InputError(f"{brief(wrong)} cannot be used: {_RULES[field]}") from None
 
 
 def check_name(name: str) -> None:
     """Refuse what cannot be the name of a key."""
     if not re.fullmatch(_NAME, name) or name != without_secrets(name):  # a key is no name of one
-        raise InputError(f"{name!r} cannot be: a key has a name of up to 64 letters, digits and . _ @ -")
+        raise InputError(f"{brief(name)} cannot name a key: a name has up to 64 letters, digits and . _ @ -")
 
 
 def parse_end(text: str) -> str | None:
@@ -200,4 +200,4 @@ def parse_end(text: str) -> str | None:
         return as_text(time if time.tzinfo else time.replace(tzinfo=UTC))
     except (ValueError, OverflowError):
         example = date.today() + timedelta(days=365)
-        raise InputError(f"{text!r} is no end of a key: write 90d, 12h, 30m, {example} or never") from None
+        raise InputError(f"{brief(text)} cannot end a key: write 90d, 12h, 30m, {example} or never") from None

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from sqlalchemy import Connection
 
-from ucds.errors import InputError
+from ucds.errors import InputError, brief
 from ucds.files import digest_of
 from ucds.labels.wire import Budget, Calibration, Receipt, answers_digest
 from ucds.math.arrays import FloatArray
@@ -74,7 +74,7 @@ class Ledger(Replay):
         with self.writing() as writing:
             present = writing.state.find(name)
             if present is not None and present.revoked is None:
-                raise InputError(f"there is a key of the name {name!r} already: revoke it, or choose another")
+                raise InputError(f"the key {brief(name)} exists already: revoke it, or choose another name")
             number = len(writing.state.keys) + 1
             kept = keys.keep_secret(secret)
             writing.append(state.KeyAdded(key=number, name=name, terms=granted, secret=kept))
@@ -107,7 +107,7 @@ class Ledger(Replay):
         with self.writing() as writing:
             named = [key for key in writing.state.keys.values() if key.name == name and key.revoked]
             if not named or named[-1].forgotten:
-                raise InputError(f"there are no answers of a revoked key {name!r}: revoke it first")
+                raise InputError(f"there are no answers of a revoked key {brief(name)}: revoke it first")
             number = named[-1].number
             writing.append(state.Forgotten(key=number))
             writing.connection.execute(log.means.delete().filter_by(key=number))
@@ -272,7 +272,7 @@ class Ledger(Replay):
 def _find_active(present: State, name: str) -> keys.Key:
     key = present.find(name)
     if key is None:
-        raise InputError(f"there is no key of the name {name!r}")
+        raise InputError(f"there is no key of the name {brief(name)}")
     if key.revoked is not None:
-        raise InputError(f"the key {name!r} was revoked already, at {key.revoked}")
+        raise InputError(f"the key {brief(name)} was revoked already, at {key.revoked}")
     return key

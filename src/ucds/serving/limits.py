@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from ucds.data.decode import COMMON_FORMATS, FORMATS
-from ucds.errors import InputError
+from ucds.errors import InputError, brief
 
 MIB = 2**20
 SERVED_FORMATS = tuple(name for name in FORMATS if name != "HEIF")
@@ -69,11 +69,11 @@ class Limits:
             default = defaults.get(name.replace("-", "_"))
             if default is None:
                 known = ", ".join(known.replace("_", "-") for known in defaults)
-                raise InputError(f"there is no limit {name!r}: the limits are {known}")
+                raise InputError(f"there is no limit {brief(name)}: the limits are {known}")
             try:
                 value = tuple(text.upper().split(",")) if isinstance(default, tuple) else type(default)(text)
             except ValueError:
-                raise InputError(f"{setting!r} sets no limit: write {name}={default}") from None
+                raise InputError(f"{brief(setting)} sets no limit: write {name}={default}") from None
             given[name.replace("-", "_")] = value
         return cls(**given)
 
@@ -89,7 +89,7 @@ class Limits:
                 raise InputError(f"{name} must be positive and below 2**53, not {value}")
         unknown = sorted(set(self.formats) - set(SERVED_FORMATS))
         if unknown or not self.formats:
-            wrong = ", ".join(unknown) or "none"
+            wrong = brief(unknown)[1:-1] or "none"
             raise InputError(f"images can be of the formats {', '.join(SERVED_FORMATS)}, not {wrong}")
         if self.client_share > 1:
             raise InputError(f"client_share is at most 1, not {self.client_share:g}")

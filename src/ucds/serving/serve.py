@@ -19,7 +19,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from ucds.choices import Accelerator
-from ucds.errors import InputError
+from ucds.errors import InputError, brief
 from ucds.serving.app import BehindProxy, create_app
 from ucds.serving.checkpoints import Snapshots
 from ucds.serving.database import ledger_url
@@ -134,7 +134,7 @@ def listen(
             app = BehindProxy(app, None if behind_proxy is None else ip_network(behind_proxy))
         server = _Server(app, service.limits.shutdown_seconds, stop)
         shown = f"[{host}]" if ":" in host else host
-        # Who connects from now on waits for an answer.
+        # A client that connects from now on waits for an answer.
         ready(host if _socket_path(host) else f"http://{shown}:{listening.getsockname()[1]}")
         server.run(sockets=[listening])
 
@@ -187,7 +187,7 @@ def _addresses(host: str) -> list[str]:
     try:
         found = socket.getaddrinfo(host or "0.0.0.0", None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
-        raise InputError(f"there is no address {host!r}: {getattr(error, 'strerror', error)}") from None
+        raise InputError(f"there is no address {brief(host)}: {getattr(error, 'strerror', error)}") from None
     return sorted(str(entry[4][0]).partition("%")[0] for entry in found)
 
 
@@ -250,7 +250,7 @@ def _check_exposure(host: str, behind_proxy: str | None) -> None:
             ip_network(behind_proxy)
         except ValueError:
             raise InputError(
-                f"`behind_proxy` is the address or network of a proxy (10.0.0.7), not {behind_proxy!r}"
+                f"`behind_proxy` is the address or network of a proxy (10.0.0.7), not {brief(behind_proxy)}"
             ) from None
     elif not _is_loopback(host):
         raise InputError(

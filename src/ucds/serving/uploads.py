@@ -26,7 +26,7 @@ _HEADER = re.compile(
 
 
 def read_images(body: bytes | bytearray, content_type: str, most: int) -> list[memoryview]:
-    """Return the files of a multipart body where they lie in it; a refusal if there are more than so many.
+    """Return the files of a multipart body where they lie in it; refuse more than ``most``.
 
     Not by a library: those that are kept look for the boundary step by step in Python, which costs a third of
     a second for 16 MiB, and write long files to a temporary folder.

@@ -8,7 +8,7 @@ from ucds.config import ConsensusSettings
 from ucds.data.dataset import Dataset
 from ucds.data.samples import Samples
 from ucds.encoders.encoder import Encoder
-from ucds.errors import InputError
+from ucds.errors import InputError, brief
 from ucds.math.domain_transport import cluster_domains
 from ucds.math.spaces import WIDTH
 from ucds.training.features import read_all
@@ -52,7 +52,7 @@ def _refuse_small_domains(samples: Samples, n_clusters: int) -> None:
     for name, count in zip(samples.domain_names, np.bincount(samples.domain), strict=True):
         if count < n_clusters <= len(samples):  # too few in all are refused for both sides alike
             raise InputError(
-                f"domain {name!r} has {count} samples, and each domain is clustered by itself into "
+                f"domain {brief(name)} has {count} samples, and each domain is clustered by itself into "
                 f"{n_clusters} clusters: leave it out, or choose fewer clusters"
             )
 

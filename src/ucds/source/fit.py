@@ -44,9 +44,9 @@ def fit_source(
     settings = work.settings
     epsilon = settings.dp_epsilon if isinstance(settings, ConsensusSettings) else None
     if groups is not None and epsilon is None:
-        raise InputError("groups are for a model with differential privacy: give --dp-epsilon as well")
+        raise InputError("groups are for a model with differential privacy: give `dp_epsilon` as well")
     if epsilon is not None and not isinstance(read_clusters(n_clusters), int):
-        raise InputError("with --dp-epsilon give --clusters as a number: choosing it is not private")
+        raise InputError("with `dp_epsilon`, give `n_clusters` as a number: choosing it is not private")
     if epsilon is not None and encoder.spec.name == LENGTHS:
         # Where the samples lie is not private.
         encoder = IdentityEncoder(encoder.spec.takes, encoder.spec.columns)

@@ -19,7 +19,8 @@ from ucds.data.samples import Samples
 from ucds.data.tables import read_table
 from ucds.encoders.encoder import Encoder
 from ucds.encoders.graphs import GraphEncoder
-from ucds.errors import InputError
+from ucds.errors import InputError, brief
+from ucds.extras import require_extra
 from ucds.heads import softmax
 from ucds.math.arrays import DoubleArray, IntArray
 from ucds.math.privacy import noise_scale
@@ -54,10 +55,9 @@ class GaussianNoise:
     """
 
     def __init__(self) -> None:
-        try:
-            import opendp.prelude as opendp
-        except ImportError:
-            raise InputError("training with --dp-epsilon needs OpenDP: pip install 'ucds[privacy]'") from None
+        require_extra("privacy", "training with `dp_epsilon`")
+        import opendp.prelude as opendp
+
         opendp.enable_features("contrib")
         self._opendp: Any = opendp
         self.spent = 0.0
@@ -159,14 +159,14 @@ def read_groups(path: Path) -> dict[str, str]:
         if not (isinstance(name, str) and isinstance(group, str) and name and group):
             raise InputError(f"row {number} of {path} has no id or no group in words")
         if groups.setdefault(name, group) != group:
-            raise InputError(f"{path} gives {name!r} two groups: {groups[name]!r} and {group!r}")
+            raise InputError(f"{path} gives {brief(name)} several groups: {groups[name]:.80} and {group:.80}")
     return groups
 
 
 def number_units(samples: Samples, groups: Mapping[str, str] | None) -> IntArray:
     """Number what is protected: ``(n,)`` number of each sample's person, or of its content.
 
-    Copies of one image are one unit, because an image that counts twice would be protected half as well.
+    Copies of one image are one unit, because an image with two units would be protected half as well.
 
     Raises:
         InputError: a sample has no group.
@@ -176,8 +176,8 @@ def number_units(samples: Samples, groups: Mapping[str, str] | None) -> IntArray
         missing = [name for name in samples.ids if name not in groups]
         if missing:
             raise InputError(
-                f"--dp-group has no group for {len(missing):,} of {len(samples):,} images, such as "
-                f"{missing[0]!r}: without one for all, somebody would be protected less than is said"
+                f"`groups` has no group for {len(missing):,} of {len(samples):,} images, such as "
+                f"{brief(missing[0])}: without one for all, somebody would be protected less than is said"
             )
         names = [groups[name] for name in samples.ids]
     return np.asarray(np.unique(np.array(names, dtype=object), return_inverse=True)[1], dtype=np.int64)

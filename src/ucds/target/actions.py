@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from ucds.errors import DamagedFileError, InputError
+from ucds.errors import DamagedFileError, InputError, brief
 from ucds.math.arrays import FloatArray, IntArray
 from ucds.math.consensus import Partition
 from ucds.math.corrections import ASIDE
@@ -177,7 +177,7 @@ class Actions:
             raise InputError(f"a cluster is split into 2 to {MOST_PARTS} parts, not {parts}")
         members = self._members(cluster)
         groups = self._doubts.divide(members, parts)
-        if len(groups) < parts:  # the votes do not tell so many parts apart
+        if len(groups) < parts:  # the votes tell fewer parts apart
             groups = divide_by_features(self.directions, members, parts)
         if len(groups) < parts:
             raise InputError(f"the samples of cluster {cluster} are too alike, or too few, for {parts} parts")
@@ -196,7 +196,7 @@ class Actions:
             take: whether the clusters change; else it is only shown what would become of them.
 
         Raises:
-            InputError: so many clusters cannot be made.
+            InputError: that number of clusters cannot be made.
         """
         least, most = self.cuts
         if not least <= n <= most:
@@ -274,7 +274,7 @@ class Actions:
     def _known_rows(self, ids: Sequence[str]) -> IntArray:
         """Return the positions of samples, of which there is one at least."""
         if strangers := set(ids) - self.start.places.keys():
-            raise InputError(f"there is no sample {min(strangers)!r} in this run")
+            raise InputError(f"there is no sample {brief(min(strangers))} in this run")
         if not ids:
             raise InputError("no sample is named")
         return self.rows(ids)

@@ -154,7 +154,7 @@ def draw_with_labels(
     The labels, if any, are in the order of the samples; those that occur are numbered anew.
 
     Raises:
-        InputError: the labels of so many samples tell more clusters apart than fit into memory.
+        InputError: the labels tell more clusters apart than fit into memory.
     """
     labelled = np.empty(0, np.int64) if labels is None else labels.rows_in(data.samples.ids)
     data, drawn = draw_dataset(work, data, first=(labelled,))
@@ -164,8 +164,8 @@ def draw_with_labels(
     occurring, values = np.unique(labels.labels, return_inverse=True)
     if len(occurring) * n > MOST_SHARES:
         raise InputError(
-            f"the labels tell {len(occurring):,} clusters apart, and of {n:,} samples at most "
-            f"{MOST_SHARES // n:,} can be used: ask for labels of a model with fewer clusters"
+            f"the labels name {len(occurring):,} clusters, but {n:,} samples allow at most "
+            f"{MOST_SHARES // n:,}: ask for labels of a model with fewer clusters"
         )
     return data, KnownLabels(values.astype(np.int64), labels.rows_in(data.samples.ids), labels.n_clusters)
 

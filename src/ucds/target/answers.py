@@ -148,7 +148,7 @@ def read_answers(path: Path, digest: str | None) -> Answers:
     if not right:
         raise DamagedFileError(f"{path} holds no answers of a review")
     if digest not in (None, header.get("clusters")):
-        raise DamagedFileError(f"{path} belongs to other clusters: move it away, or give it with --answers")
+        raise DamagedFileError(f"{path} belongs to other clusters: move it away, or give it as `answers`")
     return answers
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Container, Sequence
 from functools import partial
 from pathlib import Path
@@ -12,7 +11,7 @@ import numpy as np
 
 from ucds.data.content import first_of_each
 from ucds.data.sources import Source, find_samples
-from ucds.errors import UcdsWarning
+from ucds.errors import warn
 from ucds.files import require_writable
 from ucds.labels.client import LabelClient
 from ucds.labels.cluster_labels import ClusterLabels
@@ -27,8 +26,8 @@ if TYPE_CHECKING:  # asking about all samples needs neither
     from ucds.encoders.encoder import Encoder
 
 _TRIALS = 8
-"""Draws for each sample, of which the best is kept; always so many, so that a longer choice begins with the
-shorter one."""
+"""Draws for each sample, of which the best is kept. The number is fixed, so that a longer choice begins with
+the shorter one."""
 
 
 def choose_spread(data: Dataset, encoder: Encoder, compute: Compute, seed: int, count: int) -> Selector:
@@ -128,7 +127,7 @@ def query(
     compute, choose = compute or Compute(), None
     require_writable(Path(out), ".json", inputs=files_read(None, images))
     if max_queries is None and encoder is not None and encoder.backbone is not None:
-        warnings.warn("--backbone is ignored without --max-queries", UcdsWarning, stacklevel=2)
+        warn("`backbone` is ignored without `max_queries`")
     how = {"allow_outside": allow_outside, "keep_metadata": keep_metadata}
     found = find_samples(images, by_domain=False)
     questions = open_questions(found, **how)

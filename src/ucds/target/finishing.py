@@ -171,12 +171,12 @@ def fit(stored: StoredModel, kept: Remembered, features: FloatArray, shares: Flo
 def vote_afterwards(run: Path, images: Source | None, compute: Compute | None) -> None:
     """Cluster the features of a run's samples, and write down what a review of its clusters starts from.
 
-    Of many samples as many are clustered as in a training by consensus.
+    Above ``most_samples``, that many are clustered, as in a training by consensus.
     """
     model, described = load(run, role="target", compute=compute), read_object(run / RUN_FILE) or {}
     place = described.get("images") if images is None else images
     if place is None:
-        raise InputError(f"{run} does not say where its samples lie: name their folder with --images")
+        raise InputError(f"{run} does not say where its samples lie: name their folder as `images`")
     data, labels = model.open(place), None
     if images is None:
         require_same_samples(described, data.samples.fingerprint)

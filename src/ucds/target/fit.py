@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import cast
 
 from ucds.choices import read_clusters
 from ucds.config import ConsensusSettings, MethodSettings
 from ucds.data.dataset import Dataset
 from ucds.encoders.encoder import Encoder
-from ucds.errors import InputError, UcdsWarning
+from ucds.errors import InputError, warn
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.target.agreement import fit_target_by_consensus
 from ucds.training.cluster_choice import settle_clusters
@@ -44,11 +43,11 @@ def fit_target(
     """
     if labels is not None and len(labels.ids) < len(data.samples):
         message = f"{len(labels.ids):,} of {len(data.samples):,} samples have a label of the provider"
-        warnings.warn(f"{message}; the others are clustered along with them", UcdsWarning, stacklevel=2)
+        warn(f"{message}; the others are clustered along with them")
     ours = isinstance(work.settings, ConsensusSettings)
     if labels is not None and not ours and not isinstance(read_clusters(n_clusters), int):
         raise InputError(
-            "with --method pcd the provider's labels fix the number of clusters: leave out --clusters"
+            'with `method="pcd"`, the provider\'s labels fix the number of clusters: leave out `n_clusters`'
         )
     number = settle_clusters(work, encoder, data, n_clusters, finest=True)
     if number > max(1000, len(data.samples)):  # the labels may have named it

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ucds.data.about import FOLDERS, About, choose_rows, column_of, read_values
-from ucds.errors import InputError, shown
+from ucds.errors import InputError, brief, shown
 from ucds.math.arrays import IntArray
 from ucds.math.followed import find_following
 
@@ -110,7 +110,7 @@ def _number_groups(texts: Sequence[str], name: str) -> IntArray:
     groups = np.unique(named, return_inverse=True)[1].astype(np.int64)
     if (count := int(groups.max()) + 1) < _FEWEST_GROUPS:
         raise InputError(
-            f"{count} groups of {shown(name, 40)!r} are too few for a test (at least {_FEWEST_GROUPS}): "
+            f"{count} groups of {brief(name)} are too few for a test (at least {_FEWEST_GROUPS}): "
             "leave out `group`, or name a finer column"
         )
     return groups

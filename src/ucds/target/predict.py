@@ -67,7 +67,7 @@ def predict(
         DamagedFileError: the model file or the file of names cannot be read.
     """
     if not 0 <= min_confidence <= 1:
-        raise InputError(f"--min-confidence is a probability from 0 to 1, not {min_confidence}")
+        raise InputError(f"`min_confidence` is a probability from 0 to 1, not {min_confidence}")
     run, folder = Path(run), None if sort_into is None else Path(sort_into)
     named, sorted_before = ClusterNames.find(run, names), None
     if out is not None:
@@ -82,7 +82,7 @@ def predict(
     if folder is not None:
         listed = find_samples(images, by_domain=False)
         if not isinstance(listed, Scan):
-            raise InputError("--sort-into needs image files, not embeddings or pictures in memory")
+            raise InputError("`sort_into` needs image files, not embeddings or images in memory")
         images = listed
         if sort_how == "copy":
             require_room(folder, listed)

@@ -201,7 +201,7 @@ class SortingRecord(BaseModel):
             InputError: it was sorted by another one.
         """
         if self.model not in (model, *(read_object(run / RUN_FILE) or {}).get("reviewed", [])):
-            raise InputError(f"another model sorted into {folder}: choose another --sort-into")
+            raise InputError(f"another model sorted into {folder}: choose another `sort_into`")
 
     def save(self, folder: Path) -> None:
         """Write the record into a folder of sorted images."""
@@ -216,13 +216,13 @@ def read_sorting(folder: Path) -> SortingRecord | None:
         DamagedFileError: its record cannot be read.
     """
     if folder.exists() and not folder.is_dir():
-        raise InputError(f"{folder} is a file: choose another --sort-into")
+        raise InputError(f"{folder} is a file: choose another `sort_into`")
     require_writable(record := folder / SORTING_FILE)
     if record.exists():
         return read_json(record, SortingRecord, "record of a sorting")
     names = [path.name for path in folder.iterdir()] if folder.exists() else []
     if any(name[0] != "." and name != "lost+found" for name in names):
-        raise InputError(f"{folder} is not empty, and nothing was sorted into it: choose another --sort-into")
+        raise InputError(f"{folder} is not empty, and nothing was sorted into it: choose another `sort_into`")
     return None
 
 
@@ -234,7 +234,7 @@ def require_room(folder: Path, files: Scan) -> None:
     """
     new = sum(path.stat().st_size for path in map(files.file, range(len(files))) if path.exists())
     new -= sum(path.lstat().st_size for path in folder.glob("[!.]*/*"))
-    require_space(folder, new, "or choose another --sort-into")
+    require_space(folder, new, "or choose another `sort_into`")
 
 
 def sort_into_folders(

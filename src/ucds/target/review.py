@@ -24,7 +24,7 @@ from ucds.data.content import find_places, keys_of
 from ucds.data.folders import Scan
 from ucds.data.image_files import read_image_bytes
 from ucds.data.sources import Source
-from ucds.errors import InputError
+from ucds.errors import InputError, brief
 from ucds.files import refuse_inside
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.arrays import IntArray, Watch
@@ -62,8 +62,8 @@ class Review(Actions):
 
     Args:
         run: folder of the run; it gains the file ``answers.jsonl``, which a later review goes on from.
-        keep_clusters: whether answers leave the number of clusters as it is: a group that shall be a cluster
-            of its own waits until two others have become one. What is done by hand changes the number.
+        keep_clusters: whether answers leave the number of clusters as it is: a new cluster is made once two
+            others have been merged. What is done by hand changes the number.
         images: samples of a run whose encoder was trained, if they are no longer where the run found them.
             Such a run remembers no clusterings of its own: they are made when its first review begins.
         compute: device, cache and reporter for that, and to encode other samples; the defaults if ``None``.
@@ -144,7 +144,7 @@ class Review(Actions):
         if given == "skip":
             self._doubts.skip(self._doubts.ranked()[0])
         elif isinstance(given, bool) or given not in question.records:
-            raise InputError(f"{given!r} is no answer to a question of the kind {question.kind!r}")
+            raise InputError(f"{brief(given)} does not answer a question of the kind {question.kind!r}")
         else:
             self._record(question.records[given])
 

@@ -7,7 +7,6 @@ model sees all groups in one place. A group with too few samples to tell its mea
 from __future__ import annotations
 
 import json
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +22,7 @@ from ucds.data.images import MemoryImages
 from ucds.data.samples import Samples
 from ucds.data.vectors import read_arrays
 from ucds.encoders.encoder import Encoder
-from ucds.errors import DamagedFileError, InputError, UcdsWarning, shown
+from ucds.errors import DamagedFileError, InputError, brief, shown, warn
 from ucds.files import parse_json, write_atomically
 from ucds.math.arrays import DoubleArray, FloatArray, IntArray
 from ucds.math.spaces import unit_rows
@@ -117,8 +116,8 @@ class Centring:
         places = find_places(Column(keys_of(samples.keys).array), Column(keys_of(self.keys).array)).tolist()
         own = {} if min(places) >= 0 else find_about(samples, None)
         if min(places) < 0 and self.column not in own:
-            told = f"the run was centred by {shown(self.column, 40)!r}, and {places.count(-1):,} samples are"
-            warnings.warn(f"{told} new: give a table with this column, `about`", UcdsWarning, stacklevel=4)
+            told = f"the run was centred by {brief(self.column)}, and {places.count(-1):,} samples are"
+            warn(f"{told} new: give a table with this column, `about`")
         others = own.get(self.column) or [""] * len(places)
         pairs = zip(places, others, strict=True)
         return [other if place < 0 else self.names[self.groups[place]] for place, other in pairs]

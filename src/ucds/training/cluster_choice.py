@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import warnings
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from ucds.config import Settings
 from ucds.data.content import first_positions, keys_of
 from ucds.data.dataset import Dataset
 from ucds.encoders.encoder import Encoder
-from ucds.errors import DamagedFileError, InputError, UcdsWarning
+from ucds.errors import DamagedFileError, InputError, warn
 from ucds.files import write_text_atomically
 from ucds.math.cluster_number import FEWEST_SAMPLES, ClusterNumber, choose_cluster_number, most_clusters
 from ucds.received import read_text
@@ -94,7 +93,7 @@ def _largest(asked: ClusterRange, n_samples: int) -> int:
     if n_samples < FEWEST_SAMPLES:
         raise InputError(
             f"{n_samples} different samples of a domain are too few to choose a number of clusters "
-            f"(at least {FEWEST_SAMPLES}): give --clusters as a number"
+            f"(at least {FEWEST_SAMPLES}): give `n_clusters` as a number"
         )
     most = most_clusters(n_samples, asked.high)
     if asked.high is not None and asked.high > most:
@@ -118,7 +117,7 @@ def _report(work: Work[Settings], found: ClusterNumber, asked: int | str, finest
             advice = (
                 f"you get the finest, {found.high}, and `ucds review {run}` joins them down to {found.low}"
             )
-        warnings.warn(f"no number of clusters stands out, {plausible}: {advice}", UcdsWarning, stacklevel=2)
+        warn(f"no number of clusters stands out, {plausible}: {advice}")
     if work.folder is not None:
         values = {"asked": asked, **asdict(found), "clear": found.clear}
         write_text_atomically(work.folder.path / CLUSTERS_FILE, json.dumps(values, indent=2) + "\n")

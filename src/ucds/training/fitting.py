@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -12,7 +11,7 @@ import numpy as np
 from ucds.config import ConsensusSettings
 from ucds.data.dataset import Dataset
 from ucds.encoders.encoder import Encoder
-from ucds.errors import DamagedFileError, InputError, UcdsWarning
+from ucds.errors import DamagedFileError, InputError, warn
 from ucds.heads import Head, softmax
 from ucds.math.arrays import FloatArray
 from ucds.math.domain_transport import SharedPrototypes
@@ -76,7 +75,7 @@ def build_head(
         raise DamagedFileError("the run to be resumed holds other clusters: delete its folder") from None
     evaluation = assess(head.probabilities(encoded))
     if evaluation.warning is not None:
-        warnings.warn(f"stage {stage}: {evaluation.warning}", UcdsWarning, stacklevel=3)
+        warn(f"stage {stage}: {evaluation.warning}")
     work.results.append(StageResult(stage, [evaluation], 0, found.proportions, seconds, found.assignments))
     return head, found, encoded
 

@@ -81,11 +81,11 @@ def open_for_training(
         return Inputs(_open_images(found, chosen.spec, compute), chosen)
     if encoder != EncoderOptions():
         what = "embeddings" if found.kind == "embeddings" else "features, which name their encoder"
-        raise InputError(f"--backbone, --weights and --image-size are for images, not for {what}")
+        raise InputError(f"`backbone`, `weights` and `image_size` are for images, not for {what}")
     if isinstance(found, FeatureFolder):
         if tune == "full":
             where = f"{found.folder} holds features"
-            raise InputError(f"--tune full trains the encoder, and {where}: give the images")
+            raise InputError(f'`tune="full"` trains the encoder, and {where}: give the images')
         return Inputs(Dataset(found), _load_encoder(found.folder, found.manifest))
     return Inputs(Dataset(found), see_vectors(found))
 

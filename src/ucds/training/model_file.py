@@ -18,7 +18,7 @@ from ucds.choices import MOST_CLUSTERS, Role, Tune
 from ucds.encoders.encoder import Encoder, IdentityEncoder, ViewpointEncoder
 from ucds.encoders.graphs import GraphEncoder
 from ucds.encoders.spec import FUNCTION, IDENTITY, LENGTHS, EncoderSpec
-from ucds.errors import DamagedFileError, InputError, UserError, first_problem, one_line
+from ucds.errors import DamagedFileError, InputError, UserError, brief, first_problem, one_line
 from ucds.extras import require_extra
 from ucds.files import digest_of, make_private, write_atomically
 from ucds.heads import Head
@@ -32,7 +32,7 @@ FORMAT = "ucds-model/3"
 Arrays = dict[str, NDArray[Any]]
 
 _ENCODER = "encoder."  # what the names of its arrays begin with
-_REMEDY = "take it from a backup; or delete it, and train again with --resume"
+_REMEDY = "take it from a backup; or delete it, and train again with `resume=True`"
 _LOWER = "lower the learning rate, or look for extreme values in the data"
 _LONGEST_HEADER = 2**24  # bytes of a safetensors file
 
@@ -130,8 +130,8 @@ def load_model(run: Path, *, role: Role | None = None, encoder: Encoder | None =
     card, arrays = _read(path)
     if role is not None and card.role != role:
         raise InputError(
-            f"{run} holds a model of role '{card.role}', and only one of role '{role}' may be used here: "
-            "source models stay with their owner, who answers with labels"
+            f"{run} holds a model of role '{card.role}', and only one of role {brief(role)} may be used "
+            "here: source models stay with their owner, who answers with labels"
         )
     try:
         head, proportions = _head_of(card, arrays)
@@ -190,7 +190,7 @@ def make_encoder(
         return stored_network(spec, weights, saved["network"].tobytes(), path, given)
     if spec.name == FUNCTION:
         if given is None:
-            raise InputError(f"the encoder of {path} is a function of your own: give it by encoder=")
+            raise InputError(f"the encoder of {path} is a function of your own: give it as `encoder`")
         return given
     if spec.name == IDENTITY:
         return IdentityEncoder(spec.width, spec.columns)
@@ -207,7 +207,7 @@ def _read(path: Path) -> tuple[ModelCard, Arrays]:
     except SafetensorError as error:
         raise DamagedFileError(f"{path} is damaged ({error}): {_REMEDY}") from None
     if (found := metadata.get("format")) != FORMAT:
-        raise DamagedFileError(f"{path} is no model of this version (format {found!r}, expected {FORMAT!r})")
+        raise DamagedFileError(f"{path} is not a model of this version (format {found!r}, not {FORMAT!r})")
     try:
         card = _CARD.validate_json(metadata.get("card", ""))
     except ValidationError as error:
@@ -220,7 +220,7 @@ def _read(path: Path) -> tuple[ModelCard, Arrays]:
 
 
 def read_tensors(path: Path) -> tuple[Arrays, Mapping[str, str]]:
-    """Read the arrays of a safetensors file that is no link, and the texts beside them.
+    """Read the arrays of a safetensors file, which must not be a link, and the texts beside them.
 
     Raises:
         OSError: it cannot be opened.

@@ -19,7 +19,7 @@ from ucds.choices import (
     require_choice,
     require_weights,
 )
-from ucds.errors import InputError
+from ucds.errors import InputError, brief
 from ucds.extras import require_extra
 from ucds.training.progress import Quiet, Reporter
 
@@ -46,7 +46,7 @@ def default_images_bytes() -> int | None:
     try:
         return max(0, int(float(text) * 1e9)) if text else None
     except (ValueError, OverflowError):  # no number, NaN, or infinity
-        raise InputError(f"UCDS_CACHE_LIMIT is a number of GB, not {text!r}") from None
+        raise InputError(f"UCDS_CACHE_LIMIT is a number of GB, not {brief(text)}") from None
 
 
 def default_checkpoint_seconds() -> float:
@@ -55,7 +55,7 @@ def default_checkpoint_seconds() -> float:
     try:
         return float(text)
     except ValueError:
-        raise InputError(f"UCDS_CHECKPOINT_SECONDS is a number of seconds, not {text!r}") from None
+        raise InputError(f"UCDS_CHECKPOINT_SECONDS is a number of seconds, not {brief(text)}") from None
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Compute:
         require_choice("accelerator", self.accelerator, Accelerator)
         require_choice("precision", self.precision, Precision)
         if self.accelerator == "cuda":
-            require_extra("torch", "--accelerator cuda")
+            require_extra("torch", '`accelerator="cuda"`')
         if self.cache is not None:  # a text names a folder, as it does for every other argument
             object.__setattr__(self, "cache", Path(self.cache))
 
@@ -133,7 +133,7 @@ class EncoderOptions:
         graph = self._graph(compute)
         if graph is not None:
             return graph
-        require_extra("torch", f"--backbone {self.backbone}")
+        require_extra("torch", f"`backbone={self.backbone}`")
         from ucds.networks.graph import graph_of, network_of
 
         if compute.accelerator == "cuda":
@@ -146,10 +146,10 @@ class EncoderOptions:
         Raises:
             InputError: a graph was chosen, the network cannot be had, or it needs the extra ``torch``.
         """
-        require_extra("torch", "--tune full")
+        require_extra("torch", '`tune="full"`')
         if self.backbone is not None and self._graph(compute) is not None:
             raise InputError(
-                f"--tune full trains a network by its name, and {self.backbone} is an ONNX graph"
+                f'`tune="full"` trains a network by its name, and {self.backbone} is an ONNX graph'
             )
         from ucds.networks.graph import network_of
 
@@ -163,11 +163,11 @@ class EncoderOptions:
             self.backbone, image_size=self.image_size, output=self.output, pooling=self.pooling
         )
         if graph is None and (self.output or self.pooling):
-            raise InputError(f"--encoder-output and --pooling are for ONNX files, not for {self.backbone}")
+            raise InputError(f"`output` and `pooling` are for ONNX files, not for {self.backbone}")
         fixed = graph is not None and graph.spec.name == EDGES and self.weights == NO_WEIGHTS
         if graph is not None and self.weights != DEFAULT_WEIGHTS and not fixed:
             raise InputError(
-                f"--weights is for a network by its name: {graph.spec.name} is a graph with its weights"
+                f"`weights` is for a network by its name: {graph.spec.name} is a graph with its weights"
             )
         if graph is not None and graph.spec.output is not None:
             compute.reporter.say(describe_choice(graph))
@@ -219,6 +219,6 @@ class BulkOptions:
         """Refuse options that nothing would use, and an engine that does not exist."""
         require_choice("engine", self.engine, Engine)
         if self.engine == "plain" and self.workers is not None:
-            raise InputError("--workers is for --engine ray")
+            raise InputError('`workers` is for `engine="ray"`')
         if self.shard_size < 1 or (self.workers is not None and self.workers < 1):
-            raise InputError("--shard-size and --workers are at least 1")
+            raise InputError("`shard_size` and `workers` are at least 1")

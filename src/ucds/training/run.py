@@ -55,11 +55,11 @@ def require_able(settings: MethodSettings, options: RunOptions) -> None:
         InputError: the method needs packages that are not installed, or runs in one process only.
     """
     if isinstance(settings, PCDSettings):
-        require_extra("torch", "--method pcd")
+        require_extra("torch", '`method="pcd"`')
     elif options.devices != 1:
         raise InputError(
-            "--devices is for --method pcd: the method consensus runs in one process, and ucds features "
-            "--engine ray computes the features of many images in several"
+            '`devices` is for `method="pcd"`: the method consensus runs in one process. For many images, '
+            '`ucds features` with `engine="ray"` computes the features in several processes.'
         )
 
 
@@ -104,7 +104,7 @@ def train_run(
         return TrainedRun(out, role, load_model(out).card.n_clusters, 0.0, resumed_finished=True)
     weights = sum(array.nbytes for array in inputs.encoder.saved().values())
     # The model, and of one that is trained as a whole two checkpoints with three copies of the weights.
-    require_space(out, weights * (7 if settings.tune == "full" else 1), "or choose another --out")
+    require_space(out, weights * (7 if settings.tune == "full" else 1), "or choose another `out`")
     with open_run(out, described, settings, options, compute) as work:
         found = train(work)
         if work.first:
@@ -138,7 +138,7 @@ def open_run(
             work.close()
             folder.abandon()
             if work.has_lost_others(error):
-                detail = "a process of the run has ended; look at its messages, and go on with --resume"
+                detail = "a process of the run has ended; look at its messages, and go on with `resume=True`"
                 raise UserError(detail) from error
             raise
 

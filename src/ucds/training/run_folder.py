@@ -23,7 +23,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from ucds.errors import DamagedFileError, InputError
+from ucds.errors import DamagedFileError, InputError, brief
 from ucds.files import (
     lock,
     make_private,
@@ -127,13 +127,13 @@ class RunFolder:
     def _is_occupied(self, resume: bool) -> bool:
         """Return whether the folder holds a run that is to be resumed; refuse it if it is not free else."""
         if self.path.exists() and not self.path.is_dir():
-            raise InputError(f"{self.path} is a file: choose another --out")
+            raise InputError(f"{self.path} is a file: choose another `out`")
         # Hidden files are the lock, and what a crash left of a description never finished.
         occupied = self.path.exists() and any(not e.name.startswith(".") for e in self.path.iterdir())
         if occupied and not resume:
-            raise InputError(f"{self.path} is not empty: choose another --out, or --resume the run in it")
+            raise InputError(f"{self.path} is not empty: choose another `out`, or use `resume=True`")
         if occupied and not (self.path / RUN_FILE).exists():
-            raise InputError(f"{self.path} holds no run to resume: choose another --out")
+            raise InputError(f"{self.path} holds no run to resume: choose another `out`")
         return occupied
 
     def refuse_other_run(self, identity: dict[str, Any]) -> None:
@@ -143,7 +143,7 @@ class RunFolder:
         with suppress(OSError, ValueError):
             before = parse_json(read_text(path))
         if not isinstance(before, dict):
-            raise DamagedFileError(f"{path} is damaged: choose another --out")
+            raise DamagedFileError(f"{path} is damaged: choose another `out`")
         key, now = "", json.loads(json.dumps(identity))
         while isinstance(before, dict) and isinstance(now, dict):  # down to the first entry that differs
             names = sorted((before.keys() | now.keys()) - (_VOLATILE if not key else set()))
@@ -157,7 +157,8 @@ class RunFolder:
                 "`out`, or add what is new by `ucds update`"
             )
         raise InputError(
-            f"{self.path} holds another run: its {key} is {before!r}, not {now!r}; choose another --out"
+            f"{self.path} holds another run: its {key} is {brief(before)}, not {brief(now)}; choose another "
+            "`out`"
         )
 
     def abandon(self) -> None:
@@ -213,6 +214,6 @@ def require_model(run: Path) -> Path:
     path = run / MODEL_FILE
     if not path.exists():
         if (run / RUN_FILE).exists():
-            raise InputError(f"the run in {run} is not finished: take it up again with --resume")
+            raise InputError(f"the run in {run} is not finished: continue it with `resume=True`")
         raise InputError(f"{run} is not a run folder: it holds no {MODEL_FILE}")
     return path

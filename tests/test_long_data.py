@@ -1,0 +1,88 @@
+"""No message repeats long data, whichever argument they were given as."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import shutil
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ucds
+from ucds import Compute, UcdsWarning, UserError
+from ucds.errors import brief
+
+LONG: dict[str, Any] = {
+    "array": np.linspace(0, 1, 900).reshape(300, 3),
+    "texts": np.full(200, "a text"),
+    "list": list(range(500)),
+    "mapping": {f"key {i}": i for i in range(300)},
+    "text": "word " * 600,
+    "word": "x" * 250,
+    "bytes": b"x" * 3000,
+    "number": 10**300,
+}
+FUNCTIONS = ("audit", "evaluate", "export", "features", "label", "load", "predict", "report", "train_source")
+FUNCTIONS += ("train_target", "update")
+OBJECTS = ("BulkOptions", "ClusterLabels", "Compute", "ConsensusSettings", "EncoderOptions", "Limits")
+OBJECTS += ("PCDSettings", "RunOptions")
+
+
+@pytest.fixture(scope="module")
+def usual(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Arguments that are right, by name."""
+    folder = tmp_path_factory.mktemp("d")
+    x = np.random.default_rng(0).normal(size=(40, 4)).astype(np.float32)
+    np.save(folder / "x.npy", x)
+    np.savez(folder / "two.npz", a=x, b=x + 1)
+    compute = Compute("cpu", cache=None)
+    run = ucds.train_target(folder / "x.npy", folder / "run", n_clusters=2, compute=compute).folder
+    places = dict.fromkeys(("images", "members", "others"), folder / "x.npy")
+    right = {"run": run, "data": folder / "two.npz", "out": folder / "new", "compute": compute}
+    labels = {"ids": ["a"], "labels": np.array([0]), "provider": "p"}
+    return {"n_clusters": 2, **places, **right, **labels}
+
+
+def refusals(called: Callable[..., Any], usual: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Call with each long value in place of each argument, and yield our refusals, each with its value."""
+    wanted = inspect.signature(called).parameters
+    needed = {name for name, entry in wanted.items() if entry.default is entry.empty} | {"compute"}
+    right = {name: value for name, value in usual.items() if name in wanted and name in needed}
+    for name, value in itertools.product(wanted, LONG.values()):
+        try:
+            called(**{**right, name: value})
+        except UserError as error:
+            yield str(error), value
+        except Exception:  # of another library, about the type of an argument
+            continue
+        finally:
+            shutil.rmtree(usual["out"], ignore_errors=True)
+
+
+@pytest.mark.parametrize("name", [*FUNCTIONS, *OBJECTS])
+def test_no_refusal_repeats_long_data(
+    name: str, usual: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with warnings.catch_warnings(action="ignore", category=UcdsWarning):
+        for told, value in refusals(getattr(ucds, name), usual):
+            assert len(told) <= 600
+            if not isinstance(value, str):  # a text may be the name of a file
+                assert repr(value)[1:85] not in " ".join(told.split())
+
+
+@pytest.mark.parametrize("value", LONG.values(), ids=LONG)
+def test_a_value_is_shown_in_eighty_characters_of_one_line(value: Any) -> None:
+    assert len(brief(value)) == 80
+    assert brief(value).endswith("...")
+    assert "\n" not in brief(value)
+
+
+def test_a_message_keeps_its_end_whatever_was_given() -> None:
+    assert str(UserError(f"{LONG['text']} is no file: give one")).endswith(" is no file: give one")
+    assert str(UserError(f"{LONG['text'].replace(' ', '')} is no file")) == "word" * 19 + "w... is no file"
