@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from ucds.arguments import checked
 from ucds.data.ground_truth import read_ground_truth
 from ucds.data.sources import Source
 from ucds.errors import InputError
@@ -52,6 +53,7 @@ class Report:
         return "\n".join(lines)
 
 
+@checked
 def evaluate(
     run: str | Path,
     data: Source,

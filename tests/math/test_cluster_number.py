@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from sklearn.metrics import silhouette_score
 
 from ucds.math.cluster_number import choose_cluster_number, coarse_numbers, most_clusters
+from ucds.math.spaces import make_spaces
 
 
 def blobs(k: int, n: int, seed: int = 0, width: int = 16) -> np.ndarray:
@@ -58,6 +60,25 @@ def test_parts_that_agree_less_than_by_chance_count_as_not_agreeing_at_all() -> 
     pairs = np.repeat(np.eye(15, dtype=np.float32), 2, axis=0)  # no two groups of them say more than others
     found = choose_cluster_number([pairs], 2, 3, np.random.default_rng(32))
     assert min(found.stability) >= 0
+
+
+def test_the_separation_is_that_of_samples_averaged_with_their_neighbours() -> None:
+    truth, draw = np.arange(160) % 4, np.random.default_rng(0)
+    centres = np.random.default_rng(7).normal(size=(4, 16))
+    vectors = (centres[truth] + 0.8 * draw.normal(size=(160, 16))).astype(np.float32)
+    spaces = make_spaces(vectors, 2, names=("features", "principal")).vectors.values()
+    single = [silhouette_score(space, truth, metric="cosine") for space in spaces]
+    found = choose_cluster_number([vectors], 3, 5, np.random.default_rng(0))
+    assert max(single) < 0.5
+    assert found.separation[1] > 0.8
+
+
+def test_what_one_part_in_twelve_prefers_does_not_widen_the_interval() -> None:
+    """Of three domains with four parts each, one part prefers four clusters."""
+    draw, groups = np.random.default_rng(1), np.random.default_rng(7).normal(size=(3, 8))[np.arange(60) % 3]
+    domains = [(groups + 0.6 * draw.normal(size=(60, 8))).astype(np.float32) for _ in range(3)]
+    found = choose_cluster_number(domains, 2, 6, np.random.default_rng(1))
+    assert (found.low, found.high) == (2, 3)
 
 
 def test_progress_reaches_its_end() -> None:

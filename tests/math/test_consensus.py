@@ -34,6 +34,7 @@ from ucds.math.consensus import (
     settle,
 )
 from ucds.math.domain_transport import cluster_domains
+from ucds.math.kmeans import run_kmeans
 from ucds.math.spaces import make_spaces, mutual_neighbours, unit_rows
 
 N, K = 120, 4
@@ -168,6 +169,25 @@ def test_inertia_is_the_distance_from_the_means() -> None:
     found = inertias(vectors, [TRUTH, kmeans.labels_.astype(np.int64)], K)
     assert found == pytest.approx([expected, kmeans.inertia_], rel=1e-4)
     assert inertias(vectors, [TRUTH], K + 3) == found[:1]  # clusters without members
+
+
+@pytest.mark.parametrize("seed", [100, 104])  # two, as not every step matters in each
+def test_the_consensus_is_the_best_candidate_of_steps_a_to_c(seed: int) -> None:
+    draw, spaces = rng(), spaces_of(rng(seed).normal(size=(N, 8)).astype(np.float32))
+    found = cluster_by_vote(spaces, K, rng(), choices=USUAL.with_starts(2))
+    runs = run_kmeans(spaces, [K, 5, 6, 2 * K], 2, draw)
+    every = [run.partition for same in runs for run in same]
+    tightest = [min(same, key=lambda run: run.inertia).partition for same in runs]
+    halves = [[every[i] for i in draw.choice(32, 16, replace=False)] for _ in range(24)]
+    candidates = []
+    for votes in map(memberships, [tightest, *halves]):
+        joined = join_samples(votes, K, np.sort(draw.choice(N, 2 * N // 3, replace=False)))
+        candidates.append(settle(memberships(every), refine(votes, joined, K, rounds=2), K))
+    partitions, agreement = zip(*candidates, strict=True)
+    loose = np.array([inertias(space, partitions, K) for space in spaces])
+    loose /= loose.min(1, keepdims=True)
+    looseness = (loose.mean(0) + loose[-1]) / 2
+    np.testing.assert_array_equal(found.partition, partitions[np.argmax(agreement / looseness**6)])
 
 
 def test_the_tightest_clusterings_give_a_consensus_that_all_and_random_halves_of_them_do_not() -> None:

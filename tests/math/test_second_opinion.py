@@ -6,16 +6,19 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from sklearn.metrics import adjusted_rand_score
+from scipy.stats import entropy
+from sklearn.metrics import adjusted_mutual_info_score, adjusted_rand_score
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from ucds.choices import OpinionChoices
 from ucds.math.arrays import FloatArray, IntArray
-from ucds.math.consensus import USUAL, Vote, blend, cluster_by_vote, memberships
+from ucds.math.consensus import USUAL, Vote, blend, cluster_by_vote, memberships, refine
 from ucds.math.second_opinion import cluster_by_opinions
 from ucds.math.spaces import make_spaces
 
 K, QUICK = 4, OpinionChoices()
+ANYTHING = replace(QUICK, draws=1, steps=60, most_inertia=np.inf, most_change=np.inf, most_fall=np.inf)
+NOTHING = replace(ANYTHING, most_inertia=0.0)
 
 
 def blobs(n: int, noise: float = 0.1) -> tuple[FloatArray, IntArray]:
@@ -49,22 +52,61 @@ def test_none_is_asked_for_where_a_neighbourhood_would_hold_several_clusters(n: 
     assert (ask(BLURRED[:n]).opinion is not None) == asked
 
 
-@pytest.mark.parametrize("limit", ["most_inertia", "most_change", "most_fall"])
-def test_each_of_the_three_figures_can_set_the_second_opinion_aside(limit: str) -> None:
-    anything = replace(QUICK, most_inertia=np.inf, most_change=np.inf, most_fall=np.inf)
-    taken, refused = ask(BLURRED, anything), ask(BLURRED, replace(anything, **{limit: -1.0}))
+def measure(vectors: FloatArray, partition: IntArray) -> tuple[float, float, float]:
+    """Inertia in "features", share of links inside clusters, evenness: by the definitions."""
+    spaces = make_spaces(vectors, K)
+    links, names = spaces.graph.toarray(), np.unique(partition)
+    means = np.stack([spaces.features[partition == k].mean(0) for k in names])
+    inertia = ((spaces.features - means[np.searchsorted(names, partition)]) ** 2).sum()
+    inside = links[partition[:, None] == partition].sum() / links.sum()
+    return float(inertia), float(inside), float(entropy(np.bincount(partition)) / np.log(K))
+
+
+# Links rise and evenness falls; or the contrary.
+@pytest.mark.parametrize(("n", "noise", "links", "evenness"), [(80, 0.5, 1, -1), (100, 0.5, -1, 1)])
+def test_each_of_three_figures_decides_at_its_limit(n: int, noise: float, links: int, evenness: int) -> None:
+    vectors = blobs(n, noise)[0]
+    own, joint = own_vote(vectors), ask(vectors, ANYTHING)
+    before, after = measure(vectors, own.partition), measure(vectors, joint.partition)
+    assert (np.sign(after[1] - before[1]), np.sign(after[2] - before[2])) == (links, evenness)
+    figures = {
+        "most_inertia": after[0] / before[0],
+        "most_change": abs(after[1] / before[1] - 1),
+        "most_fall": before[2] - after[2],
+    }
+    for limit, figure in figures.items():
+        for beyond in (-1e-5, 1e-5):
+            found = ask(vectors, replace(ANYTHING, **{limit: figure + beyond}))
+            assert found.opinion is not None
+            assert found.opinion.taken == (beyond > 0), limit
+
+
+def test_what_is_taken_votes_with_its_weight_and_what_is_refused_changes_nothing() -> None:
+    own, taken, refused = own_vote(BLURRED), ask(BLURRED, ANYTHING), ask(BLURRED, NOTHING)
     assert taken.opinion is not None
     assert refused.opinion is not None
     assert (taken.opinion.taken, refused.opinion.taken) == (True, False)
-    own = own_vote(BLURRED)
     np.testing.assert_array_equal(refused.partition, own.partition)
     np.testing.assert_array_equal(refused.memberships.toarray(), own.memberships.toarray())
     assert len(refused.partitions) == len(own.partitions)
-    # What is taken votes with its weight, and the agreement of the own clusterings stays as it is.
+    # The agreement of the own clusterings stays as it is.
     joined = blend(own.memberships, memberships(taken.opinion.partitions), QUICK.weight)
     np.testing.assert_array_equal(taken.memberships.toarray(), joined.toarray())
     assert len(taken.partitions) == len(own.partitions) + len(taken.opinion.partitions)
     assert taken.agreement == own.agreement
+
+
+def test_samples_move_from_where_the_second_opinion_has_them() -> None:
+    """By the own votes alone, they would stay where the own consensus has them."""
+    vectors = blobs(100, 0.5)[0]
+    own, found = own_vote(vectors), ask(vectors, replace(ANYTHING, weight=0.0))
+    np.testing.assert_array_equal(refine(own.memberships, own.partition, K), own.partition)
+    np.testing.assert_array_equal(refine(own.memberships, found.partition, K), found.partition)
+    assert adjusted_rand_score(own.partition, found.partition) < 1
+    # By its votes alone, they stay where it has them. It is compared with the own consensus, whatever moves.
+    other = ask(vectors, replace(ANYTHING, weight=1.0))
+    alike = adjusted_mutual_info_score(own.partition, other.partition)
+    assert [one.opinion and one.opinion.agreement for one in (found, other)] == [pytest.approx(alike)] * 2
 
 
 def test_clear_groups_are_found_by_both() -> None:
@@ -75,10 +117,12 @@ def test_clear_groups_are_found_by_both() -> None:
 
 
 def test_of_many_samples_some_have_a_place_and_the_others_vote_like_them() -> None:
-    vectors, truth = blobs(3300)
-    found = ask(vectors, replace(QUICK, draws=1, steps=30))
+    order = np.random.default_rng(0).permutation(3300)
+    vectors, truth = (found[order] for found in blobs(3300))
+    found = ask(vectors, replace(QUICK, draws=1, steps=150))
     assert found.opinion is not None
     assert all(one.shape == truth.shape for one in found.opinion.partitions)
+    assert found.opinion.agreement > 0.95
     assert adjusted_rand_score(truth, found.partition) == 1
 
 

@@ -14,12 +14,12 @@ from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
 from ucds.encoders.encoder import Encoder, FunctionEncoder, IdentityEncoder
 from ucds.heads import Head, softmax
+from ucds.math.domain_transport import FeatureClusters
 from ucds.math.prototypes import solve_prototypes
 from ucds.math.spaces import centre, principal_axes, unit_rows
 from ucds.training.features import read_all
 from ucds.training.fitting import (
     LOGIT_SCALE,
-    FeatureClusters,
     build_head,
     features_to_cluster,
     fit_prototypes,

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ucds.arguments import checked
 from ucds.auditing import attacks
 from ucds.auditing.attacks import BAG, Scores
 from ucds.auditing.report import Attack, Findings, Prevalence, render
@@ -53,6 +54,7 @@ class Effort:
 QUICK = Effort(samples=100, variants=4, boundary=8, steps=0, shadows=8)
 
 
+@checked
 def audit(
     run: str | Path | None,
     members: Source,

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import save
 
+from ucds.arguments import checked
 from ucds.bulk.shards import Found, Images, Shard, find_shards
 from ucds.data.content import content_key
 from ucds.data.decode import DECODER_VERSION, ByteArray, UnusableImageError, decode_image
@@ -129,6 +130,7 @@ def _load(images: Images, position: int, size: int) -> _Loaded:
         return error.reason
 
 
+@checked
 def features(
     images: Source,
     out: str | Path,

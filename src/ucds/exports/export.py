@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from PIL import Image
 
+from ucds.arguments import checked
 from ucds.choices import ExportFormat, require_choice
 from ucds.encoders.encoder import ViewpointEncoder
 from ucds.encoders.spec import EncoderSpec
@@ -47,6 +48,7 @@ class Exported:
     differences: dict[str, float]
 
 
+@checked
 def export(
     run: str | Path | Model, out: str | Path | None = None, *, form: ExportFormat = "onnx"
 ) -> Exported:

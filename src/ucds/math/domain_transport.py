@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,7 @@ from ucds.math.consensus import USUAL, Partition
 from ucds.math.second_opinion import SECOND, cluster_by_opinions
 from ucds.math.spaces import WIDTH, centre, make_spaces, principal_axes, unit_rows
 
-Real = TypeVar("Real", np.float32, np.float64)
+Rows = NDArray[np.floating[Any]]
 
 EPSILON = 0.01
 """Entropic regularisation of the plans: the paper's."""
@@ -53,8 +53,12 @@ class SharedPrototypes:
 
 
 @dataclass(frozen=True)
-class DomainClusters(SharedPrototypes):
-    """The same with the cluster probabilities ``(n, K)`` of each sample, domain after domain."""
+class FeatureClusters(SharedPrototypes):
+    """Clusters found in the frozen features of some samples, and what a head takes to predict them.
+
+    Attributes:
+        assignments: ``(n, K)`` share of each cluster in each sample, rows sum to 1.
+    """
 
     assignments: FloatArray
 
@@ -70,8 +74,10 @@ def cluster_domains(
     second: OpinionChoices = SECOND,
     lengths: bool = False,
     watch: Watch | None = None,
-) -> DomainClusters:
+) -> FeatureClusters:
     """Find prototypes for samples of several domains, all of which have the same weight.
+
+    The assignments of the result are those of one domain after the other.
 
     Args:
         domains: features ``(n_d, d)`` of each domain.
@@ -103,7 +109,7 @@ def join_domains(
     width: int = WIDTH,
     whitening: float = 0.5,
     watch: Watch | None = None,
-) -> DomainClusters:
+) -> FeatureClusters:
     """Find prototypes that domains share, from a clustering of each; see :func:`cluster_domains`."""
     means = np.stack([unit_rows(vectors).mean(0) for vectors in domains])
     mean = np.asarray(means.mean(0), dtype=np.float32)
@@ -112,15 +118,17 @@ def join_domains(
     axes = np.asarray(axes * (scales[0] / np.maximum(scales, 1e-12)) ** whitening, dtype=np.float32)
     samples = [unit_rows(vectors @ axes) for vectors in directions]
     # Step 2: the same clusters in all domains.
-    prototypes = match_domains([_means(s, p, n_clusters) for s, p in zip(samples, partitions, strict=True)])
+    each = np.eye(n_clusters, dtype=np.float32)
+    prototypes = match_domains(
+        [unit_rows(each[own].T @ rows) for rows, own in zip(samples, partitions, strict=True)]
+    )
     # Step 3: plans and prototypes in turn.
     uniform = np.full(n_clusters, 1 / n_clusters)
     potentials: list[DoubleArray | None] = [None] * len(samples)
-    plans: list[DoubleArray] = []
+    plans = [np.empty(0)] * len(samples)
     for _ in counted(watch, "transport", range(_ROUNDS)):
-        plans = []
         for d, vectors in enumerate(samples):
-            solution = semi_relaxed_transport(
+            plans[d], potentials[d] = semi_relaxed_transport(
                 1 - vectors @ prototypes.T,
                 uniform,
                 epsilon=EPSILON,
@@ -128,11 +136,9 @@ def join_domains(
                 initial_potential=potentials[d],
                 max_iterations=50,
             )
-            potentials[d] = solution.potential
-            plans.append(solution.plan)
         moved = [plan.T.astype(np.float32) @ rows for plan, rows in zip(plans, samples, strict=True)]
         prototypes = unit_rows(np.sum(moved, axis=0))
-    return DomainClusters(
+    return FeatureClusters(
         axes=axes,
         mean=mean,
         prototypes=np.ascontiguousarray(prototypes.T),
@@ -141,7 +147,7 @@ def join_domains(
     )
 
 
-def match_domains(means: Sequence[NDArray[Real]]) -> NDArray[Real]:
+def match_domains(means: Sequence[Rows]) -> FloatArray:
     """Match the clusters of several domains one to one, and average the clusters that are matched.
 
     The clusters of every domain are matched with shared prototypes (the Hungarian method on cosines), which
@@ -154,59 +160,29 @@ def match_domains(means: Sequence[NDArray[Real]]) -> NDArray[Real]:
     return max((_matched(means, start) for start in means), key=lambda found: found[0])[1]
 
 
-def _matched(means: Sequence[NDArray[Real]], prototypes: NDArray[Real]) -> tuple[float, NDArray[Real]]:
+def _matched(means: Sequence[Rows], prototypes: Rows) -> tuple[float, FloatArray]:
     """Return mean cosine and prototypes of the matching that starts from given prototypes."""
     cosine = 0.0
     for _ in range(_MATCHING_ROUNDS):
         orders = [linear_sum_assignment(prototypes @ own.T, maximize=True)[1] for own in means]
         aligned = np.stack([own[order] for own, order in zip(means, orders, strict=True)])
-        before, prototypes = prototypes, _directions(aligned.sum(0))
+        before, prototypes = prototypes, unit_rows(aligned.sum(0))
         cosine = float((aligned * prototypes).sum(-1).mean())
         if np.allclose(before, prototypes):
             break
     return cosine, prototypes
 
 
-def _directions(rows: NDArray[Real]) -> NDArray[Real]:
-    """Scale rows to unit length in their own precision; a row of zeros stays."""
-    found: NDArray[Real] = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
-    return found
-
-
-def _means(vectors: FloatArray, partition: Partition, n_clusters: int) -> FloatArray:
-    """Directions ``(K, w)`` of the means of the clusters; that of a cluster without members is 0."""
-    return _directions(np.eye(n_clusters, dtype=np.float32)[partition].T @ vectors)
-
-
-@dataclass(frozen=True)
-class SemiRelaxedPlan:
-    """How much of every sample goes to every prototype, where the prototypes' masses may be left at a cost.
-
-    Attributes:
-        plan: ``(n, K)``, rows sum to ``1 / n``.
-        potential: ``(K,)``, the column potential in units of the cost.
-        marginal_error: L1 distance between the plan's column sums and those that the potential asks for.
-        iterations: number of iterations.
-        converged: whether the tolerance was reached.
-    """
-
-    plan: DoubleArray
-    potential: DoubleArray
-    marginal_error: float
-    iterations: int
-    converged: bool
-
-
 def semi_relaxed_transport(
-    cost: NDArray[Real],
+    cost: Rows,
     column_weights: DoubleArray,
     *,
     epsilon: float,
     relaxation: float,
+    max_iterations: int,
     tolerance: float = 1e-4,
-    max_iterations: int = 200,
     initial_potential: DoubleArray | None = None,
-) -> SemiRelaxedPlan:
+) -> tuple[DoubleArray, DoubleArray]:
     """Solve entropic transport from equal row weights to column weights that may be left at a cost.
 
     Adds ``relaxation * KL(columns | column_weights)`` to the problem for plans whose rows sum to ``1 / n``.
@@ -218,27 +194,26 @@ def semi_relaxed_transport(
         epsilon: strength of the entropy, in units of the cost.
         relaxation: the cost of leaving the column weights; infinite gives the balanced problem, 0 gives each
             sample its own softmax.
+        max_iterations: iterations at most.
         tolerance: the largest change of the potential in one iteration at which to stop.
-        max_iterations: iterations at most; the result says whether they were enough.
-        initial_potential: ``(K,)``, the ``potential`` of an earlier result on nearly the same cost.
+        initial_potential: ``(K,)`` potential of an earlier result on nearly the same cost.
+
+    Returns:
+        The ``(n, K)`` plan, and the ``(K,)`` potential of its columns in units of the cost.
 
     Source: Chizat et al. (2018), "Scaling algorithms for unbalanced optimal transport problems".
     """
     scaled, log_b = -np.asarray(cost, np.float64) / epsilon, np.log(column_weights)
     damping = 1.0 if math.isinf(relaxation) else relaxation / (relaxation + epsilon)
     v = np.zeros_like(log_b) if initial_potential is None else initial_potential / epsilon
-    log_a, change, iterations = -math.log(len(scaled)), math.inf, 0
-    while change > tolerance and iterations < max_iterations:
+    log_a = -math.log(len(scaled))
+    for _ in range(max_iterations):
         u = log_a - _log_sum(scaled + v, 1)
-        new = damping * (log_b - _log_sum(scaled + u, 0))
-        change = float(np.abs(new - v).max()) * epsilon
-        v, iterations = new.ravel(), iterations + 1
+        before, v = v, (damping * (log_b - _log_sum(scaled + u, 0))).ravel()
+        if np.abs(v - before).max() * epsilon <= tolerance:
+            break
     u = log_a - _log_sum(scaled + v, 1)
-    plan, potential = np.exp(scaled + u + v), v * epsilon
-    columns = plan.sum(0)
-    wanted = np.exp(log_b - potential / relaxation) if relaxation else columns
-    error = float(np.abs(columns - wanted).sum())
-    return SemiRelaxedPlan(plan, potential, error, iterations, change <= tolerance)
+    return np.exp(scaled + u + v), v * epsilon
 
 
 def _log_sum(exponents: DoubleArray, axis: int) -> DoubleArray:

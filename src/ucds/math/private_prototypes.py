@@ -85,7 +85,7 @@ def learn_private_prototypes(
         prototypes = np.stack([bounded(own) for own in sums])
         sums = _REST * prototypes + release(sum_clusters(samples, present, groups, prototypes), part)
     # Step 4: prototypes of one cluster are merged, and the clusters of the groups are matched.
-    shared = match_domains([bounded(merge(own, n_clusters)) for own in sums])
+    shared = bounded(match_domains([bounded(merge(own, n_clusters)) for own in sums]))
     # Step 5: a step of all groups together, in which each counts the same.
     alike = np.repeat(shared[None], len(masses), axis=0)
     moved = release(sum_clusters(samples, present, groups, alike), part)

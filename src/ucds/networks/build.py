@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 
+from ucds.arguments import checked
 from ucds.choices import DEFAULT_WEIGHTS, NO_WEIGHTS, require_weights
 from ucds.errors import InputError
 from ucds.networks import timm_models, torchvision_models
@@ -14,6 +15,7 @@ from ucds.networks.encoder import NetworkEncoder
 from ucds.networks.weight_files import load_file
 
 
+@checked
 def build_network(
     name: str, *, weights: str | Path | None = DEFAULT_WEIGHTS, input_size: int | None = None, seed: int = 0
 ) -> NetworkEncoder:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ucds.arguments import checked
 from ucds.data.about import find_about
 from ucds.data.columns import read_texts
 from ucds.data.content import find_places
@@ -68,6 +69,7 @@ class Facts:
     followed: Sequence[Followed]
 
 
+@checked
 def report(
     run: str | Path,
     images: Source | None = None,

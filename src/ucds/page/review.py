@@ -16,6 +16,7 @@ from typing import Any
 
 import uvicorn
 
+from ucds.arguments import checked
 from ucds.choices import Sorting, TableForm, require_choice
 from ucds.errors import InputError, UserError, shown
 from ucds.files import lock, write_atomically
@@ -32,6 +33,7 @@ from ucds.training.run_folder import RunFolder
 ADDRESS_FILE, PAGE_FILE = ".review", ".review.html"
 
 
+@checked
 def review(
     run: str | Path,
     out: str | Path | None = None,

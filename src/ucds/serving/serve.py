@@ -18,6 +18,7 @@ from types import FrameType
 import uvicorn
 from starlette.types import ASGIApp
 
+from ucds.arguments import checked
 from ucds.choices import Accelerator
 from ucds.errors import InputError, brief
 from ucds.serving.app import BehindProxy, create_app
@@ -37,6 +38,7 @@ FIRST_KEY, FIRST_BUDGET = "first", 10_000
 _KEEP_ALIVE_SECONDS = 75  # longer than the proxy keeps a connection: else it sends into one that is closed
 
 
+@checked
 def serve(
     run: str | Path,
     *,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from ucds.config import ConsensusSettings
@@ -9,15 +11,10 @@ from ucds.data.dataset import Dataset
 from ucds.data.samples import Samples
 from ucds.encoders.encoder import Encoder
 from ucds.errors import InputError, brief
-from ucds.math.domain_transport import cluster_domains
+from ucds.math.domain_transport import FeatureClusters, cluster_domains
 from ucds.math.spaces import WIDTH
 from ucds.training.features import read_all
-from ucds.training.fitting import (
-    FeatureClusters,
-    build_head,
-    features_to_cluster,
-    tell_what_drawing_costs,
-)
+from ucds.training.fitting import build_head, features_to_cluster, tell_what_drawing_costs
 from ucds.training.prepare import Training, draw_dataset
 from ucds.training.seeds import numpy_generator
 from ucds.training.work import Work
@@ -73,4 +70,4 @@ def _cluster(work: Work[ConsensusSettings], features: Dataset, n_clusters: int) 
     # Plans come domain by domain, samples in any order.
     assignments = np.empty_like(clusters.assignments)
     assignments[np.argsort(domain, kind="stable")] = clusters.assignments
-    return FeatureClusters(**vars(clusters) | {"assignments": assignments})
+    return replace(clusters, assignments=assignments)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ucds.arguments import checked
 from ucds.data.sources import Source, require_there
 from ucds.files import require_writable
 from ucds.labels.cluster_labels import ClusterLabels, marks_of
@@ -12,6 +13,7 @@ from ucds.training.options import Compute
 from ucds.training.run_folder import files_read, require_model
 
 
+@checked
 def label(
     run: str | Path, images: Source, out: str | Path | None = None, *, compute: Compute | None = None
 ) -> ClusterLabels:

@@ -23,11 +23,12 @@ from ucds.errors import InputError, brief
 from ucds.extras import require_extra
 from ucds.heads import softmax
 from ucds.math.arrays import DoubleArray, IntArray
+from ucds.math.domain_transport import FeatureClusters
 from ucds.math.privacy import noise_scale
 from ucds.math.private_prototypes import DIRECTIONS, learn_private_prototypes
 from ucds.math.spaces import unit_rows
 from ucds.training.features import read_all
-from ucds.training.fitting import LOGIT_SCALE, FeatureClusters, build_head, features_to_cluster
+from ucds.training.fitting import LOGIT_SCALE, build_head, features_to_cluster
 from ucds.training.prepare import Training
 from ucds.training.seeds import numpy_generator
 from ucds.training.work import Work

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ucds.arguments import checked
 from ucds.choices import Method, read_clusters
 from ucds.config import MethodSettings, choose_settings
 from ucds.data.sources import Source, find_samples, place_of
@@ -20,6 +21,7 @@ from ucds.training.run import TrainedRun, require_able, train_run
 from ucds.training.run_folder import RunFolder
 
 
+@checked
 def train_source(
     data: Source,
     out: str | Path,

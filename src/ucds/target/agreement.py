@@ -32,13 +32,13 @@ from ucds.math.consensus import (
     refine,
     soften,
 )
+from ucds.math.domain_transport import FeatureClusters
 from ucds.math.second_opinion import cluster_by_opinions
 from ucds.math.spaces import Spaces, centre, make_spaces, principal_axes, unit_rows
 from ucds.target.guard import Evidence, KnownLabels, weigh_labels
 from ucds.target.remembered import MOST_SHARES, Remembered, number_alike, write_features, write_remembered
 from ucds.training.features import read_all
 from ucds.training.fitting import (
-    FeatureClusters,
     build_head,
     features_to_cluster,
     fit_prototypes,

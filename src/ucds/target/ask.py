@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ucds.arguments import checked
 from ucds.data.content import first_of_each
 from ucds.data.sources import Source, find_samples
 from ucds.errors import warn
@@ -87,6 +88,7 @@ def select_spread(features: FloatArray, count: int, seed: int) -> IntArray:
     return np.array(list(dict.fromkeys(chosen.tolist())), dtype=np.int64)
 
 
+@checked
 def query(
     images: Source,
     out: str | Path,

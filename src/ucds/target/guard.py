@@ -1,16 +1,9 @@
 """Decides, without ground truth, how much a provider's labels count in clustering the target.
 
-The labels are one more vote, with a weight beside all clusterings of the target's own. The weight acts
-cluster by cluster: where the own clusterings agree, labels of a small weight change nothing; where they are
-divided, whether two groups are one or one group is two, the labels decide.
+The labels are one more vote. Where the own clusterings agree, labels of a small weight change nothing; where
+they are divided, whether two groups are one or one group is two, the labels decide.
 
-The decision is made in :attr:`Evidence.advised`, from three figures:
-
-- *Consistency*: how often neighbours in the target's features have the same label, in relation to how often
-  they are in one cluster of the own consensus. Labels of other groups, and wrong labels, are less consistent.
-- *Own agreement*: mutual information, adjusted for chance, of the own clusterings with each other. Labels
-  whose consistency is larger than the own agreement are trusted.
-- *Agreement* of the labels with the own clusterings, in relation to the own agreement.
+The decision is made in :attr:`Evidence.advised`, by the rules and figures of ``docs/consensus.md``.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ucds.arguments import checked
 from ucds.choices import Sorting, require_choice
 from ucds.data.content import KEY_BYTES, KEY_TYPE, keys_of
 from ucds.data.folders import Scan
@@ -26,6 +27,7 @@ from ucds.training.options import Compute
 from ucds.training.run_folder import CENTRES_FILE, VOTES_FILE, files_read, require_model
 
 
+@checked
 def predict(
     run: str | Path,
     images: Source,

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ucds.arguments import checked
 from ucds.choices import Method, read_clusters
 from ucds.config import ConsensusSettings, MethodSettings, choose_settings
 from ucds.data.about import choose_rows, column_of, find_about
@@ -29,6 +30,7 @@ from ucds.training.run_folder import LABELS_FILE, VOTES_FILE, RunFolder
 from ucds.training.work import Work
 
 
+@checked
 def train_target(
     images: Source,
     out: str | Path,

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ucds.arguments import checked
 from ucds.config import ConsensusSettings
 from ucds.data.content import Column, find_places, keys_of
 from ucds.data.dataset import Dataset
@@ -80,6 +81,7 @@ class UpdatedRun:
         ]
 
 
+@checked
 def update(
     run: str | Path,
     images: Source,

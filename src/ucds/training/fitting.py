@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from ucds.encoders.encoder import Encoder
 from ucds.errors import DamagedFileError, InputError, warn
 from ucds.heads import Head, softmax
 from ucds.math.arrays import FloatArray
-from ucds.math.domain_transport import SharedPrototypes
+from ucds.math.domain_transport import FeatureClusters
 from ucds.math.prototypes import solve_prototypes
 from ucds.training.features import frozen_features
 from ucds.training.prepare import refuse_copies
@@ -27,17 +27,6 @@ a model is before it is fitted."""
 
 _LEFT_OUT = 5  # every fifth sample is left out of a fit, to see what becomes of samples that were not drawn
 _BLOCK = 4096  # samples whose features are in memory at a time
-
-
-@dataclass(frozen=True)
-class FeatureClusters(SharedPrototypes):
-    """Clusters found in the frozen features of some samples, and what a head takes to predict them.
-
-    Attributes:
-        assignments: ``(n, K)`` share of each cluster in each sample, rows sum to 1.
-    """
-
-    assignments: FloatArray
 
 
 def features_to_cluster(

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ucds.arguments import checked
 from ucds.choices import Role
 from ucds.data.dataset import Dataset
 from ucds.data.images import MemoryImages
@@ -170,6 +171,7 @@ def recentre(head: Head, features: Dataset) -> Head:
     return head.recentred(mean_direction(blocks))
 
 
+@checked
 def load(
     run: str | Path,
     *,

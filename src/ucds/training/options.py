@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import platformdirs
 
+from ucds.arguments import require_fields
 from ucds.choices import (
     DEFAULT_WEIGHTS,
     NO_WEIGHTS,
@@ -16,7 +17,6 @@ from ucds.choices import (
     Engine,
     Pooling,
     Precision,
-    require_choice,
     require_weights,
 )
 from ucds.errors import InputError, brief
@@ -83,8 +83,7 @@ class Compute:
     images_bytes: int | None = field(default_factory=default_images_bytes)
 
     def __post_init__(self) -> None:
-        require_choice("accelerator", self.accelerator, Accelerator)
-        require_choice("precision", self.precision, Precision)
+        require_fields(self)
         if self.accelerator == "cuda":
             require_extra("torch", '`accelerator="cuda"`')
         if self.cache is not None:  # a text names a folder, as it does for every other argument
@@ -120,9 +119,8 @@ class EncoderOptions:
 
     def __post_init__(self) -> None:
         """Refuse a file of weights that is not there."""
+        require_fields(self)
         require_weights(self.weights)
-        if self.pooling is not None:
-            require_choice("pooling", self.pooling, Pooling)
 
     def find(self, compute: Compute) -> Encoder:
         """Find the encoder; a network by its name becomes a graph, which the cache keeps.
@@ -187,13 +185,19 @@ class RunOptions:
             environment variable UCDS_CHECKPOINT_SECONDS, or a minute.
 
     Raises:
-        InputError: UCDS_CHECKPOINT_SECONDS is no number.
+        InputError: UCDS_CHECKPOINT_SECONDS is no number, the seed is negative, or a value is of another kind.
     """
 
     seed: int = 0
     resume: bool = False
     devices: int = 1
     checkpoint_seconds: float = field(default_factory=default_checkpoint_seconds)
+
+    def __post_init__(self) -> None:
+        """Refuse a seed that no generator takes."""
+        require_fields(self)
+        if self.seed < 0:
+            raise InputError(f"`seed` is at least 0, not {self.seed}")
 
 
 @dataclass(frozen=True)
@@ -217,7 +221,7 @@ class BulkOptions:
 
     def __post_init__(self) -> None:
         """Refuse options that nothing would use, and an engine that does not exist."""
-        require_choice("engine", self.engine, Engine)
+        require_fields(self)
         if self.engine == "plain" and self.workers is not None:
             raise InputError('`workers` is for `engine="ray"`')
         if self.shard_size < 1 or (self.workers is not None and self.workers < 1):

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, runtime_checkable
 
 from rich.console import Console
 from rich.progress import (
@@ -32,6 +32,7 @@ _LONG = 60.0  # seconds of work that are told of before a tenth is done
 _MEASURED = 3.0  # seconds after which a speed is worth telling
 
 
+@runtime_checkable
 class Reporter(Protocol):
     """Receives the progress of a long piece of work."""
 

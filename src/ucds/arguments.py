@@ -1,0 +1,94 @@
+"""Refuses arguments of public functions that are of another kind than their annotations name.
+
+Python takes anything for any argument, and would stop deep inside, with work done and an error that names
+neither the argument nor the call. The annotations say what is right; so no function checks this by itself.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sized
+from functools import wraps
+from numbers import Integral, Real
+from os import PathLike
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from ucds.errors import InputError, brief
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_ACCEPTED: dict[Any, Any] = {int: Integral, float: Real, str: (str, PathLike), Path: (str, PathLike)}
+"""Classes that do for a kind: numbers of NumPy are numbers, and a path may be a text."""
+_WORDS = {
+    int: "an integer",
+    float: "a number",
+    bool: "True or False",
+    str: "a text",
+    Path: "a path",
+    NoneType: "None",
+    Sized: "a collection",
+    Callable: "a function",
+}
+
+
+def checked(function: Callable[P, R]) -> Callable[P, R]:
+    """Return a function that raises ``InputError`` for an argument that is not of its annotated kind."""
+    signature = inspect.signature(function)
+
+    @wraps(function)
+    def run(*given: P.args, **named: P.kwargs) -> R:
+        require_kinds(get_type_hints(function), signature.bind(*given, **named).arguments)
+        return function(*given, **named)
+
+    return run
+
+
+def require_kinds(kinds: Mapping[str, Any], given: Mapping[str, object]) -> None:
+    """Make sure that values are of their kinds: annotations, by the names of the arguments.
+
+    Raises:
+        InputError: a value is of another kind.
+    """
+    for name, value in given.items():
+        allowed = _alternatives(kinds[name])
+        if not any(_is(value, kind) for kind in allowed):
+            words = " or ".join(dict.fromkeys(map(_told, allowed)))
+            raise InputError(f"`{name}` must be {words}, not {brief(value)}")
+
+
+def require_fields(options: object) -> None:
+    """Make sure that the fields of a dataclass are of their kinds.
+
+    Raises:
+        InputError: a value is of another kind.
+    """
+    require_kinds(get_type_hints(type(options)), vars(options))
+
+
+def _alternatives(kind: Any) -> tuple[Any, ...]:
+    return get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+
+
+def _is(value: object, kind: Any) -> bool:
+    origin = get_origin(kind) or kind
+    if origin is Literal:
+        return isinstance(value, str) and value in get_args(kind)
+    if isinstance(value, bool):
+        return origin is bool
+    if isinstance(value, str) and get_args(
+        kind
+    ):  # a text where many are wanted would be taken letter by letter
+        return False
+    return isinstance(value, _ACCEPTED.get(origin, origin))
+
+
+def _told(kind: Any) -> str:
+    origin = get_origin(kind) or kind
+    if origin is Literal:
+        return f"one of {', '.join(get_args(kind))}"
+    if get_args(kind) and issubclass(origin, Iterable):
+        return "a mapping" if issubclass(origin, Mapping) else "a sequence"
+    return str(_WORDS.get(origin, origin.__name__))

@@ -1,0 +1,65 @@
+"""Every public function refuses an argument that is not of its annotated kind by name, before any work."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ucds
+
+OTHERS = ("clustering_accuracy", "build_network", "module_encoder")  # of arrays, and of PyTorch
+FUNCTIONS = [name for name in ucds.__all__ if name.islower() and name not in OTHERS]
+OPTIONS = ["RunOptions", "EncoderOptions", "Compute", "BulkOptions"]
+
+
+CASES = [
+    pytest.param(name, argument, id=f"{name}-{argument}")
+    for name in FUNCTIONS + OPTIONS
+    for argument in inspect.signature(getattr(ucds, name)).parameters
+]
+
+
+def call(name: str, argument: str, value: object) -> None:
+    """Call a public function with one argument, and a text or a client for each other that it needs."""
+    function: Callable[..., Any] = getattr(ucds, name)
+    needed = {
+        key: ucds.LabelClient("http://127.0.0.1:1", "key") if key == "client" else "nothing"
+        for key, entry in inspect.signature(function).parameters.items()
+        if entry.default is inspect.Parameter.empty
+    }
+    function(**needed | {argument: value})
+
+
+@pytest.mark.parametrize(("name", "argument"), CASES)
+def test_another_kind_is_refused_by_name(name: str, argument: str) -> None:
+    with pytest.raises(ucds.InputError, match=f"^`{argument}` must be .*, not <object object"):
+        call(name, argument, object())
+
+
+@pytest.mark.parametrize(
+    ("name", "argument", "value", "message"),
+    [
+        ("train_target", "compute", "cpu", "`compute` must be Compute or None, not 'cpu'"),
+        ("train_target", "options", {"seed": 1}, "`options` must be RunOptions or None, not {'seed': 1}"),
+        ("train_source", "domains", "north", "`domains` must be a sequence or None, not 'north'"),
+        ("predict", "min_confidence", True, "`min_confidence` must be a number, not True"),
+        ("RunOptions", "seed", 1.5, "`seed` must be an integer, not 1.5"),
+        ("RunOptions", "resume", 1, "`resume` must be True or False, not 1"),
+        ("RunOptions", "seed", -1, "`seed` is at least 0, not -1"),
+        ("serve", "notice", "told", "`notice` must be a function, not 'told'"),
+    ],
+)
+def test_the_message_says_what_is_right(name: str, argument: str, value: object, message: str) -> None:
+    with pytest.raises(ucds.InputError) as caught:
+        call(name, argument, value)
+    assert str(caught.value) == message
+
+
+def test_numbers_of_numpy_and_paths_are_as_good_as_those_of_python(tmp_path: Path) -> None:
+    assert ucds.RunOptions(seed=np.int64(3), checkpoint_seconds=np.float32(2)).seed == 3
+    assert ucds.Compute(cache=str(tmp_path)).cache == tmp_path
