@@ -28,15 +28,17 @@ $(VENV)/.ready $(CORE)/.ready: pyproject.toml constraints.txt
 demo: $(CORE)/.ready  ## See the whole method on embedded data, in minutes on a laptop; without PyTorch
 	$(CORE)/bin/ucds demo --out demo-out
 
-test: setup  ## Run the fast tests
-	$(BIN)/python -m pytest -m '$(FAST)' -n 3 --dist loadfile
+test: test-core test-torch  ## Run the fast tests, each once: most where PyTorch is missing, the others where it is
 
-test-core: $(CORE)/.ready  ## Run the fast tests that need no PyTorch, where it is not installed
-	$(CORE)/bin/python $(INSTALL) --group test -e '.[$(EXTRAS)]'
+test-core: $(CORE)/.tests  ## Run the fast tests that need no PyTorch, where it is not installed
 	$(CORE)/bin/python -m pytest -m '$(FAST) and not torch' -n 3 --dist loadfile
 
 test-torch: setup  ## Run the fast tests that need PyTorch
 	$(BIN)/python -m pytest -m '$(FAST) and torch' -n 3 --dist loadfile
+
+$(CORE)/.tests: $(CORE)/.ready
+	$(CORE)/bin/python $(INSTALL) --group test -e '.[$(EXTRAS)]'
+	@touch $@
 
 test-slow: setup  ## Run the slow tests
 	$(BIN)/python -m pytest -m 'slow and not gpu' -n 2 --dist loadfile --durations 20 -rs

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from quick import quick
 
-from ucds.config import ConsensusSettings
 from ucds.data.sources import find_samples
 from ucds.errors import UserError
 from ucds.evaluation import Report, evaluate
@@ -65,7 +65,7 @@ def source_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         root / "run",
         3,
         encoder=ENCODER,
-        settings=ConsensusSettings(starts=1, bottleneck_width=8),
+        settings=quick(bottleneck_width=8),
         options=RunOptions(),
         compute=Compute(cache=root / "cache"),
     )

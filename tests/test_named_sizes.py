@@ -15,6 +15,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 from memory_kit import check
+from quick import quick
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
@@ -228,7 +229,7 @@ def test_labels_of_many_clusters_take_the_room_of_those_that_occur(
     labels = ClusterLabels(tuple(map(str, range(300))), given, n_clusters, "p")
 
     def train(out: str, **given: Any) -> None:
-        settings = ucds.ConsensusSettings(starts=2, bottleneck_width=8, transfer="equal")
+        settings = quick(bottleneck_width=8, transfer="equal")
         ucds.train_target(
             tmp_path / "a.npy", tmp_path / out, labels=labels, settings=settings, compute=CPU, **given
         )

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from fake_service import INFO, RECEIPT
 from PIL import Image
 from reader_kit import Reader, check, file, saved
 
@@ -21,7 +22,6 @@ from ucds.encoders.encoder import IdentityEncoder
 from ucds.heads import Head
 from ucds.labels.cluster_labels import ClusterLabels, marks_of
 from ucds.labels.journal import Journal, KeptReceipt, read_receipts
-from ucds.labels.wire import Budget, Receipt, ServiceInfo
 from ucds.page.findings import read_record
 from ucds.serving.checkpoints import Snapshots, read_checkpoints
 from ucds.serving.ledger import Ledger
@@ -34,19 +34,6 @@ from ucds.training.run_folder import MODEL_FILE, RunFolder
 
 KEYS = [bytes([i]) * 16 for i in range(5)]
 VALUES = np.arange(20, dtype=np.float32).reshape(5, 4)
-INFO = ServiceInfo(
-    model="alpha",
-    model_digest="a" * 32,
-    n_clusters=3,
-    accepts="images",
-    width=None,
-    max_batch=8,
-    max_image_bytes=1000,
-    max_image_pixels=1000,
-    max_request_bytes=1000,
-    signer="5" * 64,
-    budget=Budget(limit=1, used=0, remaining=1),
-)
 
 
 def _write_model(folder: Path) -> None:
@@ -55,16 +42,6 @@ def _write_model(folder: Path) -> None:
     card = ModelCard("target", "x", 3, 5, encoder.spec, "none", ("a",), ("s",), making)
     head = Head(zeros, zeros[:, 0], zeros[:, :3])
     save_model(folder, StoredModel(card, head, encoder, np.ones((1, 3), np.float32)))
-
-
-RECEIPT = Receipt(
-    entries=["e" * 64],
-    time="2026-01-01T00:00:00.000+00:00",
-    model_digest="a" * 32,
-    answers_digest="b" * 64,
-    signer="5" * 64,
-    signature="0" * 128,
-)
 
 
 def _open_journal(folder: Path) -> Journal:
@@ -155,7 +132,7 @@ READERS = {
     kind: file(
         "picture", saved(partial(PICTURE.save, format=kind)), lambda path: decode_image(path.read_bytes(), 8)
     )
-    for kind in COMMON_FORMATS
+    for kind in (*COMMON_FORMATS, "PPM", "JPEG2000")
 }
 
 

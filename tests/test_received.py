@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fake_service import INFO
+from quick import quick
 
 import ucds
 from ucds.data.features import FeatureFolder
@@ -20,7 +22,6 @@ from ucds.data.kept_about import KeptAbout
 from ucds.errors import DamagedFileError, InputError, UserError
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.labels.journal import Journal, read_receipts
-from ucds.labels.wire import Budget, ServiceInfo
 from ucds.page.findings import read_record
 from ucds.page.report import report
 from ucds.page.review import review
@@ -39,19 +40,6 @@ pytestmark = pytest.mark.timeout(60)  # a pipe that is opened would wait for eve
 SECRET = "the contents of a foreign file"
 CPU = ucds.Compute("cpu", cache=None)
 EDGES = ucds.EncoderOptions("ucds/oriented_edges", "none", 32)
-INFO = ServiceInfo(
-    model="alpha",
-    model_digest="a" * 32,
-    n_clusters=3,
-    accepts="images",
-    width=None,
-    max_batch=8,
-    max_image_bytes=1000,
-    max_image_pixels=1000,
-    max_request_bytes=1000,
-    signer="5" * 64,
-    budget=Budget(limit=1, used=0, remaining=1),
-)
 
 KINDS: dict[str, Callable[[Path, Path], object]] = {
     "link to a foreign file": lambda path, foreign: path.symlink_to(foreign),
@@ -130,7 +118,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory, blobs: Callable[..., dict[
     """A run of three clusters of embeddings."""
     root = tmp_path_factory.mktemp("received")
     np.save(root / "target.npy", blobs({"a": 60}, 3)["a"])
-    settings = ucds.ConsensusSettings(starts=2, bottleneck_width=8)
+    settings = quick(bottleneck_width=8)
     return ucds.train_target(
         root / "target.npy", root / "run", n_clusters=3, settings=settings, compute=CPU
     ).folder

@@ -109,6 +109,7 @@ def test_options_are_spelled_as_arguments_are() -> None:
     assert found == {name: option for name, (option, _) in SPELLED_OTHERWISE.items()}
 
 
+@pytest.mark.torch
 def test_a_seed_has_no_third_name() -> None:
     public = [getattr(ucds, name) for name in ucds.__all__]
     names = {name for one in public if callable(one) and one.__doc__ for name in signature_of(one)}

@@ -12,12 +12,17 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import importlib
 import io
 import json
 import os
 import sys
 import traceback
 from typing import Any
+
+LIBRARIES = ["httpx", "jinja2", "PIL.Image", "pydantic", "scipy.cluster.hierarchy", "sklearn.cluster"]
+LIBRARIES += ["sklearn.linear_model", "typer.rich_utils", "lightning_fabric", "safetensors.torch", "torch"]
+"""What the commands need of other packages; none of them knows of ucds."""
 
 
 def _run(arguments: list[str], folder: str, package: str | None) -> dict[str, Any]:
@@ -64,19 +69,9 @@ def _home() -> str:
 
 
 if __name__ == "__main__":
-    # What the commands need of other packages; none of them knows of ucds.
-    import httpx  # noqa: F401
-    import jinja2  # noqa: F401
-    import lightning_fabric  # noqa: F401
-    import PIL.Image  # noqa: F401
-    import pydantic  # noqa: F401
-    import safetensors.torch  # noqa: F401
-    import scipy.cluster.hierarchy  # noqa: F401
-    import sklearn.cluster
-    import sklearn.linear_model  # noqa: F401
-    import torch  # noqa: F401
-    import typer.rich_utils  # noqa: F401
-
+    for library in LIBRARIES:
+        with contextlib.suppress(ImportError):  # PyTorch may not be installed
+            importlib.import_module(library)
     assert not _modules()
     gc.freeze()  # otherwise each process copies all that was loaded when it first collects garbage
     for line in sys.stdin:

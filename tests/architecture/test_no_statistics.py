@@ -81,6 +81,10 @@ def _check(commands: dict[str, list[str]], folder: Path, may_ask: Collection[str
     assert [str(path) for path in (folder / "home").rglob("*")] == []
 
 
+def test_importing_the_library_that_computes_asks_for_nobody(tmp_path: Path) -> None:
+    _check({"onnxruntime": IMPORTS["onnxruntime"]}, tmp_path)
+
+
 @pytest.mark.torch
 def test_importing_all_there_is_asks_for_nobody(tmp_path: Path) -> None:
     _check(IMPORTS, tmp_path)

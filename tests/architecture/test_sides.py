@@ -16,8 +16,6 @@ import ucds
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.training.model_file import load_model
 
-pytestmark = pytest.mark.torch  # both sides, by both methods
-
 SOURCE_SIDE = ("source", "serving")
 TARGET_SIDE = ("target",)
 BOTH_SIDES = ("experiments", "baselines")
@@ -28,6 +26,15 @@ ANSWERS = (
     '{"format": "ucds-answers/1", "clusters": "of another run"}\n'
     '{"did": "joined", "group": ["0"], "to": ["1"]}\n'
 )
+
+
+BY_PCD = {f"train-{side} by pcd": [pytest.mark.torch, pytest.mark.slow] for side in ("source", "target")}
+
+
+def by_name(*commands: str) -> Any:
+    """The case of each command; of those that train by gradients only where PyTorch is."""
+    cases = [pytest.param(command, marks=BY_PCD.get(command, [])) for command in commands]
+    return pytest.mark.parametrize("command", cases)
 
 
 @pytest.fixture(scope="module")
@@ -66,18 +73,18 @@ WORKING = [
 ]
 
 
-@pytest.mark.parametrize("command", [*WORKING, "help"])
+@by_name(*WORKING, "help")
 def test_the_commands_do_their_work(outcomes: dict[str, Any], command: str) -> None:
     assert outcomes[command].status == 0, outcomes[command].told
 
 
-@pytest.mark.parametrize("command", [*WORKING[:3], "label with the target's model"])
+@by_name(*WORKING[:3], "label with the target's model")
 def test_the_provider_never_loads_the_target_side(outcomes: dict[str, Any], command: str) -> None:
     assert outcomes[command].loaded("source")
     assert outcomes[command].loaded(*TARGET_SIDE, *BOTH_SIDES) == []
 
 
-@pytest.mark.parametrize("command", [*WORKING[3:], "predict with the provider's model"])
+@by_name(*WORKING[3:], "predict with the provider's model")
 def test_the_client_never_loads_the_source_side(outcomes: dict[str, Any], command: str) -> None:
     assert outcomes[command].loaded("target")
     assert outcomes[command].loaded(*SOURCE_SIDE, *BOTH_SIDES) == []
@@ -137,7 +144,7 @@ def pruned(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("method", "stages"),
     [
-        pytest.param("pcd", ("cluster-target", "refine-target"), marks=pytest.mark.slow),
+        pytest.param("pcd", ("cluster-target", "refine-target"), marks=[pytest.mark.slow, pytest.mark.torch]),
         ("consensus", ("agree", "fit-target")),
     ],
 )

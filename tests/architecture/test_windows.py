@@ -11,8 +11,6 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 COMMANDS = [
     "train-target images --clusters 3 --out run --backbone ucds/oriented_edges --image-size 32",
     "predict run images --out clusters.csv --sort-into sorted",
@@ -67,11 +65,3 @@ def test_the_clients_commands_run_without_the_modules_of_posix(
     assert (tmp_path / "run-reviewed").is_dir()
     assert len((tmp_path / "clusters.csv").read_text().splitlines()) == 13
     assert "cats" in (tmp_path / "run" / "answers.jsonl").read_text()
-
-
-@pytest.mark.parametrize("module", ["fcntl", "resource"])
-def test_a_hidden_module_would_be_noticed(module: str) -> None:
-    importing = f"exec('import {module}', {{'__name__': 'ucds.files'}})\n"
-    program = WITHOUT_POSIX.replace("import ucds\n", importing)
-    done = subprocess.run([sys.executable, "-c", program, "[]"], capture_output=True, text=True)
-    assert f"ModuleNotFoundError: No module named '{module}'" in done.stderr

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from quick import quick
 
 import ucds
 from ucds.config import MethodSettings
@@ -23,7 +24,7 @@ from ucds.labels.questions import VectorQuestions, open_questions
 K = 3
 CPU = ucds.Compute("cpu")
 SETTINGS: dict[str, MethodSettings] = {
-    "consensus": ucds.ConsensusSettings(starts=1, bottleneck_width=8),
+    "consensus": quick(bottleneck_width=8),
     "pcd": ucds.PCDSettings(
         tune="head", source_epochs=1, clustering_epochs=1, refinement_epochs=1, batch_size=16
     ),

@@ -11,12 +11,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from cli_kit import EDGES, SHAPES, draw, read_rows, run_command, run_successfully, tree
-from PIL import Image
 
-from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.metrics import score
 from ucds.training.model_file import load_model
 
@@ -43,6 +40,8 @@ def test_the_whole_story_on_pictures(story: tuple[Path, dict[str, Any]]) -> None
     expected = score([int(row["cluster"]) for row in rows], classes)
     assert report["overall"] == {"accuracy": expected.accuracy, "nmi": expected.nmi, "ari": expected.ari}
     assert (report["samples"], report["n_clusters"], report["n_classes"]) == (24, 3, 3)
+    assert load_model(folder / "source").card.stages == ("cluster-domains",)
+    assert load_model(folder / "target").card.stages == ("agree", "fit-target")
     assert not list(folder.rglob(".*partial*"))
     assert not list(folder.rglob("checkpoint.pt"))
 
@@ -55,24 +54,6 @@ def test_a_finished_run_is_left_as_it_is(runs: Path, vectors: Path) -> None:
     found = run_successfully(*command, "--resume")
     assert "is finished already" in found.err
     assert tree(runs / "source") == before
-
-
-def test_sorting_refuses_a_folder_in_use_before_anything_is_written(
-    story: tuple[Path, dict[str, Any]], pictures: Path, tmp_path: Path
-) -> None:
-    (tmp_path / "used").mkdir()
-    (tmp_path / "used" / "file").touch()
-    data = (story[0] / "target", pictures / "target")
-    predict = ("predict", *data, "--out", tmp_path / "p.csv", "--sort-into")
-    for folder in (tmp_path / "used", tmp_path / "used" / "file"):
-        before = tree(tmp_path)
-        found = run_command(*predict, folder)
-        assert (found.status, found.err.count("\n")) == (2, 1)  # before any work
-        assert ": choose another --sort-into" in found.err
-        assert tree(tmp_path) == before
-    (tmp_path / "empty").mkdir()
-    run_successfully(*predict, tmp_path / "empty")
-    assert len(list(tmp_path.glob("empty/*/*.png"))) == 24
 
 
 def test_sorting_keeps_files_apart_whatever_their_names(tmp_path: Path) -> None:
@@ -143,44 +124,3 @@ def test_a_signal_from_outside_stops_a_real_process(vectors: Path, tmp_path: Pat
     assert process.returncode == 130
     assert errors.splitlines()[-1] == "stopped; all work is saved: run the same command with --resume"
     assert (out / "checkpoint.pt").exists()
-
-
-def clusters_in(run: Path, data: Path) -> list[int]:
-    run_successfully("predict", run, data, "--out", run / "clusters.csv")
-    return [int(row["cluster"]) for row in read_rows(run / "clusters.csv")]
-
-
-def test_consensus_is_the_method_by_default(vectors: Path, tmp_path: Path) -> None:
-    source, target, labels = tmp_path / "source", tmp_path / "target", tmp_path / "labels.json"
-    data, truth = ("train-source", vectors / "source.npz", "--clusters", 4), np.arange(36) % 4
-    run_successfully(*data, "--out", source, *BRIEF[:2])
-    card = load_model(source).card
-    assert (card.stages, card.tune, card.unit_features) == (("cluster-domains",), "head", True)
-    assert json.loads((source / "run.json").read_text())["method"] == "consensus"
-    run_successfully("label", source, vectors / "target.npy", "--out", labels)
-    assert score(ClusterLabels.load(labels).labels, truth).accuracy == 1
-    data = ("train-target", vectors / "target.npy", "--labels", labels)
-    done = run_successfully(*data, "--out", target, *BRIEF)
-    card = load_model(target, role="target").card
-    assert (card.stages, card.tune) == (("agree", "fit-target"), "head")
-    told = json.loads((target / "transfer.json").read_text())
-    # The target's own clusterings are equal to the labels, which therefore are not needed.
-    assert told["use"] == "own"
-    assert (told["own_agreement"], told["provider_agreement"]) == pytest.approx((1, 1))
-    assert told["sentence"] in done.err.splitlines()
-    assert told["sentence"].endswith("not needed: your own clusterings have the same groups")
-    assert score(clusters_in(target, vectors / "target.npy"), truth).accuracy == 1
-
-
-def test_a_model_of_images_sorts_its_training_images(tmp_path: Path) -> None:
-    rng, colours = np.random.default_rng(0), np.array([[250, 20, 20], [20, 250, 20], [20, 20, 250]])
-    images = tmp_path / "images"
-    images.mkdir()
-    for i in range(18):
-        pixels = np.zeros((40, 40, 3), np.uint8)
-        slope = (0, 1, 3)[i % 3]  # lines of three directions
-        rows, columns = np.indices((40, 40))
-        pixels[(rows + slope * columns + int(rng.integers(8))) % 8 < 4] = colours[int(rng.integers(3))]
-        Image.fromarray(pixels).save(images / f"{i:02}.png")
-    run_successfully("train-target", images, "--clusters", 3, "--out", tmp_path / "run", *EDGES, *BRIEF)
-    assert score(clusters_in(tmp_path / "run", images), np.arange(18) % 3).accuracy == 1

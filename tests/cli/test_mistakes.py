@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from cli_kit import WITHOUT, draw, draw_domain, in_subprocess, run_command, tree
+from cli_kit import draw, draw_domain, in_subprocess, run_command, tree
 
 Arguments = list[str]
 NO_WEIGHTS = ("--weights", "none")
@@ -226,36 +224,6 @@ def test_a_variable_that_is_no_number_is_refused(
         found = run_command(*source(data=str(vectors / "source.npz"), out=str(tmp_path / "new")))
         assert (found.status, found.err) == (2, f"error: {name} is a number of {unit}, not {text!r}\n")
     assert tree(tmp_path) == {}
-
-
-WRONG = (
-    "train-target missing --clusters 3 --out run",
-    "train-target empty --clusters 3 --out run",
-    "train-target empty --clusters 3 --out used",
-    "train-target empty --labels missing.json --out run",
-    "train-source missing --clusters 3 --out run",
-    "train-source empty --clusters 3 --domains a --out run",
-    "label missing empty --out labels.json",
-    "predict missing empty --out clusters.csv",
-    "evaluate missing empty",
-    "report missing",
-    "export missing",
-)
-
-
-def test_wrong_inputs_are_refused_without_torch(tmp_path: Path) -> None:
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "used").mkdir()
-    (tmp_path / "used" / "thesis.txt").touch()
-    program = [sys.executable, "-c", WITHOUT, "torch", *WRONG]
-    done = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True, timeout=120)
-    assert done.stdout.splitlines() == ["ENDED 2"] * len(WRONG)
-    errors = done.stderr.splitlines()
-    assert len(errors) == len(WRONG)
-    for line in errors:
-        assert line.startswith("error: ")
-        assert "missing" in line or "empty" in line or "used" in line
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "used"]
 
 
 @pytest.mark.slow

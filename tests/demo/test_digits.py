@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
+import pytest
 from PIL import Image
 from sklearn.datasets import load_digits
 
@@ -65,6 +66,7 @@ def test_styles_differ_as_they_say(drawn: Path) -> None:
     assert neon[1] > neon[0]  # a green tube
 
 
+@pytest.mark.slow
 def test_drawing_again_gives_the_same_bytes_also_over_the_old_ones(drawn: Path) -> None:
     before = contents(drawn)
     np.random.seed(5)  # noqa: NPY002  (global state must not matter)

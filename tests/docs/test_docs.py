@@ -77,35 +77,6 @@ def test_links_lead_to_files_and_headings(page: Path) -> None:
             assert heading in {re.sub(r"[^\w -]", "", found.lower()).replace(" ", "-") for found in headings}
 
 
-def reached(clicks: int) -> set[Path]:
-    """Return the files that a reader of README reaches by some clicks on links."""
-    found = {ROOT / "README.md"}
-    for _ in range(clicks):
-        links = (
-            (page.parent / target.partition("#")[0]).resolve()
-            for page in found
-            if page.suffix == ".md"
-            for target in re.findall(r"\]\(([^)\s:]+)\)", page.read_text(encoding="utf-8"))
-        )
-        found = found | {path for path in links if path.is_file()}
-    return found
-
-
-@pytest.mark.parametrize(
-    ("file", "line"),
-    [
-        ("gradients/pcd_loss.py", "solution = solve_transport("),  # Eq. 1
-        ("target/guard.py", "def advised("),
-        ("baselines/plain.py", "def ward("),
-        ("experiments/methods.py", "METHODS: dict[str, Method] = {"),
-    ],
-)
-def test_a_newcomer_finds_the_line_in_three_clicks(file: str, line: str) -> None:
-    path = ROOT / "src" / "ucds" / file
-    assert path in reached(3)
-    assert line in path.read_text(encoding="utf-8")
-
-
 def messages() -> str:
     """Return every text in the source, one a line, with ``..`` for each value that is filled in."""
     found = []

@@ -11,6 +11,7 @@ import numpy as np
 import onnxruntime
 import pytest
 import skops.io
+from quick import quick
 
 import ucds
 from ucds.choices import ExportFormat
@@ -49,7 +50,7 @@ def test_a_model_of_a_table_is_exported_with_the_place_that_rows_are_seen_from(
     tmp_path: Path, form: ExportFormat
 ) -> None:
     rows = 5.0 * (np.arange(90) % 3)[:, None] + np.random.default_rng(0).normal(size=(90, 2)) + 4.5e6
-    fitted = ucds.TargetClustering(3, settings={"starts": 1}, random_state=0, accelerator="cpu").fit(rows)
+    fitted = ucds.TargetClustering(3, settings=quick(), random_state=0, accelerator="cpu").fit(rows)
     fitted.save(tmp_path)
     path = ucds.export(tmp_path, form=form).path
     if form == "sklearn":

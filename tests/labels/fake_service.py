@@ -16,12 +16,25 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from ucds.data.content import content_key
-from ucds.labels.wire import Receipt, answers_digest
+from ucds.labels.wire import Budget, Receipt, ServiceInfo, answers_digest
 from ucds.serving.signing import Signer
 from ucds.serving.uploads import read_images
 
 KEY = "secret-key-of-the-clinic"
 Reply = tuple[int, dict[str, str], bytes]
+INFO = ServiceInfo(
+    model="alpha",
+    model_digest="a" * 32,
+    n_clusters=3,
+    accepts="images",
+    width=None,
+    max_batch=8,
+    max_image_bytes=1000,
+    max_image_pixels=1000,
+    max_request_bytes=1000,
+    signer="5" * 64,
+    budget=Budget(limit=1, used=0, remaining=1),
+)
 RECEIPT = Receipt(
     entries=["e" * 64],
     time="2026-01-01T00:00:00.000+00:00",

@@ -336,9 +336,9 @@ def watched(told: Told) -> Vote:
 def test_every_part_of_a_vote_is_told_in_order() -> None:
     told = Told()
     watched(told)
-    assert told.works() == {"find neighbours": 1, "k-means": 16, "find the consensus": 25}
+    assert list(told.works()) == ["find neighbours", "k-means", "find the consensus"]
     cluster_domains([BLOBS], K, rng(), choices=USUAL.with_starts(1), watch=(told := Told()))
-    assert told.works()["transport"] == 3
+    assert "transport" in told.works()
 
 
 @pytest.mark.parametrize("stop", [("find neighbours", 1), ("k-means", 3), ("find the consensus", 1)])
@@ -353,7 +353,7 @@ def test_neighbours_that_are_found_in_blocks_are_those_of_all_samples() -> None:
     vectors = rng().normal(size=(5000, 3)).astype(np.float32)
     told = Told()
     found = mutual_neighbours(vectors, 4, watch=told)
-    assert told.works() == {"find neighbours": 2}
+    assert told.works()["find neighbours"] > 1
     whole = NearestNeighbors(n_neighbors=5, algorithm="brute").fit(vectors).kneighbors_graph(vectors)
     assert ((found > 0) != (whole.minimum(whole.T) > 0)).nnz == 0
 

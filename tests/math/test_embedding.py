@@ -96,6 +96,7 @@ def test_the_descent_is_that_of_single_samples(width: int, steps: int) -> None:
     np.testing.assert_allclose(found, descend(blobs(0.3), width, steps, 1), atol=0.01)
 
 
+@pytest.mark.slow  # umap-learn compiles itself anew
 @pytest.mark.parametrize(
     ("vectors", "truth"),
     [(blobs(0.3), TRUTH), unequal(), digits()],
@@ -107,8 +108,7 @@ def test_kmeans_finds_the_groups_as_it_does_beside_umap(vectors: FloatArray, tru
         warnings.simplefilter("ignore")
         reducer = umap.UMAP(10, 20, min_dist=0.0, metric="cosine", random_state=0, n_jobs=1)
         theirs = accuracy(reducer.fit_transform(vectors), truth)
-    ours = [accuracy(place(vectors, seed), truth) for seed in range(3)]
-    assert np.mean(ours) >= theirs - 1, (ours, theirs)
+    assert theirs <= np.mean([accuracy(place(vectors, seed), truth) for seed in range(3)]) + 1
 
 
 @pytest.mark.parametrize("width", [2, 20])

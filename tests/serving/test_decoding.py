@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from multiprocessing.connection import Pipe
@@ -84,11 +83,10 @@ async def test_a_file_that_takes_too_long_is_given_up_and_paid_for_once(
     monkeypatch.setattr("ucds.serving.decoding._PATIENCE", 100)  # other work may keep the processors
     waste = Waste(1000, clock=lambda: 0.0)
     async with decoding(waste, decode_seconds=0.5) as decoder:
-        before, begun = children(), time.monotonic()
+        before = children()
         assert await one(decoder, slow) == "not decoded within 0.5 seconds"
         debt = waste.debt(ANNA)
         assert 0.5 < debt < 3
-        assert time.monotonic() - begun < 15
         assert not children() >= before  # its process is gone
         assert await one(decoder, slow) == "not decoded within 0.5 seconds"
         assert waste.debt(ANNA) == debt
@@ -133,14 +131,14 @@ async def test_processes_hold_no_secrets_and_cost_one_image_at_most_when_they_di
 
 
 async def test_answers_of_another_form_cost_their_image_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    for answer in (b"", b"\2", b"\0" + bytes(7), b"\0" + bytes(5000)):
-        async with decoding() as decoder:
+    async with decoding() as decoder:
+        for number, answer in enumerate((b"", b"\2", b"\0" + bytes(7), b"\0" + bytes(5000))):
             (process,), (ours, theirs) = decoder._idle, Pipe()
             monkeypatch.setattr(process, "_channel", ours)
             theirs.send_bytes(answer)
-            assert isinstance(await one(decoder, picture()), str)
+            assert isinstance(await one(decoder, picture(2 * number)), str)
             process.end()
-            assert isinstance(await one(decoder, picture(1)), np.ndarray)
+            assert isinstance(await one(decoder, picture(2 * number + 1)), np.ndarray)
 
 
 async def test_a_file_whose_process_gets_no_processor_may_be_sent_again() -> None:
@@ -180,16 +178,14 @@ async def test_the_service_goes_before_its_decoders_and_ctrl_c_is_for_it_alone()
         assert os.getpgid(decoder) != os.getpgid(0)
 
 
-@pytest.mark.parametrize("form", SERVED_FORMATS)
-async def test_a_confined_process_decodes_every_format_of_the_service(form: str) -> None:
+async def test_a_confined_process_decodes_every_format_of_the_service() -> None:
     """Large images too, for which libraries start threads where they can."""
-    if form == "DICOM":
-        data = Path(pytest.importorskip("pydicom.data").get_testdata_file("JPEG2000.dcm")).read_bytes()
-    else:
-        pixels = np.random.default_rng(0).integers(0, 256, (600, 700, 3), dtype=np.uint8)
-        data = saved(Image.fromarray(pixels), form)
-    async with decoding(formats=("PNG", form)) as decoder:
-        np.testing.assert_array_equal(await one(decoder, data), decode_image(data, SIDE))
+    pixels = np.random.default_rng(0).integers(0, 256, (600, 700, 3), dtype=np.uint8)
+    scan = Path(pytest.importorskip("pydicom.data").get_testdata_file("JPEG2000.dcm")).read_bytes()
+    async with decoding(formats=SERVED_FORMATS) as decoder:
+        for form in SERVED_FORMATS:
+            data = scan if form == "DICOM" else saved(Image.fromarray(pixels), form)
+            np.testing.assert_array_equal(await one(decoder, data), decode_image(data, SIDE), form)
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux alone")

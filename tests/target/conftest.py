@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from quick import quick
 
 import ucds
 
@@ -24,6 +25,6 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def run_on_images(images: Path) -> Path:
     """A finished target run of three clusters on the images."""
-    encoder, settings = ucds.EncoderOptions("ucds/oriented_edges", "none"), ucds.ConsensusSettings(starts=2)
+    encoder, settings = ucds.EncoderOptions("ucds/oriented_edges", "none"), quick()
     out = images.with_name("run")
     return ucds.train_target(images, out, n_clusters=3, encoder=encoder, settings=settings).folder

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
@@ -56,12 +54,6 @@ def test_only_samples_that_can_be_sent_are(data: Dataset) -> None:
     assert open_questions(data.samples).ids == data.samples.ids
     with pytest.raises(InputError, match="only image files and embeddings"):
         open_questions(subset(data.samples, [0, 1]))
-
-
-def test_asking_about_all_samples_begins_without_torch() -> None:
-    program = "import sys, ucds.target.ask; print('torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout == "False\n"
 
 
 def _groups(sizes: list[int], width: int = 20, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from quick import quick
 
 import ucds
 from ucds.errors import InputError
 from ucds.target.followed import describe_followed, tell_followed, what_is_followed
 
 K, N = 3, 120
-BRIEF = ucds.ConsensusSettings(starts=2, bottleneck_width=8)
+BRIEF = quick(bottleneck_width=8)
 CPU = ucds.Compute("cpu")
 
 

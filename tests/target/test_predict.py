@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from quick import quick
 
 import ucds
 from ucds.training.progress import Quiet
 
 pytestmark = pytest.mark.filterwarnings("ignore:stage .* (empty|collapsed):ucds.errors.UcdsWarning")
 
-BRIEF, CPU = ucds.ConsensusSettings(starts=2, bottleneck_width=8), ucds.Compute("cpu")
+BRIEF, CPU = quick(bottleneck_width=8), ucds.Compute("cpu")
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import onnxruntime
 import pytest
+from quick import quick
 
 import ucds
 from ucds.exports.hub import write_card
@@ -26,6 +27,7 @@ from ucds.training.model_file import load_model
 from ucds.training.progress import Quiet
 from ucds.training.run_folder import FEATURES_FILE
 
+BRIEF = quick()
 K = 6
 
 
@@ -57,7 +59,7 @@ TRUTH = {str(i): int(group) for i, group in enumerate(GROUPS)}
 def train(folder: Path, **given: Any) -> Path:
     """Train on the embeddings; return the run."""
     np.save(folder / "target.npy", VECTORS)
-    return ucds.train_target(folder / "target.npy", folder / "run", **given).folder
+    return ucds.train_target(folder / "target.npy", folder / "run", **{"settings": BRIEF} | given).folder
 
 
 @pytest.fixture(scope="module")
@@ -339,7 +341,7 @@ def test_a_new_cluster_gets_a_number_that_no_other_had(review: Review, tmp_path:
 
 
 def test_samples_that_were_not_drawn_follow_the_reviewed_model(tmp_path: Path) -> None:
-    review = Review(train(tmp_path, n_clusters=5, settings=ucds.ConsensusSettings(most_samples=120)))
+    review = Review(train(tmp_path, n_clusters=5, settings=quick(most_samples=120)))
     assert len(review.clusters) == 120
     answer_all(review)
     assert len(set(review.clusters.values())) == K

@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from quick import quick
 
 import ucds
 
+BRIEF = quick()
 CPU, K = ucds.Compute("cpu"), 4
 
 
@@ -53,7 +55,9 @@ def reviewed(vectors: np.ndarray, tmp_path: Path) -> tuple[Path, dict[str, int],
     """A run on vectors in which nine samples were moved by hand, its clusters, and the ids of the nine."""
     np.save(tmp_path / "x.npy", vectors)
     ids = [str(i) for i in range(0, 72, 8)]
-    run = ucds.train_target(tmp_path / "x.npy", tmp_path / "run", n_clusters=K, compute=CPU).folder
+    run = ucds.train_target(
+        tmp_path / "x.npy", tmp_path / "run", n_clusters=K, settings=BRIEF, compute=CPU
+    ).folder
     return *finish(run, ids), ids
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from numpy.typing import NDArray
+from quick import quick
 from sklearn.metrics import adjusted_rand_score
 
 import ucds
@@ -36,7 +37,7 @@ def clumps(
 
 
 def fitted(k: int | str, rows: Vectors, **given: object) -> TargetClustering:
-    estimator = TargetClustering(k, settings={"starts": 2}, random_state=0, accelerator="cpu")
+    estimator = TargetClustering(k, settings=quick(), random_state=0, accelerator="cpu")
     return estimator.fit(rows, **given)  # type: ignore[arg-type]
 
 
@@ -57,7 +58,7 @@ def test_clumps_are_found_whatever_their_directions(centres: Vectors, width: flo
 @pytest.mark.parametrize("method", ["consensus", pytest.param("pcd", marks=pytest.mark.torch)])
 def test_a_common_offset_changes_no_cluster(scale: float, method: str) -> None:
     rows, classes = clumps(scale * LINE, 0.3 * scale)
-    settings = {"starts": 2} if method == "consensus" else {"refinement_epochs": 10}
+    settings = quick() if method == "consensus" else {"refinement_epochs": 10}
     estimator = TargetClustering(3, method=method, settings=settings, random_state=0, accelerator="cpu")
     near = estimator.fit(rows).labels_.copy()
     far = estimator.fit(rows + FAR)
@@ -86,7 +87,7 @@ def test_a_number_of_clusters_is_chosen_by_lengths_too() -> None:
 @pytest.mark.parametrize("kind", ["csv", "parquet", "npy"])
 def test_both_sides_and_all_files_keep_what_single_precision_loses(tmp_path: Path, kind: str) -> None:
     """Provider and client over files, 4.5e6 from zero with clumps 0.5 apart."""
-    settings, files = ucds.ConsensusSettings(starts=2), []
+    settings, files = quick(), []
     for number, side in enumerate(("source", "target")):
         rows, classes = clumps(0.1 * LINE, 0.03, seed=number)
         files.append(tmp_path / f"{side}.{kind}")
@@ -109,7 +110,7 @@ def test_both_sides_and_all_files_keep_what_single_precision_loses(tmp_path: Pat
 def test_domains_of_a_provider_share_clusters_that_differ_by_length() -> None:
     (one, classes), (other, _) = clumps(LINE), clumps(LINE + 1, seed=1)
     domain = np.repeat([0, 1], len(one))
-    source = SourceClustering(3, settings={"starts": 2}, random_state=0, accelerator="cpu")
+    source = SourceClustering(3, settings=quick(), random_state=0, accelerator="cpu")
     found = source.fit(np.concatenate([one, other]) + FAR, sample_domain=domain).labels_
     assert adjusted_rand_score(classes * 2, found) == 1
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from quick import quick
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from ucds import ClusterLabels, InputError, TargetClustering, UcdsWarning, load
@@ -17,7 +18,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:stage .* (empty|collapsed):ucds.
 
 SHORT = {"refinement_epochs": 10}
 BRIEF = {"clustering_epochs": 2, "refinement_epochs": 2, "bottleneck_width": 16}
-SETTINGS: dict[str, Any] = {"pcd": BRIEF, "consensus": {"starts": 2, "transfer": "equal"}}
+SETTINGS: dict[str, Any] = {"pcd": BRIEF, "consensus": quick(transfer="equal")}
 METHODS = ["consensus", pytest.param("pcd", marks=pytest.mark.torch)]
 Blobs = Callable[..., dict[str, Any]]
 

@@ -60,6 +60,7 @@ def test_the_consensus_method_takes_another_number_of_clusters(samples: Path, tm
 
 
 @pytest.mark.torch
+@pytest.mark.slow
 def test_a_second_run_loads_no_library_of_networks(images: Path, tmp_path: Path) -> None:
     """They take seconds: torchvision brings the compiler of torch along."""
     encoder, compute = ucds.EncoderOptions("test_resnet", "none", 32), ucds.Compute("cpu", cache=tmp_path)

@@ -11,12 +11,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from quick import quick
 
 import ucds
 from ucds.data.kept_about import KeptAbout
 from ucds.target.remembered import read_remembered, write_remembered
 from ucds.training.progress import Quiet
 
+BRIEF = quick()
 CPU, K, WIDTH = ucds.Compute("cpu"), 5, 12
 CENTRES = 4 * np.random.default_rng(3).normal(size=(K + 2, WIDTH))
 
@@ -42,7 +44,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run on vectors, which are gone."""
     place = tmp_path_factory.mktemp("first")
     path = saved(place / "old.npy", OLD)
-    done = ucds.train_target(path, place / "run", n_clusters=K, compute=CPU).folder
+    done = ucds.train_target(path, place / "run", n_clusters=K, settings=BRIEF, compute=CPU).folder
     path.unlink()
     return done
 

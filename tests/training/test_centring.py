@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from quick import quick
 
 import ucds
 from ucds.errors import DamagedFileError, InputError, UcdsWarning
 from ucds.math.metrics import clustering_accuracy
 
 K, N, WIDTH = 3, 180, 32
-BRIEF = ucds.ConsensusSettings(starts=2, bottleneck_width=16)
+BRIEF = quick(bottleneck_width=16)
 CPU = ucds.Compute("cpu")
 Vectors = np.ndarray[Any, np.dtype[np.float32]]
 
@@ -117,20 +118,33 @@ def test_a_reviewed_run_stays_centred(run: Path, known: tuple[Path, Path, Any], 
     assert after.names == {0: "first"}
 
 
-def test_what_cannot_be_centred_is_refused(known: tuple[Path, Path, Any], tmp_path: Path) -> None:
-    samples, table, _ = known
-
-    def train(column: str, table: Path = table, **named: Any) -> None:
+@pytest.mark.parametrize(
+    ("column", "settings", "words"),
+    [
+        pytest.param(
+            "scanner",
+            ucds.PCDSettings(),
+            "`centre_by` is for the method consensus",
+            marks=pytest.mark.torch,
+        ),
+        ("patient", BRIEF, "two groups of at least 32 samples, and it has 0"),
+    ],
+)
+def test_what_cannot_be_centred_is_refused(
+    column: str, settings: Any, words: str, known: tuple[Path, Path, Any], tmp_path: Path
+) -> None:
+    rows = [f"{i},{i // 20},{i % 2}" for i in range(N + 9)]
+    (tmp_path / "about.csv").write_text("\n".join(["id,patient,scanner", *rows]) + "\n")
+    with pytest.raises(InputError, match=words):
         ucds.train_target(
-            samples, tmp_path / "run", n_clusters=K, about=table, centre_by=column, compute=CPU, **named
+            known[0],
+            tmp_path / "run",
+            n_clusters=K,
+            about=tmp_path / "about.csv",
+            centre_by=column,
+            settings=settings,
+            compute=CPU,
         )
-
-    with pytest.raises(InputError, match="`centre_by` is for the method consensus"):
-        train("scanner", settings=ucds.PCDSettings())
-    rows = [f"{i},{i // 20}" for i in range(N + 9)]
-    (tmp_path / "small.csv").write_text("\n".join(["id,patient", *rows]) + "\n")
-    with pytest.raises(InputError, match="two groups of at least 32 samples, and it has 0"):
-        train("patient", tmp_path / "small.csv", settings=BRIEF)
     assert not (tmp_path / "run").exists()
 
 
