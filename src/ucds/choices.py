@@ -135,7 +135,7 @@ class VoteChoices:
 
 @dataclass(frozen=True)
 class OpinionChoices:
-    """Figures of the second opinion; the limits were read off 35 tasks, where they are flat."""
+    """Figures of the second opinion; ``docs/measurements.md`` says on which tasks they were chosen."""
 
     __pydantic_config__: ClassVar[ConfigDict] = {"extra": "forbid"}
 
@@ -144,9 +144,9 @@ class OpinionChoices:
     neighbours: int = 10
     steps: int = 300
     weight: float = 0.5  # of its votes beside the own ones
-    most_inertia: float = 1.02  # in relation to the own consensus
-    most_change: float = 0.01  # of the share of links inside clusters; a rise tells against it, too
-    most_fall: float = 0.01  # of the evenness of the cluster sizes
+    most_inertia: float = 1.05  # in the last space, in relation to the own consensus
+    most_change: float = 0.015  # of the share of links inside clusters; a rise tells against it, too
+    most_fall: float = 0.02  # of the evenness of the cluster sizes
 
 
 @dataclass(frozen=True)

@@ -53,11 +53,12 @@ def test_none_is_asked_for_where_a_neighbourhood_would_hold_several_clusters(n: 
 
 
 def measure(vectors: FloatArray, partition: IntArray) -> tuple[float, float, float]:
-    """Inertia in "features", share of links inside clusters, evenness: by the definitions."""
+    """Inertia in the last space, share of links inside clusters, evenness: by the definitions."""
     spaces = make_spaces(vectors, K)
     links, names = spaces.graph.toarray(), np.unique(partition)
-    means = np.stack([spaces.features[partition == k].mean(0) for k in names])
-    inertia = ((spaces.features - means[np.searchsorted(names, partition)]) ** 2).sum()
+    last = spaces.vectors["diffused-principal"]
+    means = np.stack([last[partition == k].mean(0) for k in names])
+    inertia = ((last - means[np.searchsorted(names, partition)]) ** 2).sum()
     inside = links[partition[:, None] == partition].sum() / links.sum()
     return float(inertia), float(inside), float(entropy(np.bincount(partition)) / np.log(K))
 

@@ -102,7 +102,9 @@ def _open_packaged(name: str, image_size: int | None) -> GraphEncoder:
         raise InputError(f"{name} takes images of a multiple of {_CELLS} pixels, not {size}")
     content = (files("ucds.encoders") / "packaged" / file).read_bytes()
     spec = EncoderSpec(name, spec.width, size, spec.mean, spec.std)
-    return GraphEncoder(content, spec, f"package: {file} (sha256 {digest_of(content)[:12]})")
+    # Nothing was learnt for the filters. Their records are told by this, whatever computes them.
+    learnt = f"package: {file} (sha256 {digest_of(content)[:12]})"
+    return GraphEncoder(content, spec, "none (fixed filters)" if name == EDGES else learnt)
 
 
 def _open_graph(

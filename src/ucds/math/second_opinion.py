@@ -59,8 +59,7 @@ def cluster_by_opinions(
         ]
         placed = [job.result() for job in counted(watch, "embed", jobs)]
     # It takes a second or two, whatever the number of samples, so that nobody is told of its parts.
-    fewer = choices.with_starts(choices.starts(len(seen) * second.draws))
-    found = consensus.cluster_by_vote(placed, n_clusters, rng, choices=fewer)
+    found = consensus.cluster_by_vote(placed, n_clusters, rng, choices=choices)
     other, others = found.partition, found.partitions
     if len(seen) < n:  # a sample that has no place votes like the nearest sample that has one
         search = NearestNeighbors(n_neighbors=1).fit(spaces.principal[seen])
@@ -82,11 +81,12 @@ def cluster_by_opinions(
 
 
 def _measure(spaces: Spaces, partition: Partition, n_clusters: int) -> tuple[float, float, float]:
-    """Return inertia in "features", share of links inside clusters, and evenness of the cluster sizes."""
+    """Return inertia in the last space, share of links inside clusters, and evenness of the cluster sizes."""
     from scipy.stats import entropy  # it takes a while to load
 
     links = spaces.graph.tocoo()
     ones, others = links.coords
     inside = float(links.data[partition[ones] == partition[others]].sum() / links.data.sum())
     evenness = float(entropy(np.bincount(partition)) / np.log(max(n_clusters, 2)))
-    return consensus.inertias(spaces.features, [partition], n_clusters)[0], inside, evenness
+    *_, last = spaces.vectors.values()
+    return consensus.inertias(last, [partition], n_clusters)[0], inside, evenness
