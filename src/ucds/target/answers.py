@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_args
 
 from ucds.errors import DamagedFileError, InputError
-from ucds.files import append_line, parse_json
+from ucds.files import append_line, parse_json, write_atomically
 from ucds.math.corrections import Change
 from ucds.received import read_text
 from ucds.target.remembered import Remembered
@@ -64,8 +65,9 @@ class Answers:
         Raises:
             NoSpaceError: it cannot be written; it does not count then.
         """
-        if not path.exists():
-            append_line(path, json.dumps({"format": FORMAT, "clusters": start.digest}))
+        if not os.path.lexists(path):  # at once: a kill may not leave a file without its first line
+            head = json.dumps({"format": FORMAT, "clusters": start.digest}) + "\n"
+            write_atomically(path, lambda file: file.write(head.encode()), is_private=True)
         new = {name for names in names_in(record) for name in names} - self.keys.keys()
         keys = {name: start.keys[start.places[name]].hex() for name in sorted(new)}
         record = {**record, "number": self.recorded + 1, "first": self.first} | (
