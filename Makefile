@@ -57,7 +57,7 @@ check: setup  ## Lint, types (of scripts too, where npm is), import contracts, d
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	MYPYPATH=src $(BIN)/mypy --strict --config-file= --follow-imports=silent tests/typing  # as users have it
+	$(BIN)/mypy --strict --config-file= --follow-imports=silent tests/typing
 	$(BIN)/python tools/check_windows.py
 	$(BIN)/lint-imports
 	$(BIN)/python tools/check_docstrings.py src

@@ -20,7 +20,7 @@ VECTORS = np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32)
 @pytest.mark.parametrize(
     ("use", "words"),
     [
-        (lambda place: Compute(WRONG), "`accelerator` must be one of auto, cpu, cuda, not 'other'"),
+        (lambda place: Compute(WRONG), "`accelerator` must be one of auto, cpu, cuda, mps, not 'other'"),
         (lambda place: Compute(precision=WRONG), "`precision` must be one of 32-true, bf16-mixed"),
         (lambda place: BulkOptions(WRONG), "`engine` must be one of plain, ray"),
         (lambda place: ucds.export(place, form=WRONG), "`form` must be one of onnx, sklearn"),

@@ -43,7 +43,7 @@ def test_settings_are_a_mapping_or_an_object_in_functions_and_estimators(
 
 
 WRONG: list[tuple[Callable[[Any, Path], object], str]] = [
-    (lambda x, run: ucds.train_target(x, run / "out"), "give `labels`"),
+    (lambda x, run: ucds.train_target(x, run / "out"), "give the `labels`"),
     (lambda x, run: ucds.train_target(x, run, n_clusters=3), "`out`"),
     (lambda x, run: ucds.train_target(x, run / "out", n_clusters=3, settings=3), "`settings`.* a mapping"),  # type: ignore[arg-type]
     (lambda x, run: ucds.train_target(x, run / "out", n_clusters=3, settings={"start": 2}), "'starts'"),

@@ -58,7 +58,7 @@ OTHER_DEFAULTS = {
 COMMANDS = {
     command.name.replace("-", "_"): command.callback
     for command in app.registered_commands
-    if command.name and command.callback and hasattr(ucds, command.name.replace("-", "_"))
+    if command.name and command.callback and command.name.replace("-", "_") in ucds.__all__
 }
 
 

@@ -37,7 +37,7 @@ IMPERATIVE = re.compile(
 )
 """Verbs that begin what to do; elsewhere, some are nouns."""
 DOING = re.compile(
-    r"(Answer|Ask|Attack|Change|Check|Compute|Create|Delete|Find|Go|Install|Keep|Label|Learn|Leave|List|Look|"
+    r"(Accept|Add|Also|Answer|Ask|Attack|Change|Check|Compute|Continue|Correct|Create|Delete|Find|Go|Install|Keep|Label|Learn|Leave|List|Look|"
     r"Make|Move|Open|Print|Refuse|Run|Score|See|Send|Show|Sort|Take|Train|Use|Write)\b"
 )
 """Imperatives that begin help texts."""

@@ -362,7 +362,7 @@ def test_a_client_that_is_asked_to_stop_keeps_what_is_under_way(service: FakeSer
     wait_until(lambda: service.requests >= 10)
     client.send_signal(signal.SIGINT)
     assert client.wait() == 130
-    assert b"stopped, with all labels kept" in client.stderr.read()
+    assert b"stopped; all labels are kept" in client.stderr.read()
     assert len(_received(journal_path(clinic.out))) == len(service.charged) < IMAGES
 
 

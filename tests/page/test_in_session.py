@@ -112,12 +112,12 @@ def work(page: Any, run: Path, finer: int) -> None:
 
     while page.locator("#undo").is_enabled():
         page.keyboard.press("u")
-        expect(said).to_contain_text("Took back")
+        expect(said).to_contain_text("Undid the last action")
         page.wait_for_timeout(50)
     assert sizes(page) == start
     while page.locator("#redo").is_enabled():
         page.keyboard.press("r")
-        expect(said).to_contain_text("Did it again")
+        expect(said).to_contain_text("Repeated the action")
         page.wait_for_timeout(50)
     assert sizes(page) == finest
 

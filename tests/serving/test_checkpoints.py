@@ -242,7 +242,7 @@ def test_a_ledger_is_checked_archived_restored_and_accepted(provider: Provider, 
     place += ("--signer", provider.signer.public)
     told = run_successfully("ledger", "verify", *place, *evidence).err
     assert "4 receipts and checkpoints agree" in told
-    assert "names the last 2 entries" in told
+    assert "covers the last 2 entries" in told
     old = tmp_path / "old.jsonl"
     run_successfully("ledger", "archive", "--out", old, *place)
     assert "archived and were not read" in run_command("ledger", "verify", *place).err
