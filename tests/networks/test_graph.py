@@ -16,7 +16,7 @@ from torch import nn
 
 from ucds.encoders.graphs import GraphEncoder
 from ucds.encoders.spec import EncoderSpec
-from ucds.errors import UcdsWarning
+from ucds.errors import InputError, UcdsWarning
 from ucds.networks.build import build_network
 from ucds.networks.encoder import NetworkEncoder
 from ucds.networks.graph import graph_of
@@ -93,9 +93,9 @@ def test_a_known_graph_needs_no_pytorch(tmp_path: Path, monkeypatch: pytest.Monk
     assert isinstance(graph_of(SMALL, "none", 32, tmp_path), GraphEncoder)
 
 
-def test_a_graph_that_cannot_be_kept_is_used(tmp_path: Path) -> None:
+def test_a_cache_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("a file where the folder is to be")
-    with pytest.raises(OSError, match="cache"):
+    with pytest.raises(InputError, match="cannot create the folder .*deeper"):
         graph_of(SMALL, "none", 32, tmp_path / "cache" / "deeper")
     assert isinstance(graph_of(SMALL, "none", 32, None), GraphEncoder)
 

@@ -46,6 +46,7 @@ def lasso(page: Any, left: float, top: float, right: float, bottom: float) -> in
         page.mouse.move(*place, steps=5)
     page.mouse.up()
     page.locator("#said", has_text="chosen").wait_for()
+    page.wait_for_timeout(300)  # the count of an earlier line stands there until this one is counted
     return int(page.inner_text("#said").split()[0].replace(",", ""))
 
 
