@@ -242,6 +242,13 @@ def test_a_rectangle_chooses_pictures_and_they_are_dragged_onto_a_cluster(addres
     page.close()
 
 
+AT_REST = """async () => {
+    const grid = document.getElementById('grid'), before = grid.scrollTop;
+    await new Promise((done) => setTimeout(done, 300));
+    return grid.scrollTop === before;
+}"""
+
+
 def test_a_finger_chooses_pictures_scrolls_and_sets_aside(address: str, browser: Any) -> None:
     page = browser.new_context(viewport=PHONE, has_touch=True, is_mobile=True).new_page()
     page.goto(address)
@@ -255,7 +262,8 @@ def test_a_finger_chooses_pictures_scrolls_and_sets_aside(address: str, browser:
         finger.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": [{"x": 200, "y": y}]})
     finger.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
     page.wait_for_function("() => document.getElementById('grid').scrollTop > 100")
-    page.wait_for_timeout(500)  # until it comes to rest: a tap before that only stops it
+    page.wait_for_timeout(500)
+    page.wait_for_function(AT_REST)  # a tap before that only stops it
     page.locator(".screens button", has_text="Chosen (2)").tap()
     page.locator("text=Set aside").tap()
     expect(page.locator("#said")).to_have_text("Set 2 images aside.")
