@@ -78,9 +78,7 @@ def _is(value: object, kind: Any) -> bool:
         return isinstance(value, str) and value in get_args(kind)
     if isinstance(value, bool):
         return origin is bool
-    if isinstance(value, str) and get_args(
-        kind
-    ):  # a text where many are wanted would be taken letter by letter
+    if isinstance(value, str) and get_args(kind):  # of many that are wanted, each letter would be one
         return False
     return isinstance(value, _ACCEPTED.get(origin, origin))
 

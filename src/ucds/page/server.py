@@ -48,22 +48,52 @@ def make_app(session: Session, token: str, finish: _Work, hosts: Sequence[str] =
         finish: writes what a person asks for, and tells its progress to its second argument.
         hosts: names in the browser's address, beside those of this machine.
     """
-    task, page = Task(), render_page(session.fixed()["title"])
-    slow: dict[str, Any] = {}  # answers that take long, and never change
-    one_by_one = Lock()
+    answers, page = _Answers(session, finish), render_page(session.fixed()["title"])
+    read_only = (session.fixed, session.state, session.question, session.cuts)
+    routes = [
+        Route("/", lambda request: HTMLResponse(page)),
+        *(Route(f"/{read.__name__}", answers.with_what(read)) for read in read_only),
+        Route("/tell", answers.tell, methods=["POST"]),
+        Route("/preview", answers.preview, methods=["POST"]),
+        Route("/like", answers.like, methods=["POST"]),
+        Route("/finish", answers.begin, methods=["POST"]),
+        Route("/task", lambda request: JSONResponse(answers.task.state)),
+        Route("/suggest/{cluster:int}", answers.suggest),
+        Route("/map", lambda request: answers.lasting("map")),
+        Route("/about", lambda request: answers.lasting("about")),
+        Route("/picture/{row:int}/{side:int}", answers.picture),
+    ]
+    return Starlette(
+        routes=[Mount(f"/{token}", routes=routes)],
+        middleware=[Middleware(BaseHTTPMiddleware, dispatch=_make_guard(token, hosts))],
+        exception_handlers=dict.fromkeys((UserError, ValueError, LookupError, TypeError), _refuse),
+    )
 
-    async def in_turn(read: Callable[[], Mapping[str, Any]]) -> Response:
-        async with one_by_one:
+
+class _Answers:
+    """Answers requests to a review, those that read or change it one after another."""
+
+    def __init__(self, session: Session, finish: _Work) -> None:
+        self._session, self._finish = session, finish
+        self.task = Task()
+        self._slow: dict[str, Any] = {}  # answers that take long, and never change
+        self._one_by_one = Lock()
+
+    async def _in_turn(self, read: Callable[[], Mapping[str, Any]]) -> Response:
+        async with self._one_by_one:
             return JSONResponse(await run_in_threadpool(read))
 
-    def answer_with(read: Callable[[], Mapping[str, Any]]) -> Callable[[Request], Awaitable[Response]]:
+    def with_what(self, read: Callable[[], Mapping[str, Any]]) -> Callable[[Request], Awaitable[Response]]:
+        """Return what answers with the values that a function reads."""
+
         async def answer(request: Request) -> Response:
-            return await in_turn(read)
+            return await self._in_turn(read)
 
         return answer
 
-    async def tell(request: Request) -> Response:
-        values = await _read_json(request)
+    async def tell(self, request: Request) -> Response:
+        """Do an action, unless another window has done one that this one does not know."""
+        values, session = await _read_json(request), self._session
 
         def change() -> Mapping[str, Any]:
             if values["number"] != session.review.recorded:
@@ -71,60 +101,47 @@ def make_app(session: Session, token: str, finish: _Work, hosts: Sequence[str] =
             session.tell(values["action"], values)
             return session.state()
 
-        async with one_by_one:
+        async with self._one_by_one:
             said = await run_in_threadpool(change)
         return JSONResponse(said, 409 if "error" in said else 200)
 
-    async def preview(request: Request) -> Response:
+    async def preview(self, request: Request) -> Response:
+        """Show what an action would do."""
         values = await _read_json(request)
-        return await in_turn(lambda: session.preview(values["action"], values))
+        return await self._in_turn(lambda: self._session.preview(values["action"], values))
 
-    async def like(request: Request) -> Response:
+    async def like(self, request: Request) -> Response:
+        """Find samples that are like others, or like a picture that is sent."""
         if request.headers.get("content-type") == "application/octet-stream":
             content = await _read(request)
-            return JSONResponse(await run_in_threadpool(session.like, None, content))
+            return JSONResponse(await run_in_threadpool(self._session.like, None, content))
         rows = (await _read_json(request))["rows"]
-        return await in_turn(lambda: session.like(rows))
+        return await self._in_turn(lambda: self._session.like(rows))
 
-    async def begin(request: Request) -> Response:
+    async def begin(self, request: Request) -> Response:
+        """Start to write what a person asks for."""
         values = await _read_json(request)
-        task.start(lambda watch: finish(values, watch))
-        return JSONResponse(task.state)
+        self.task.start(lambda watch: self._finish(values, watch))
+        return JSONResponse(self.task.state)
 
-    def suggest(request: Request) -> Response:
-        return JSONResponse(session.suggest(request.path_params["cluster"]))
+    def suggest(self, request: Request) -> Response:
+        """Suggest names of a cluster."""
+        return JSONResponse(self._session.suggest(request.path_params["cluster"]))
 
-    def lasting(name: str) -> Response:
-        if name not in slow:
-            slow[name] = getattr(session, name)()
-        return JSONResponse(slow[name])
+    def lasting(self, name: str) -> Response:
+        """Answer with what the session computes once."""
+        if name not in self._slow:
+            self._slow[name] = getattr(self._session, name)()
+        return JSONResponse(self._slow[name])
 
-    def picture(request: Request) -> Response:
-        content = session.picture(request.path_params["row"], request.path_params["side"])
+    def picture(self, request: Request) -> Response:
+        """Answer with a sample's picture."""
+        content = self._session.picture(request.path_params["row"], request.path_params["side"])
         return Response(content, media_type="image/jpeg")
 
-    def refuse(request: Request, error: Exception) -> Response:
-        return JSONResponse({"error": str(error)}, 507 if isinstance(error, NoSpaceError) else 400)
 
-    read_only = (session.fixed, session.state, session.question, session.cuts)
-    routes = [
-        Route("/", lambda request: HTMLResponse(page)),
-        *(Route(f"/{read.__name__}", answer_with(read)) for read in read_only),
-        Route("/tell", tell, methods=["POST"]),
-        Route("/preview", preview, methods=["POST"]),
-        Route("/like", like, methods=["POST"]),
-        Route("/finish", begin, methods=["POST"]),
-        Route("/task", lambda request: JSONResponse(task.state)),
-        Route("/suggest/{cluster:int}", suggest),
-        Route("/map", lambda request: lasting("map")),
-        Route("/about", lambda request: lasting("about")),
-        Route("/picture/{row:int}/{side:int}", picture),
-    ]
-    return Starlette(
-        routes=[Mount(f"/{token}", routes=routes)],
-        middleware=[Middleware(BaseHTTPMiddleware, dispatch=_make_guard(token, hosts))],
-        exception_handlers=dict.fromkeys((UserError, ValueError, LookupError, TypeError), refuse),
-    )
+def _refuse(request: Request, error: Exception) -> Response:
+    return JSONResponse({"error": str(error)}, 507 if isinstance(error, NoSpaceError) else 400)
 
 
 def _make_guard(token: str, hosts: Sequence[str]) -> DispatchFunction:

@@ -36,7 +36,7 @@ from ucds.target.agreement import write_evidence
 from ucds.target.answers import ANSWERS_FILE
 from ucds.target.finishing import fit, write_successor
 from ucds.target.followed import tell_followed
-from ucds.target.growing import grow
+from ucds.target.growing import Growth, grow
 from ucds.target.guard import KnownLabels
 from ucds.target.predictions import ClusterNames
 from ucds.target.remembered import Remembered, read_remembered
@@ -137,28 +137,22 @@ def update(
     require_model(run)
     require_there(images)
     model, described = load(run, role="target", compute=compute), read_object(run / RUN_FILE) or {}
-    given = ClusterLabels.load(labels) if isinstance(labels, str | Path) else labels
-    known = ClusterLabels.load(run / LABELS_FILE) if (run / LABELS_FILE).exists() else None
-    _require_same_provider(given, known)
-    before, features, names = _remembered(run, model, compute)
-    samples = (data := model.open(images)).samples
+    known, given = _open_labels(run, labels)
     settings, seed = _settings_of(described), int(described.get("seed", 0))
+    before, features, names = _remembered(run, model, compute)
+    data = model.open(images)
     # 1. What is known is recognised by its content.
-    old, new = _find_new(before, samples, forget_missing)
-    drawn = draw_representatives(len(new), numpy_generator(seed, "update-draw"), settings.most_samples)
-    if len(drawn) < len(new):
-        part = f"{len(drawn):,} of {len(new):,} new samples, drawn at random (setting most_samples), join"
-        compute.reporter.say(f"{part}; the model gives the others their clusters")
-        new = new[drawn]
-    ids = _name_all(before, samples, old, new)
-    keys = np.concatenate([keys_of(before.keys).array[old], keys_of(samples.keys).array[new]])
-    kept = join_about(KeptAbout.load(run / ABOUT_FILE), samples, about, group, Column[bytes](keys))
+    old, new = _find_new(before, data.samples, forget_missing)
+    new = _bound(new, settings, seed, compute)
+    ids = _name_all(before, data.samples, old, new)
+    keys = np.concatenate([keys_of(before.keys).array[old], keys_of(data.samples.keys).array[new]])
+    kept = join_about(KeptAbout.load(run / ABOUT_FILE), data.samples, about, group, Column[bytes](keys))
     fresh, centring = _encode(model, data, new, Centring.load(run), kept)
     features = np.concatenate([features[old], fresh])
     clusters = np.concatenate([before.own[old], np.full(len(new), ASIDE)])
     held = np.zeros(len(ids), bool)
     held[: len(old)] = False if before.by_person is None else before.by_person[old]
-    values = _label_all(known, given, [before.ids[row] for row in old.tolist()], samples, new)
+    values = _label_all(known, given, [before.ids[row] for row in old.tolist()], data.samples, new)
     rows = np.flatnonzero(values >= 0)
     answers = _answers_of(known, values, rows, ids, keys)
     found = grow(
@@ -172,31 +166,11 @@ def update(
         lengths=model.stored.card.encoder.name == LENGTHS,
         watch=Work(settings, compute).watch,
     )
-    changes, inside = found.proposed != found.clusters, found.clusters >= 0
-    after = Remembered(
-        ids,
-        found.partitions,
-        found.clusters,
-        found.n_clusters,
-        Column[bytes](keys),
-        found.labels,
-        held,
-        found.proposed if changes.any() else None,
-    )
-    moved = np.flatnonzero(found.clusters[: len(old)] != clusters[: len(old)])
-    done = UpdatedRun(
-        path=out,
-        joined=len(new),
-        forgotten=len(before.ids) - len(old),
-        moved=tuple(ids[row] for row in moved),
-        new_clusters=tuple(range(before.n_clusters, after.n_clusters)),
-        waiting=int(after.waiting.sum()),
-        doubtful=tuple(np.unique(found.clusters[changes & inside]).tolist()),
-        n_clusters=len(np.unique(found.clusters[inside])),
-    )
+    after = _remember(found, ids, Column[bytes](keys), held)
+    done = _compare(out, before, after, old, clusters)
     entries = {
         "images": None if place is None else str(place.resolve()),
-        "data": samples.fingerprint,
+        "data": data.samples.fingerprint,
         "labels": answers and answers.fingerprint,
         "update": {**asdict(done), "path": out.name, "sentences": done.sentences},
     }
@@ -214,9 +188,47 @@ def update(
         run, out, stored, after, features, "update", names=names, described=entries, write_more=write_more
     )
     if kept is not None:
-        rows = np.flatnonzero(inside)
+        rows = np.flatnonzero(after.own >= 0)
         tell_followed(after.own[rows], choose_rows(kept.columns, rows), kept.group, compute.reporter.say)
     return done
+
+
+def _bound(new: IntArray, settings: ConsensusSettings, seed: int, compute: Compute) -> IntArray:
+    """Draw the new samples that join, if there are more than ``most_samples``."""
+    drawn = draw_representatives(len(new), numpy_generator(seed, "update-draw"), settings.most_samples)
+    if len(drawn) < len(new):
+        part = f"{len(drawn):,} of {len(new):,} new samples, drawn at random (setting most_samples), join"
+        compute.reporter.say(f"{part}; the model gives the others their clusters")
+    return new[drawn]
+
+
+def _remember(
+    found: Growth, ids: tuple[str, ...], keys: Column[bytes], held: NDArray[np.bool_]
+) -> Remembered:
+    """Return what the new run remembers."""
+    proposed = found.proposed if (found.proposed != found.clusters).any() else None
+    return Remembered(
+        ids, found.partitions, found.clusters, found.n_clusters, keys, found.labels, held, proposed
+    )
+
+
+def _compare(
+    out: Path, before: Remembered, after: Remembered, old: IntArray, clusters: IntArray
+) -> UpdatedRun:
+    """Tell what changed; old samples, at ``old`` in the run before, come first and were in ``clusters``."""
+    inside = after.own >= 0
+    changes = np.zeros_like(inside) if after.proposed is None else after.proposed != after.own
+    moved = np.flatnonzero(after.own[: len(old)] != clusters[: len(old)])
+    return UpdatedRun(
+        path=out,
+        joined=len(after.ids) - len(old),
+        forgotten=len(before.ids) - len(old),
+        moved=tuple(after.ids[row] for row in moved),
+        new_clusters=tuple(range(before.n_clusters, after.n_clusters)),
+        waiting=int(after.waiting.sum()),
+        doubtful=tuple(np.unique(after.own[changes & inside]).tolist()),
+        n_clusters=len(np.unique(after.own[inside])),
+    )
 
 
 def _encode(
@@ -271,9 +283,14 @@ def _settings_of(described: dict[str, Any]) -> ConsensusSettings:
     return ConsensusSettings(transfer="own", **bound)
 
 
-def _require_same_provider(given: ClusterLabels | None, known: ClusterLabels | None) -> None:
+def _open_labels(
+    run: Path, labels: str | Path | ClusterLabels | None
+) -> tuple[ClusterLabels | None, ClusterLabels | None]:
+    """Return the labels that the run has, and those of new samples, which must be by the same provider."""
+    known = ClusterLabels.load(run / LABELS_FILE) if (run / LABELS_FILE).exists() else None
+    given = ClusterLabels.load(labels) if isinstance(labels, str | Path) else labels
     if given is None:
-        return
+        return known, None
     if known is None:
         raise InputError("the run was trained without labels: leave out `labels`, or train again with them")
     if (given.provider, given.n_clusters) != (known.provider, known.n_clusters):
@@ -281,6 +298,7 @@ def _require_same_provider(given: ClusterLabels | None, known: ClusterLabels | N
             f"the labels are those of {given.provider!r} ({given.n_clusters} clusters), and the run has "
             f"labels of {known.provider!r} ({known.n_clusters}): ask the same model"
         )
+    return known, given
 
 
 def _find_new(before: Remembered, samples: Samples, forget: bool) -> tuple[IntArray, IntArray]:
