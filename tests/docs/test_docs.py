@@ -22,7 +22,7 @@ UsageError: Any = typer.BadParameter.__mro__[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 NUMBERS = {"N": "5", "E": "1", "RATE": "2", "SAMPLES_A_SECOND": "2"}
 """Numbers in place of the words that stand for numbers on the pages."""
-WORDS = 20_300
+WORDS = 20_000
 """Words on all pages at most. What a page says more has to be said less elsewhere."""
 
 
