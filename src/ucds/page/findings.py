@@ -158,6 +158,9 @@ def find_facts(
         remembered.correct(keys, clusters, found.confidence, found.probabilities)
     everyone[0][strangers] = clusters[np.isin(shown, strangers)] = ASIDE
     sizes = np.bincount(everyone[0][everyone[0] >= 0], minlength=model.n_clusters)
+    outlook = "" if review is None else review.outlook
+    if review is not None:
+        model.compute.reporter.say(f"{outlook} (ucds review {review.run})")
     model.compute.reporter.say("drawing the report")
     places = np.lexsort((-found.confidence, clusters))  # stable: then by position
     features, probabilities, confidence = (each[places] for each in found)
@@ -191,7 +194,7 @@ def find_facts(
         answers=answers,
         truth=None if truth is None else GroundTruth(truth.names, truth.classes[order]),
         thumbnails=thumbnails,
-        outlook="" if review is None else review.outlook,
+        outlook=outlook,
     )
 
 

@@ -139,13 +139,14 @@ def gather(
     model = load(run, role="target", compute=compute)
     data, place = model.open(chosen), place_of(chosen)
     seen, remembered, strangers = as_trained(run, model, data, about), None, np.empty(0, np.int64)
-    if (run / VOTES_FILE).exists():
-        remembered, features = read_remembered(run)
-        if (fits := fit(model, seen, remembered, features)) is not None:
-            strangers = np.flatnonzero(reject(fits))
     if images is None:
         require_same_samples(record.described, data.samples.fingerprint)
     trained_on = record.described.get("data") == data.samples.fingerprint
+    if (run / VOTES_FILE).exists():
+        remembered, features = read_remembered(run)
+        fits = None if trained_on else fit(model, seen, remembered, features)
+        if fits is not None:
+            strangers = np.flatnonzero(reject(fits))
     known = {} if named is None else named.of(model.stored)
     findings = find_facts(
         model,

@@ -21,7 +21,7 @@ from ucds.files import digest_of
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.target.agreement import fit_target_by_consensus
 from ucds.target.followed import tell_followed
-from ucds.target.review import Review
+from ucds.target.remembered import read_remembered
 from ucds.training.centring import Centring, features_of
 from ucds.training.cluster_choice import settle_clusters
 from ucds.training.inputs import open_for_training
@@ -125,13 +125,11 @@ def train_target(
     if centre_by is not None:
         identity["centre_by"] = digest_of(json.dumps([centre_by, known[centre_by]]).encode())
     run = train_run(out, "target", clusters, inputs, chosen, options, compute, train, identity=identity)
-    del found, inputs, samples  # after the training, and before the review reads what the run remembers
-    if is_first_process() and (out / VOTES_FILE).exists():
-        review = Review(out)
-        compute.reporter.say(f"{review.outlook} (ucds review {out})")
-        if known:
-            clustered = choose_rows(known, find_places(review.start.ids, ids))
-            tell_followed(review.start.own, clustered, group, compute.reporter.say)
+    del found, inputs, samples  # after the training, and before what the run remembers is read
+    if known and is_first_process() and (out / VOTES_FILE).exists():
+        remembered, _ = read_remembered(out)
+        clustered = choose_rows(known, find_places(remembered.ids, ids))
+        tell_followed(remembered.own, clustered, group, compute.reporter.say)
     return run
 
 
