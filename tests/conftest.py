@@ -201,7 +201,9 @@ def browser() -> Iterator[Any]:
     """A headless Chromium; without one on the machine the test is skipped."""
     if CHROMIUM is None:
         pytest.skip("there is no chromium: apt-get install chromium")
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import expect, sync_playwright
+
+    expect.set_options(timeout=30_000)  # other tests run beside it
 
     with sync_playwright() as play:
         switches = ["--no-sandbox", "--enable-unsafe-swiftshader"]  # the map is drawn without a graphics card
