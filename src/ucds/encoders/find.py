@@ -12,17 +12,11 @@ from typing import Any, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from ucds.choices import Pooling
+from ucds.choices import IMAGENET_MEAN, IMAGENET_STD, Pooling
 from ucds.encoders.graphs import GraphEncoder, check_graph, fixed_batch, open_session, pool, run_output
 from ucds.encoders.hub import PREFIX, Repository, fetch_repository, open_folder
 from ucds.encoders.onnx_files import GraphFacts
-from ucds.encoders.preprocessor import (
-    IMAGENET_MEAN,
-    IMAGENET_STD,
-    PREPROCESSOR,
-    Preparation,
-    read_preparation,
-)
+from ucds.encoders.preprocessor import PREPROCESSOR, Preparation, read_preparation
 from ucds.encoders.spec import LARGEST_INPUT, EncoderSpec
 from ucds.errors import DamagedFileError, InputError, brief, one_line, printable
 from ucds.files import digest_of

@@ -19,7 +19,7 @@ from ucds.encoders.onnx_files import GraphFacts, read_graph, read_last_weights
 from ucds.encoders.spec import EncoderSpec
 from ucds.errors import InputError, brief, one_line, printable
 from ucds.files import digest_of
-from ucds.math.arrays import FloatArray
+from ucds.math.arrays import FloatArray, processors
 
 MOST_MEMORY = 4 * 2**30
 """Bytes that all graphs of a process may compute in."""
@@ -200,9 +200,7 @@ def _reason(error: Exception) -> str:
 def _threads() -> int:
     """Return the number of threads that compute: what OMP_NUM_THREADS says, or one a processor."""
     said = os.environ.get("OMP_NUM_THREADS", "")
-    if said.isdecimal() and int(said) > 0:
-        return int(said)
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return int(said) if said.isdecimal() and int(said) > 0 else processors()
 
 
 # Threads do not live on after a fork, and a child would wait for them for ever. So sessions are closed before

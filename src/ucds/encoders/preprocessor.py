@@ -7,11 +7,11 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from ucds.choices import IMAGENET_MEAN, IMAGENET_STD
 from ucds.encoders.spec import ChannelTriple
 from ucds.errors import InputError, first_problem
 from ucds.received import read_text
 
-IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 PREPROCESSOR = "preprocessor_config.json"
 _LARGEST_WITH_MARGIN = 384  # side from which on ConvNeXt's images are resized without a crop
 

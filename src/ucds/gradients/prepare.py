@@ -73,8 +73,7 @@ def prepare(
 def features_of(session: Session[Settings], encoder: Encoder, data: Dataset, batch_size: int = 64) -> Dataset:
     """Compute the features of a frozen encoder, in the first process if there is a cache to share them."""
     compute = session.compute
-    placed = encoder.on(compute.accelerator, compute.precision)
-    work = partial(frozen_features, placed, data, compute, session.watch, batch_size=batch_size)
+    work = partial(frozen_features, encoder, data, compute, session.watch, batch_size=batch_size)
     if session.runtime.processes > 1 and compute.cache is not None and encoder.digest:
         session.once(lambda: work() and None)
     return work()

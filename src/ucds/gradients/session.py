@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any, TypeVar, cast
@@ -10,7 +11,7 @@ from typing import IO, Any, TypeVar, cast
 from torch import Tensor
 
 from ucds.config import Settings
-from ucds.errors import Interrupted, UserError
+from ucds.errors import InputError, Interrupted, UserError, brief
 from ucds.files import writing
 from ucds.gradients.checkpoint import Checkpoint, StageProgress, read_checkpoint, write_checkpoint
 from ucds.gradients.runtime import Runtime
@@ -26,8 +27,18 @@ SettingsT = TypeVar("SettingsT", bound=Settings, covariant=True)
 
 
 def require_devices(compute: Compute, devices: int) -> None:
-    """Make sure, before any work, that a run can have its devices; see :class:`Runtime` for the errors."""
+    """Make sure, before any work, that a session can be made; see :class:`Session` for the arguments."""
     Runtime(compute, devices)
+    _seconds_between_checkpoints()
+
+
+def _seconds_between_checkpoints() -> float:
+    """Read the longest time between two checkpoints from the environment; a minute by default."""
+    text = os.environ.get("UCDS_CHECKPOINT_SECONDS") or "60"
+    try:
+        return float(text)
+    except ValueError:
+        raise InputError(f"UCDS_CHECKPOINT_SECONDS is a number of seconds, not {brief(text)}") from None
 
 
 class Session(Work[SettingsT]):
@@ -44,7 +55,6 @@ class Session(Work[SettingsT]):
         seed: seed of every random choice of the run.
         folder: folder for checkpoints, log and result; ``None`` keeps nothing.
         devices: number of processes, one a device.
-        checkpoint_seconds: longest time between two checkpoints, in seconds.
 
     Attributes:
         runtime: device and processes.
@@ -59,11 +69,10 @@ class Session(Work[SettingsT]):
         seed: int = 0,
         folder: RunFolder | None = None,
         devices: int = 1,
-        checkpoint_seconds: float = 60.0,
     ) -> None:
         super().__init__(settings, compute, seed=seed, folder=folder)
         self.runtime = Runtime(self.compute, devices)
-        self.checkpoint_seconds = checkpoint_seconds
+        self.checkpoint_seconds = _seconds_between_checkpoints()
         self.checkpoint: Checkpoint | None = None
         self._log: IO[bytes] | None = None
 

@@ -71,7 +71,7 @@ def train_source(
     RunFolder(out).require_usable(place_of(data), resume=options.resume)
     found = find_samples(data, by_domain=True, domains=domains)
     people = None if groups is None else read_groups(Path(groups))
-    inputs = open_for_training(found, encoder or EncoderOptions(), compute, chosen.tune)
+    inputs = open_for_training(found, encoder or EncoderOptions(), compute, chosen)
     return train_run(
         out,
         "source",

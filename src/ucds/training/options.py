@@ -50,15 +50,6 @@ def default_images_bytes() -> int | None:
         raise InputError(f"UCDS_CACHE_LIMIT is a number of GB, not {brief(text)}") from None
 
 
-def default_checkpoint_seconds() -> float:
-    """Read the time between two checkpoints from the environment variable UCDS_CHECKPOINT_SECONDS."""
-    text = os.environ.get("UCDS_CHECKPOINT_SECONDS") or "60"
-    try:
-        return float(text)
-    except ValueError:
-        raise InputError(f"UCDS_CHECKPOINT_SECONDS is a number of seconds, not {brief(text)}") from None
-
-
 @dataclass(frozen=True)
 class Compute:
     """How to compute: the same object for training, prediction and everything that is made of them.
@@ -107,6 +98,27 @@ class Compute:
     def silent(self) -> Compute:
         """Return the same without messages, which another process can receive."""
         return replace(self, reporter=Quiet())
+
+    def place(self, encoder: Encoder, *, elsewhere: bool = False, learns: bool = False) -> Encoder:
+        """Return an encoder for the device, which is another machine's if ``elsewhere``.
+
+        What is computed by gradients beside the encoder, if it ``learns``, may use what the encoder does not.
+
+        Raises:
+            InputError: there is no such device, it lacks the precision, or nothing would use what was named.
+        """
+        placed, unused = encoder.on(self.accelerator, self.precision, elsewhere=elsewhere), ""
+        if self.accelerator in GPUS and not placed.computed_by.startswith("torch"):
+            unused = f'`accelerator="{self.accelerator}"`'
+        elif self.precision != "32-true" and not placed.computed_by.endswith("bfloat16"):
+            unused = f'`precision="{self.precision}"`'
+        if unused and not learns:
+            name = brief(encoder.spec.name)
+            raise InputError(
+                f"{unused} has no effect here: the encoder {name} computes on the processor, in single "
+                "precision; leave it out"
+            )
+        return placed
 
 
 @dataclass(frozen=True)
@@ -199,17 +211,14 @@ class RunOptions:
         resume: whether to continue the unfinished run in the folder.
         devices: number of processes, one a device, which share every batch; 1 also where torchrun has started
             the processes, on one machine or several.
-        checkpoint_seconds: longest time between two checkpoints, in seconds; by default that of the
-            environment variable UCDS_CHECKPOINT_SECONDS, or a minute.
 
     Raises:
-        InputError: UCDS_CHECKPOINT_SECONDS is no number, the seed is negative, or a value is of another kind.
+        InputError: the seed is negative, or a value is of another kind.
     """
 
     seed: int = 0
     resume: bool = False
     devices: int = 1
-    checkpoint_seconds: float = field(default_factory=default_checkpoint_seconds)
 
     def __post_init__(self) -> None:
         """Refuse a seed that no generator takes."""

@@ -144,14 +144,7 @@ def make_work(
         return Work(settings, compute, seed=options.seed, folder=folder)
     from ucds.gradients.session import Session  # it brings torch, which takes seconds
 
-    return Session(
-        settings,
-        compute,
-        seed=options.seed,
-        folder=folder,
-        devices=options.devices,
-        checkpoint_seconds=options.checkpoint_seconds,
-    )
+    return Session(settings, compute, seed=options.seed, folder=folder, devices=options.devices)
 
 
 @contextmanager
