@@ -24,28 +24,16 @@ _PROBE_SECONDS = 6.0
 
 @dataclass(frozen=True)
 class Repository:
-    """Files of an encoder on this machine.
+    """Files of an encoder on this machine."""
 
-    Attributes:
-        preprocessor: file that says how images are prepared.
-        graph: ONNX file.
-        config: file that describes the network, which need not exist.
-        revision: commit of the hub that the files belong to; empty for a folder of the user's own.
-    """
-
-    preprocessor: Path
+    preprocessor: Path  # says how images are prepared
     graph: Path
-    config: Path
-    revision: str = ""
+    config: Path  # describes the network, and need not exist
+    revision: str = ""  # commit of the hub that the files belong to; empty for a folder of the user's own
 
 
 def open_folder(folder: Path) -> Repository:
-    """Find the files of an encoder in a folder that has the layout of a repository.
-
-    Raises:
-        InputError: the folder holds no ``preprocessor_config.json``, or no ONNX graph in one of the usual
-            places.
-    """
+    """Find the files of an encoder in a folder that has the layout of a repository."""
     if not (folder / PREPROCESSOR).is_file():
         raise InputError(f"{folder} holds no {PREPROCESSOR}, which says how images are prepared")
     for name in GRAPHS:
@@ -57,10 +45,8 @@ def open_folder(folder: Path) -> Repository:
 def fetch_repository(name: str) -> Repository:
     """Find the files of an encoder in the hub's cache on this machine, or download them there.
 
-    What is in the cache is used as it is; a name with ``@REVISION`` asks for other contents.
-
-    Args:
-        name: ``hf:OWNER/NAME``, with ``@REVISION`` for another commit, tag or branch than the main one.
+    What is in the cache is used as it is. A name ``hf:OWNER/NAME@REVISION`` asks for another commit, tag or
+    branch than the main one.
 
     Raises:
         InputError: the name is malformed, the repository holds no ONNX graph with its
@@ -126,10 +112,8 @@ def _in_snapshot(preprocessor: Path, graph: Path) -> Repository:
 def require_reachable(url: str, wanted: str, remedy: str) -> None:
     """Make sure that the server of a download answers within a few seconds, whatever its answer.
 
-    The model hubs' own clients retry for half a minute before they give up, and print each try.
-
-    Raises:
-        InputError: it does not; the message says what was wanted, and the remedy.
+    The model hubs' own clients retry for half a minute before they give up, and print each try. The message
+    says what was ``wanted``, and the remedy.
     """
     import httpx  # it takes a tenth of a second, which most commands need not wait for
 

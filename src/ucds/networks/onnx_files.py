@@ -28,23 +28,15 @@ _COMPARED = 8  # images on which a graph is compared with its network
 
 
 class NoGraphError(InputError):
-    """No graph can be made of a network.
-
-    Attributes:
-        lasts: whether this is so at every try, and not for want of memory or disk space.
-    """
+    """No graph can be made of a network."""
 
     def __init__(self, reason: str, *, lasts: bool = True) -> None:
         super().__init__(reason)
-        self.lasts = lasts
+        self.lasts = lasts  # at every try, as it is not for want of memory or disk space
 
 
 def make_graph(network: NetworkEncoder) -> bytes:
-    """Write a network of images as a graph, the content of an ONNX file, and compare their features.
-
-    Raises:
-        NoGraphError: the graph has other features, or there is none.
-    """
+    """Write a network of images as a graph, the content of an ONNX file, if both have the same features."""
     name = network.spec.name
     try:
         content, apart = _written(network)
