@@ -48,17 +48,6 @@ class Session(Work[SettingsT]):
     progress. A resumed run goes through the same stages: finished ones yield no steps, the others continue.
     The log has one JSON object a line. A run that was killed wrote lines after its last checkpoint, and the
     resumed one writes them again: so the checkpoint holds the length of the log, which is cut back to it.
-
-    Args:
-        settings: settings of the method.
-        compute: device, precision, cache and reporter; by default, nothing is printed or kept on disk.
-        seed: seed of every random choice of the run.
-        folder: folder for checkpoints, log and result; ``None`` keeps nothing.
-        devices: number of processes, one a device.
-
-    Attributes:
-        runtime: device and processes.
-        checkpoint: checkpoint that the run was resumed from; ``None`` from the end of the next stage on.
     """
 
     def __init__(
@@ -73,17 +62,11 @@ class Session(Work[SettingsT]):
         super().__init__(settings, compute, seed=seed, folder=folder)
         self.runtime = Runtime(self.compute, devices)
         self.checkpoint_seconds = _seconds_between_checkpoints()
-        self.checkpoint: Checkpoint | None = None
+        self.checkpoint: Checkpoint | None = None  # which the run was resumed from, until a stage has ended
         self._log: IO[bytes] | None = None
 
     def open(self, identity: dict[str, Any], *, resume: bool) -> None:
-        """Start the processes, take possession of the folder, and take up what an earlier start left there.
-
-        Arguments and further errors are those of :meth:`ucds.training.run_folder.RunFolder.open`.
-
-        Raises:
-            DamagedFileError: the checkpoint in the folder cannot be read.
-        """
+        """Start the processes, take possession of the folder, and take up what an earlier start left."""
         self.runtime.launch()
         folder = self.folder
         if folder is None:
@@ -108,9 +91,7 @@ class Session(Work[SettingsT]):
     def once(self, work: Callable[[], T]) -> T:
         """Do something in the first process alone, and return what it returned in all of them.
 
-        Raises:
-            UserError: ``work`` raised it; all processes do, so that none waits for one that has stopped.
-            Interrupted: the run was asked to stop during ``work``.
+        An error of the user is raised in all, so that none waits for one that has stopped.
         """
         result: T | UserError | Interrupted | None = None
         if self.first:
