@@ -22,18 +22,12 @@ class Head:
     """The layers of a model above its encoder, which are arrays: an affine map, and one prototype a cluster.
 
     Features of equal samples are equal to the bit, however many samples are computed together.
-
-    Attributes:
-        weight: weights of the affine map, ``(d_f, width)``.
-        bias: its shift, ``(d_f,)``.
-        prototypes: prototypes of the clusters as columns, ``(d_f, K)``.
-        unit_features: whether the encoder's features are brought to unit length first.
     """
 
-    weight: FloatArray
-    bias: FloatArray
-    prototypes: FloatArray
-    unit_features: bool = False
+    weight: FloatArray  # (d_f, width) of the affine map
+    bias: FloatArray  # (d_f,) its shift
+    prototypes: FloatArray  # (d_f, K), one column a cluster
+    unit_features: bool = False  # whether the encoder's features are brought to unit length first
 
     @property
     def n_clusters(self) -> int:
@@ -58,10 +52,8 @@ class Head:
     def features(self, below: FloatArray, means: FloatArray | None = None) -> FloatArray:
         """Compute bottleneck features ``(n, d_f)`` of the encoder's features ``(n, width)``.
 
-        Args:
-            below: features of the encoder.
-            means: ``(n, width)`` mean from which each sample is seen in place of the head's own, as in
-                :meth:`recentred`; a row of NaN stands for the head's own.
+        Each sample is seen from its own of the ``(n, width)`` means, as in :meth:`recentred`; a row of NaN,
+        or ``None`` for all, stands for the head's own.
         """
         if self.unit_features:
             lengths = np.sqrt(np.einsum("nd,nd->n", below, below))[:, None]
@@ -84,10 +76,7 @@ class Head:
         """Return a head that sees samples from another mean.
 
         A head that was made of clusters subtracts a mean, which is a part of its bias. Samples of a domain
-        that it has not seen are compared better from their own mean.
-
-        Args:
-            mean: ``(width,)`` mean of the encoder's features, after their normalisation.
+        that it has not seen are compared better from their own ``(width,)`` mean, of normalised features.
         """
         return replace(self, bias=-_multiply(mean[None], self.weight.T)[0])
 

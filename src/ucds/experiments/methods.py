@@ -51,29 +51,17 @@ FAMILIES: dict[str, type[Settings]] = {
 
 @dataclass(frozen=True)
 class Method:
-    """A way to cluster the target.
+    """A way to cluster the target."""
 
-    Attributes:
-        title: name in tables.
-        run: function that clusters the target; ground truth has no part in it.
-        settings: class of its settings, one of :data:`FAMILIES`; ``None`` if it has none.
-        encoders: sides whose pre-trained encoder it needs.
-        needs: extra that it needs; empty if it needs none.
-    """
-
-    title: str
-    run: Callable[[Pipeline], Outcome]
-    settings: type[Settings] | None = PCDSettings
-    encoders: Literal["target", "source", "both", "none"] = "target"
-    needs: str = ""
+    title: str  # in tables
+    run: Callable[[Pipeline], Outcome]  # clusters the target; ground truth has no part in it
+    settings: type[Settings] | None = PCDSettings  # one of FAMILIES, if it has any
+    encoders: Literal["target", "source", "both", "none"] = "target"  # sides whose encoder it needs
+    needs: str = ""  # extra, if any
 
 
 def method_named(name: str) -> Method:
-    """Find a method: one of :data:`METHODS`, or ``module:name``.
-
-    Raises:
-        InputError: there is no such method.
-    """
+    """Find a method: one of :data:`METHODS`, or ``module:name``."""
     if name in METHODS:
         return METHODS[name]
     module, colon, attribute = name.partition(":")

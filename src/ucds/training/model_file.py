@@ -101,19 +101,12 @@ _CARD = TypeAdapter(ModelCard)
 @shows("fingerprint", "card")
 @dataclass(frozen=True)
 class StoredModel:
-    """A finished model with its description.
-
-    Attributes:
-        card: description of the model.
-        head: layers above the encoder.
-        encoder: function from inputs to features.
-        proportions: ``(D, K)`` sizes of the clusters in each training domain.
-    """
+    """A finished model with its description."""
 
     card: ModelCard
-    head: Head
-    encoder: Encoder
-    proportions: FloatArray
+    head: Head  # layers above the encoder
+    encoder: Encoder  # from inputs to features
+    proportions: FloatArray  # (D, K) sizes of the clusters in each training domain
 
     @property
     def fingerprint(self) -> str:
@@ -133,12 +126,7 @@ class StoredModel:
 
 
 def save_model(run: Path, stored: StoredModel) -> None:
-    """Write the model file of a run folder, all of it or none.
-
-    Raises:
-        InputError: a number is NaN or infinite.
-        NoSpaceError: the disk is full, or the folder is not writable.
-    """
+    """Write the model file of a run folder, all of it or none, if all its numbers are finite."""
     arrays = stored.arrays
     if (name := _not_finite(arrays)) is not None:
         raise InputError(f"the model is not written: {name} holds NaN or infinity; {_LOWER}")
@@ -203,17 +191,12 @@ def make_encoder(
     path: Path,
     given: Encoder | None = None,
 ) -> Encoder:
-    """Make an encoder again, of what it has saved.
+    """Make an encoder again, of the arrays that :meth:`ucds.encoders.encoder.Encoder.saved` returned.
 
-    Args:
-        spec: description of the encoder.
-        weights: origin of its weights.
-        saved: arrays that :meth:`ucds.encoders.encoder.Encoder.saved` returned.
-        path: file that they come from, for messages.
-        given: encoder of the caller's own, if it was one.
+    The path is that of their file, for messages. An encoder of the caller's own must be ``given``.
 
     Raises:
-        InputError: it was an encoder of the caller's own, and none is given; or a package is missing.
+        InputError: an own encoder is not given, or a package is missing.
         KeyError: an array is missing.
     """
     if "network" in saved:
