@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -101,26 +100,20 @@ def mean_direction(blocks: Iterator[FloatArray] | list[FloatArray]) -> FloatArra
     return np.asarray(total / count, np.float32)
 
 
-@lru_cache(maxsize=1)
-def _one_thread() -> Callable[..., AbstractContextManager[Any]]:
+@cache
+def _libraries() -> Any:
+    """Return what bounds the threads of libraries; to find these takes longer than a product."""
     from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
-    limit: Callable[..., AbstractContextManager[Any]] = ThreadpoolController().limit
-    return limit
-
-
-@contextmanager
-def one_blas_thread() -> Iterator[None]:
-    """Multiply in one thread: several take longer for small matrices, and may round otherwise."""
-    with _one_thread()(limits=1, user_api="blas"):
-        yield
+    return ThreadpoolController()
 
 
 def _multiply(rows: FloatArray, matrix: FloatArray) -> FloatArray:
     """Multiply ``(n, k)`` rows with a matrix ``(k, m)``, in blocks of one size."""
     product = np.empty((len(rows), matrix.shape[1]), np.float32)
     matrix = np.ascontiguousarray(matrix, np.float32)
-    with one_blas_thread():
+    # Several threads take longer for small matrices, and may round otherwise.
+    with _libraries().limit(limits=1, user_api="blas"):
         for start in range(0, len(rows), _ROWS):
             block = rows[start : start + _ROWS]
             if len(block) < _ROWS:

@@ -155,7 +155,7 @@ def test_what_only_the_training_used_is_no_mistake_in_its_answers(
     blobs: Callable[..., dict[str, Any]],
 ) -> None:
     x = blobs({"t": 40})["t"]
-    short = PCDSettings(tune="head", refinement_epochs=1, evaluations_per_stage=1)
+    short = PCDSettings(refinement_epochs=1, evaluations_per_stage=1)
     estimator = ucds.TargetClustering(4, settings=short, accelerator="cpu", precision="bf16-mixed")
     assert (estimator.fit(x).predict(x) == estimator.labels_).all()
 

@@ -153,7 +153,6 @@ def open_subject(
     If no encoder of the attacker is given, that of the model attacks it; a service of images needs one.
     """
     subject: Subject
-    opening = compute
     if isinstance(attacked, Path):
         stored = load_model(attacked, role="source")
         images, attacker = stored.card.encoder.input_size is not None, stored.encoder
@@ -173,8 +172,8 @@ def open_subject(
         else:
             attacker = encoder.find(compute)
         reader, subject = attacker, ServiceSubject(attacked, info)
-    if attacker is not reader:  # what reads the samples computes nothing
-        opening = replace(compute, accelerator="auto", precision="32-true")
+    # What only reads the samples computes nothing.
+    opening = compute if attacker is reader else replace(compute, accelerator="auto", precision="32-true")
     seen = _open_both(both, reader, most, seed, opening)
     features = read_all(frozen_features(attacker, seen[0], compute, compute.reporter.show))
     others = read_all(frozen_features(attacker, seen[1], compute, compute.reporter.show))

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ucds.encoders.encoder import Encoder
-from ucds.encoders.onnx_files import GraphFacts, read_graph, read_last_weights
+from ucds.encoders.onnx_files import GraphFacts, read_graph
 from ucds.encoders.spec import EncoderSpec
 from ucds.errors import InputError, brief, one_line, printable
 from ucds.files import digest_of
@@ -48,10 +48,6 @@ class GraphEncoder(Encoder):
     def as_graph(self) -> GraphEncoder:
         """Return the encoder itself."""
         return self
-
-    def last_weights(self) -> FloatArray | None:
-        """Return the last weights that have one row a feature, ``(width, inputs)``; ``None`` without such."""
-        return read_last_weights(self.content, self.spec.width)
 
     def compute(self, inputs: FloatArray) -> NDArray[Any]:
         """Compute features in batches of one size, so that those of an image do not depend on the others."""
@@ -129,12 +125,6 @@ def check_graph(content: bytes, name: str) -> GraphFacts:
         return read_graph(content)
     except InputError as error:
         raise InputError(printable(f"{name} {_REFUSED}: {error}")) from None
-
-
-def run_graph(content: bytes, batch: FloatArray) -> tuple[FloatArray, ...]:
-    """Compute all outputs of an ONNX graph, which has one input, on the processor."""
-    session = open_session(content, "the graph")
-    return tuple(session.run(None, {session.get_inputs()[0].name: batch}))
 
 
 def open_session(content: bytes, name: str) -> Any:

@@ -28,8 +28,12 @@ class Repository:
 
     preprocessor: Path  # says how images are prepared
     graph: Path
-    config: Path  # describes the network, and need not exist
     revision: str = ""  # commit of the hub that the files belong to; empty for a folder of the user's own
+
+    @property
+    def config(self) -> Path:
+        """File that describes the network, and need not exist."""
+        return self.preprocessor.parent / CONFIG
 
 
 def open_folder(folder: Path) -> Repository:
@@ -38,7 +42,7 @@ def open_folder(folder: Path) -> Repository:
         raise InputError(f"{folder} holds no {PREPROCESSOR}, which says how images are prepared")
     for name in GRAPHS:
         if (folder / name).is_file():
-            return Repository(folder / PREPROCESSOR, folder / name, folder / CONFIG)
+            return Repository(folder / PREPROCESSOR, folder / name)
     raise InputError(f"{folder} holds no ONNX graph: {' or '.join(GRAPHS)}")
 
 
@@ -75,7 +79,7 @@ def _cached(repository: str, revision: str | None) -> Repository | None:
     graph = next(filter(None, map(path_of, GRAPHS)), None)
     if preprocessor is None or graph is None:
         return None
-    return _in_snapshot(preprocessor, graph)
+    return Repository(preprocessor, graph, preprocessor.parent.name)
 
 
 def _download(name: str, repository: str, revision: str | None) -> Repository:
@@ -96,17 +100,12 @@ def _download(name: str, repository: str, revision: str | None) -> Repository:
             except EntryNotFoundError:
                 continue
             if file != CONFIG:
-                return _in_snapshot(preprocessor, path)
+                return Repository(preprocessor, path, commit)
     except EntryNotFoundError:
         raise InputError(f"{name} holds no {PREPROCESSOR}, which says how images are prepared") from None
     except Exception as error:  # the hub's client raises its own errors besides OSError
         raise InputError(f"{name} cannot be downloaded: {one_line(error)}; {remedy}") from None
     raise InputError(f"{name} holds no ONNX graph: {' or '.join(GRAPHS)}")
-
-
-def _in_snapshot(preprocessor: Path, graph: Path) -> Repository:
-    snapshot = preprocessor.parent
-    return Repository(preprocessor, graph, snapshot / CONFIG, snapshot.name)
 
 
 def require_reachable(url: str, wanted: str, remedy: str) -> None:

@@ -133,7 +133,7 @@ def trained(
         settings, make_encoder, target = options.settings_of(kind), task.encoder, task.target
         if from_scratch:
             settings = settings.model_copy(update={"tune": "full"})
-            make_encoder = _from_scratch(options.seed)
+            make_encoder = partial(_from_scratch, options.seed)
         elif with_source:
             make_encoder, target = task.source_encoder, task.queries
         data = (task.source, target) if with_source else (target,)
@@ -147,8 +147,8 @@ def trained(
     return Method(title, run, kind, "none" if from_scratch else "source" if with_source else "target")
 
 
-def _from_scratch(seed: int) -> Callable[[Tune], Encoder]:
-    return lambda tune: sobel_network(seed=seed)
+def _from_scratch(seed: int, tune: Tune) -> Encoder:
+    return sobel_network(seed=seed)
 
 
 def _pretrained_only(pipeline: Pipeline, *, of_source: bool = False) -> Outcome:
@@ -168,14 +168,6 @@ def _target_only(pipeline: Pipeline) -> Outcome:
     return pipeline.extended(None, found, session)
 
 
-def _alone(pipeline: Pipeline) -> Outcome:
-    """Cluster the target by the consensus method as a client without a provider does."""
-    task, options = pipeline.task, pipeline.options
-    session = options.session(options.settings_of(ConsensusSettings), "alone-ConsensusSettings")
-    found = fit_target(session, pipeline.encoder(session), task.target, task.n_clusters, None)
-    return pipeline.extended(None, found, session)
-
-
 def _all_three(pipeline: Pipeline) -> Outcome:
     session = pipeline.options.session(pipeline.options.settings_of(PCDSettings), "refine-target")
     learning = pipeline.adapted.model
@@ -185,11 +177,14 @@ def _all_three(pipeline: Pipeline) -> Outcome:
     return pipeline.extended(pipeline.adapted, learning, session)
 
 
-def _consensus(pipeline: Pipeline) -> Outcome:
-    """Cluster the target with the provider's labels, as far as the guard trusts them."""
-    task, options, source = pipeline.task, pipeline.options, pipeline.transported
-    session = options.session(options.settings_of(ConsensusSettings), "consensus")
-    labels = ClusterLabels(task.target.samples.ids, source.labels, task.source_clusters, "source")
+def _consensus(pipeline: Pipeline, *, alone: bool = False) -> Outcome:
+    """Cluster the target with the provider's labels, as far as the guard trusts them, or ``alone``."""
+    task, options, labels = pipeline.task, pipeline.options, None
+    source = None if alone else pipeline.transported
+    if source is not None:
+        labels = ClusterLabels(task.target.samples.ids, source.labels, task.source_clusters, "source")
+    name = "alone-ConsensusSettings" if alone else "consensus"
+    session = options.session(options.settings_of(ConsensusSettings), name)
     found = fit_target(session, pipeline.encoder(session), task.target, task.n_clusters, labels)
     return pipeline.extended(source, found, session)
 
@@ -221,7 +216,9 @@ METHODS: dict[str, Method] = {
     "consensus-source": Method(
         "consensus, provider's labels", lambda pipeline: pipeline.transported, ConsensusSettings, "source"
     ),
-    "consensus-alone": Method("consensus, without a provider", _alone, ConsensusSettings),
+    "consensus-alone": Method(
+        "consensus, without a provider", partial(_consensus, alone=True), ConsensusSettings
+    ),
     "consensus": Method("consensus", _consensus, ConsensusSettings, "both"),
 }
 """Every method of this package by the name that benchmarks use."""

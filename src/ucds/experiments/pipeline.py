@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal, TypeVar, cast
 
 from ucds.choices import Tune
-from ucds.config import ConsensusSettings, MethodSettings, ModelSettings, PCDSettings, Settings, for_source
+from ucds.config import ConsensusSettings, MethodSettings, PCDSettings, Settings, for_source
 from ucds.data.dataset import Dataset
 from ucds.encoders.encoder import Encoder
 from ucds.gradients.prediction import predict
@@ -157,9 +157,9 @@ class Pipeline:
             labels = _decide(head, model.data) if labels is None else labels
         return Outcome(labels, float(seconds), stages, model, parameters, images)
 
-    def encoder(self, session: Session[Settings]) -> Encoder:
+    def encoder(self, session: Session[MethodSettings]) -> Encoder:
         """Make the client's encoder, frozen or to be trained, as the settings of a session ask."""
-        return self.task.encoder(_part_of(session.settings))
+        return self.task.encoder(session.settings.tune)
 
     def target_vectors(self) -> Dataset:
         """Return the target samples as vectors: themselves, or their features under the frozen encoder."""
@@ -174,7 +174,7 @@ class Pipeline:
         if key not in self._sources.learned:
             own = replace(self.options, checkpoints=self._sources.checkpoints)
             session, task = own.session(settings, key), self.task
-            encoder = task.source_encoder(_part_of(settings))
+            encoder = task.source_encoder(settings.tune)
             model: Learning | Training
             if isinstance(settings, PCDSettings):
                 ours = cast("Session[PCDSettings]", session)
@@ -193,11 +193,6 @@ class Pipeline:
             data = features_of(session, model.encoder, data)
         labels: IntArray = predict(model.trained, data, session.runtime).argmax(-1).cpu().numpy()
         return labels
-
-
-def _part_of(settings: Settings) -> Tune:
-    """Return the part of a model that a method trains; the encoder of all others stays frozen."""
-    return settings.tune if isinstance(settings, ModelSettings) else "head"
 
 
 def _decide(head: Head, features: Dataset, *, recentred: bool = False) -> IntArray:

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ucds.encoders.graphs import run_graph
+from ucds.encoders.graphs import GraphEncoder
 from ucds.errors import InputError, one_line
 from ucds.networks.encoder import NetworkEncoder, evaluation_mode
 
@@ -72,7 +72,7 @@ def _written(network: NetworkEncoder) -> tuple[bytes, float]:
     expected = network(images)
     with evaluation_mode(network.module):
         content = _write_onnx(network.module, torch.from_numpy(images[:2]))
-    found = run_graph(content, images)[0]
+    found = GraphEncoder(content, network.spec, network.weights)(images)
     norms = np.maximum(np.linalg.norm(expected, axis=1), np.finfo(np.float32).tiny)
     apart = float((np.linalg.norm(found - expected, axis=1) / norms).max())
     return content, apart if np.isfinite(apart) else float("inf")

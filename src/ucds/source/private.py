@@ -19,6 +19,7 @@ from ucds.data.samples import Samples
 from ucds.data.tables import read_table
 from ucds.encoders.encoder import Encoder
 from ucds.encoders.graphs import GraphEncoder
+from ucds.encoders.onnx_files import read_last_weights
 from ucds.errors import InputError, brief
 from ucds.extras import require_extra
 from ucds.heads import softmax
@@ -188,7 +189,9 @@ def public_directions(encoder: Encoder) -> DoubleArray | None:
     The ``(d, p)`` columns are orthonormal, widest first; ``None`` if no layer of the encoder returns as many
     values as there are features.
     """
-    last = encoder.last_weights() if isinstance(encoder, GraphEncoder) else None
+    last = None
+    if isinstance(encoder, GraphEncoder):
+        last = read_last_weights(encoder.content, encoder.spec.width)
     if last is None:
         return None
     flat = last.reshape(len(last), -1).astype(np.float64)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
@@ -203,10 +202,10 @@ class ClusteringEstimator(
         from ucds.training.loaded import Model
 
         check_is_fitted(self)
-        compute, frozen = self._compute(), self.stored_.card.tune == "head"
-        if frozen and self.stored_.card.making.method == "pcd":  # these were for what learned by gradients
-            compute = replace(compute, accelerator="auto", precision="32-true")
-        return Model(self.stored_, compute)
+        compute, stored = self._compute(), self.stored_
+        if stored.card.making.method == "pcd":  # what learned by gradients may have used more
+            compute = compute.used_by(stored.encoder.on(self.accelerator, self.precision))
+        return Model(stored, compute)
 
     def _work(self) -> Work[MethodSettings]:
         from ucds.config import choose_settings

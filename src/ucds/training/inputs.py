@@ -88,11 +88,13 @@ def open_for_training(
     if encoder != EncoderOptions():
         what = "embeddings" if found.kind == "embeddings" else "features, which name their encoder"
         raise InputError(f"`backbone`, `weights` and `image_size` are for images, not for {what}")
-    if isinstance(found, FeatureFolder) and tune == "full":
+    if not isinstance(found, FeatureFolder):
+        known = see_vectors(found)
+    elif tune == "full":
         where = f"{found.folder} holds features"
         raise InputError(f'`tune="full"` trains the encoder, and {where}: give the images')
-    folder = found if isinstance(found, FeatureFolder) else None
-    known = see_vectors(found) if folder is None else _load_encoder(folder.folder, folder.manifest)
+    else:
+        known = _load_encoder(found.folder, found.manifest)
     compute.place(known, learns=learns)
     return Inputs(Dataset(found), known)
 

@@ -107,18 +107,23 @@ class Compute:
         Raises:
             InputError: there is no such device, it lacks the precision, or nothing would use what was named.
         """
-        placed, unused = encoder.on(self.accelerator, self.precision, elsewhere=elsewhere), ""
-        if self.accelerator in GPUS and not placed.computed_by.startswith("torch"):
-            unused = f'`accelerator="{self.accelerator}"`'
-        elif self.precision != "32-true" and not placed.computed_by.endswith("bfloat16"):
-            unused = f'`precision="{self.precision}"`'
-        if unused and not learns:
-            name = brief(encoder.spec.name)
-            raise InputError(
-                f"{unused} has no effect here: the encoder {name} computes on the processor, in single "
-                "precision; leave it out"
-            )
+        placed = encoder.on(self.accelerator, self.precision, elsewhere=elsewhere)
+        used = self.used_by(placed)
+        if used != self and not learns:
+            name = "accelerator" if used.accelerator != self.accelerator else "precision"
+            useless, by = f'`{name}="{getattr(self, name)}"`', brief(encoder.spec.name)
+            reason = f"the encoder {by} computes on the processor, in single precision"
+            raise InputError(f"{useless} has no effect here: {reason}; leave it out")
         return placed
+
+    def used_by(self, placed: Encoder) -> Compute:
+        """Return the same without a GPU or a precision that an encoder does not use, once it is placed."""
+        by_torch, in_half = placed.computed_by.startswith("torch"), placed.computed_by.endswith("bfloat16")
+        return replace(
+            self,
+            accelerator=self.accelerator if by_torch or self.accelerator not in GPUS else "auto",
+            precision=self.precision if in_half else "32-true",
+        )
 
 
 @dataclass(frozen=True)
