@@ -51,8 +51,8 @@ class Head:
     def features(self, below: FloatArray, means: FloatArray | None = None) -> FloatArray:
         """Compute bottleneck features ``(n, d_f)`` of the encoder's features ``(n, width)``.
 
-        Each sample is seen from its own of the ``(n, width)`` means, as in :meth:`recentred`; a row of NaN,
-        or ``None`` for all, stands for the head's own.
+        Each sample is seen from its row of the ``(n, width)`` means, as in :meth:`recentred`. A row of NaN
+        stands for the head's own mean, and so does ``None`` for all.
         """
         if self.unit_features:
             lengths = np.sqrt(np.einsum("nd,nd->n", below, below))[:, None]

@@ -115,8 +115,8 @@ def _open_graph(
     if pooling is None and returned.ndim == 3 and repository and _type_of(repository) in _WITH_CLASS_TOKEN:
         pooling = "class"
     width = _width(name, returned, chosen, pooling)
-    size, mean, std, more = prepared.crop, prepared.mean, prepared.std, prepared.resize
-    spec = EncoderSpec(name, width, size, mean, std, resize=more, output=chosen, pooling=pooling)
+    crop, mean, std, resize = prepared.crop, prepared.mean, prepared.std, prepared.resize
+    spec = EncoderSpec(name, width, crop, mean, std, resize=resize, output=chosen, pooling=pooling)
     origin = f"file: {path.name}"
     if repository is not None and repository.revision:
         origin = f"hub: {name.removeprefix(PREFIX).partition('@')[0]}@{repository.revision}"

@@ -42,7 +42,7 @@ S = TypeVar("S", bound=Settings)
 class Task:
     """One target domain and the source domains that help it.
 
-    A call of an encoder makes it anew, pre-trained: frozen ("head") or to be trained ("full").
+    Each call of a function makes a pre-trained encoder anew: frozen ("head") or to be trained ("full").
     """
 
     source: Dataset  # of the provider

@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class Runtime:
-    """Device and processes of a run, one a device; 1 stands for the number that torchrun has started.
+    """Device and processes of a run: one process a device, or those that torchrun has started.
 
     Raises:
         InputError: the machine has no such accelerator, or fewer devices; torchrun has started another number

@@ -27,7 +27,7 @@ SettingsT = TypeVar("SettingsT", bound=Settings, covariant=True)
 
 
 def require_devices(compute: Compute, devices: int) -> None:
-    """Make sure, before any work, that a session can be made; see :class:`Session` for the arguments."""
+    """Make sure, before any work, that a session can be made; see :class:`Runtime` for the errors."""
     Runtime(compute, devices)
     _seconds_between_checkpoints()
 

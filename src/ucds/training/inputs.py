@@ -102,10 +102,8 @@ def open_for_training(
 def open_for_prediction(source: Source, encoder: Encoder, side: Role, compute: Compute) -> Dataset:
     """Open samples for a trained model with some encoder; see :func:`ucds.data.sources.find_samples`.
 
-    A folder for the side "source" holds one folder per domain.
-
-    Raises:
-        InputError: the samples cannot be used, or their kind, width or columns are not what the model takes.
+    A folder for the side "source" holds one folder per domain. Samples whose kind, width or columns are not
+    what the model takes are refused.
     """
     what = str(source) if isinstance(source, str | Path) else "the input"
     found, spec = find_samples(source, by_domain=side == "source"), encoder.spec

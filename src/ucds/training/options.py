@@ -30,11 +30,7 @@ if TYPE_CHECKING:
 
 
 def default_cache_dir() -> Path:
-    """Return the folder that UCDS_CACHE names, or the user's cache folder of this package.
-
-    Raises:
-        InputError: there is neither, as the user has no home folder.
-    """
+    """Return the folder that UCDS_CACHE names, or the user's cache folder of this package."""
     try:
         return Path(os.environ.get("UCDS_CACHE") or platformdirs.user_cache_dir("ucds"))
     except RuntimeError:
@@ -59,7 +55,8 @@ class Compute:
             the best that is there. PyTorch computes PCD, modules of your own, and networks by their names if
             a GPU is named; all else is computed on the processor. Equal seeds give equal results on a
             processor; on a GPU the last digits may differ.
-        precision: precision of forward passes; the transport has double precision, single on ``"mps"``.
+        precision: precision of forward passes of PyTorch; the transport has double precision, single on
+            ``"mps"``. A GPU or a precision that nothing would use is refused.
         cache: folder of decoded images and frozen features, by default that of the
             environment variable UCDS_CACHE, or the user's cache folder. With ``None``
             frozen features stay in memory, and decoded images are in the user's cache folder.
@@ -155,11 +152,7 @@ class EncoderOptions:
         require_weights(self.weights)
 
     def find(self, compute: Compute) -> Encoder:
-        """Find the encoder; a network by its name becomes a graph, which the cache keeps.
-
-        Raises:
-            InputError: the encoder cannot be had, or needs the extra ``torch``.
-        """
+        """Find the encoder; a network by its name becomes a graph, which the cache keeps."""
         graph = self._graph(compute)
         if graph is not None:
             return graph
@@ -171,11 +164,7 @@ class EncoderOptions:
         return graph_of(str(self.backbone), self.weights, self.image_size, compute.cache)
 
     def network(self, compute: Compute) -> Encoder:
-        """Build the network that is to be trained; that of the paper, ResNet-18, if none is named.
-
-        Raises:
-            InputError: a graph was chosen, the network cannot be had, or it needs the extra ``torch``.
-        """
+        """Build the network that is to be trained; that of the paper, ResNet-18, if none is named."""
         require_extra("torch", '`tune="full"`')
         if self.backbone is not None and self._graph(compute) is not None:
             raise InputError(
