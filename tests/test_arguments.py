@@ -61,5 +61,5 @@ def test_the_message_says_what_is_right(name: str, argument: str, value: object,
 
 
 def test_numbers_of_numpy_and_paths_are_as_good_as_those_of_python(tmp_path: Path) -> None:
-    assert ucds.RunOptions(seed=np.int64(3), checkpoint_seconds=np.float32(2)).seed == 3
+    assert ucds.RunOptions(seed=np.int64(3), devices=np.int32(2)).seed == 3
     assert ucds.Compute(cache=str(tmp_path)).cache == tmp_path

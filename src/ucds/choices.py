@@ -46,6 +46,9 @@ MOST_CLUSTERS = 100_000
 DEFAULT_WEIGHTS, NO_WEIGHTS = "default", "none"
 """Words in place of a file of weights: published ones, or a random start."""
 
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+"""Mean and standard deviation of each colour, of pixels in 0..1, unless an encoder asks for others."""
+
 AUTO = "auto"
 """Word that asks for a number of clusters to be chosen among all that the samples allow."""
 

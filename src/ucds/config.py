@@ -28,6 +28,7 @@ from ucds.choices import (
     require_choice,
 )
 from ucds.errors import InputError, brief
+from ucds.extras import require_extra
 from ucds.files import digest_of
 
 
@@ -307,6 +308,7 @@ def choose_settings(
         raise InputError(
             f"`settings` are those of the method '{method_of(given)}', and `method` is {brief(method)}"
         )
+    _require_trainer(named)
     values = {name: getattr(given, name) for name in named}
     for name, value in named.items():
         if value is not None:
@@ -331,6 +333,8 @@ def make_settings(method: Method, side: Role, own: Mapping[str, Any], **named: A
     require_choice("method", method, Method)
     if not isinstance(own, Mapping):
         raise InputError(f"settings are given by name, as a mapping, not as {type(own).__name__}")
+    _require_trainer(own)
+    _require_trainer(named)
     values = dict(own)
     kind = SETTINGS[method]
     for name, value in named.items():
@@ -347,6 +351,12 @@ def make_settings(method: Method, side: Role, own: Mapping[str, Any], **named: A
         if name in unused:
             raise InputError(f"bad settings: '{name}' has no effect where {unused[name]}: leave it out")
     return settings
+
+
+def _require_trainer(given: Mapping[str, Any]) -> None:
+    """Name the extra that a whole network needs to be trained, before the method that would train it."""
+    if given.get("tune") == "full":
+        require_extra("torch", '`tune="full"`')
 
 
 def _unused(settings: Settings, side: Role) -> dict[str, str]:

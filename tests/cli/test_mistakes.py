@@ -213,15 +213,19 @@ def test_a_mistake_is_one_line_and_leaves_nothing(
 
 
 @pytest.mark.parametrize(
-    ("name", "unit", "texts"),
-    [("UCDS_CACHE_LIMIT", "GB", ("much", "nan", "inf")), ("UCDS_CHECKPOINT_SECONDS", "seconds", ("soon",))],
+    ("name", "unit", "method", "texts"),
+    [
+        ("UCDS_CACHE_LIMIT", "GB", "consensus", ("much", "nan", "inf")),
+        pytest.param("UCDS_CHECKPOINT_SECONDS", "seconds", "pcd", ("soon",), marks=pytest.mark.torch),
+    ],
 )
 def test_a_variable_that_is_no_number_is_refused(
-    name: str, unit: str, texts: tuple[str, ...], vectors: Path, tmp_path: Path, monkeypatch: Any
+    name: str, unit: str, method: str, texts: tuple[str, ...], vectors: Path, tmp_path: Path, monkeypatch: Any
 ) -> None:
+    arguments = source("--method", method, data=str(vectors / "source.npz"), out=str(tmp_path / "new"))
     for text in texts:
         monkeypatch.setenv(name, text)
-        found = run_command(*source(data=str(vectors / "source.npz"), out=str(tmp_path / "new")))
+        found = run_command(*arguments)
         assert (found.status, found.err) == (2, f"error: {name} is a number of {unit}, not {text!r}\n")
     assert tree(tmp_path) == {}
 

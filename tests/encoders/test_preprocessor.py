@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from ucds.encoders.preprocessor import IMAGENET_MEAN, IMAGENET_STD, Preparation, read_preparation
+from ucds.choices import IMAGENET_MEAN, IMAGENET_STD
+from ucds.encoders.preprocessor import Preparation, read_preparation
 from ucds.errors import InputError
 
 HALF = (0.5, 0.5, 0.5)

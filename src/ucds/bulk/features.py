@@ -20,14 +20,14 @@ from ucds.data.content import content_key
 from ucds.data.decode import DECODER_VERSION, ByteArray, UnusableImageError, decode_image
 from ucds.data.features import ENCODER_FILE, FeaturePart, Manifest, part_path, read_manifest
 from ucds.data.folders import FEATURES_FILE
-from ucds.data.image_files import map_ahead, processors
+from ucds.data.image_files import map_ahead
 from ucds.data.parts import describe_rows, read_description, remove_part, rows_file, write_part
 from ucds.data.sources import Source, place_of
 from ucds.data.tables import write_table
 from ucds.encoders.encoder import Encoder
 from ucds.errors import DamagedFileError, InputError, warn_of_skipped
 from ucds.files import refuse_inside, require_space, require_writable, write_atomically, write_text_atomically
-from ucds.math.arrays import FloatArray
+from ucds.math.arrays import FloatArray, processors
 from ucds.showing import shows
 from ucds.training.inputs import view_for
 from ucds.training.options import BulkOptions, Compute, EncoderOptions
@@ -165,7 +165,7 @@ def features(
         refuse_inside(folder, place)
     found = find_shards(images, options.shard_size)
     chosen = (encoder or EncoderOptions()).find(compute)
-    chosen = chosen.on(compute.accelerator, compute.precision, elsewhere=options.engine == "ray")
+    chosen = compute.place(chosen, elsewhere=options.engine == "ray")
     manifest, count = _describe(found, chosen), len(found.shards)
     missing = sorted(set(range(count)) - _finished(folder, manifest))
     values = chosen.spec.width * sum(len(found.shards[number]) for number in missing)

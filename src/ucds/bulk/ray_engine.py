@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from secrets import token_hex
 from typing import Any, TypeVar
 
-from ucds.data.image_files import processors
 from ucds.errors import InputError, UserError, one_line
 from ucds.extras import require_extra
+from ucds.math.arrays import processors
 
 Answer = TypeVar("Answer")
 

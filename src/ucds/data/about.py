@@ -17,11 +17,10 @@ from ucds.data.columns import ID_NAMES, PATH_NAMES, WORD_NAMES, Pictures, first_
 from ucds.data.content import find_places, first_repeated
 from ucds.data.decode import read_header
 from ucds.data.folders import Scan
-from ucds.data.image_files import processors
 from ucds.data.samples import Samples
 from ucds.data.tables import read_table
 from ucds.errors import InputError, brief, warn
-from ucds.math.arrays import DoubleArray, IntArray
+from ucds.math.arrays import DoubleArray, IntArray, processors
 
 About = dict[str, list[str]]
 """Text of each sample in each column, by the column's name; empty where nothing is known."""

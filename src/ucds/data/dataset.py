@@ -9,11 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ucds.choices import IMAGENET_MEAN, IMAGENET_STD
 from ucds.data.samples import Samples
 from ucds.math.arrays import FloatArray
-
-IMAGENET_MEAN = (0.485, 0.456, 0.406)
-IMAGENET_STD = (0.229, 0.224, 0.225)
 
 
 class View:

@@ -19,12 +19,12 @@ from pydantic import BaseModel, Field
 from ucds.data.content import Column, content_key, require_ids, texts_of
 from ucds.data.decode import PIXELS_VERSION, ByteArray, UnusableImageError, decode_image
 from ucds.data.folders import FEATURES_FILE, require_domains
-from ucds.data.image_files import MAX_FILE_BYTES, processors
+from ucds.data.image_files import MAX_FILE_BYTES
 from ucds.data.parts import DESCRIPTION, Described, Part, PartStore, Rows, read_description
 from ucds.data.samples import Samples
 from ucds.errors import DamagedFileError, InputError, warn
 from ucds.files import read_json
-from ucds.math.arrays import FloatArray, IntArray
+from ucds.math.arrays import FloatArray, IntArray, processors
 from ucds.received import open_inside
 
 ENCODER_FILE = "encoder.safetensors"

@@ -63,8 +63,3 @@ def map_ahead(pool: Executor, work: Callable[[T], R], items: Iterable[T], ahead:
     finally:
         for future in waiting:
             future.cancel()
-
-
-def processors() -> int:
-    """Return the number of processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

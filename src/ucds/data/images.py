@@ -31,12 +31,12 @@ from ucds.data.decode import (
     to_square,
 )
 from ucds.data.folders import Scan
-from ucds.data.image_files import Stamp, map_ahead, processors, read_image_bytes, stamp
+from ucds.data.image_files import Stamp, map_ahead, read_image_bytes, stamp
 from ucds.data.parts import PartStore
 from ucds.data.samples import Samples
 from ucds.errors import DamagedFileError, InputError, NoSpaceError, brief, warn, warn_of_skipped
 from ucds.files import digest_of, read_sealed, require_space, write_sealed
-from ucds.math.arrays import IntArray
+from ucds.math.arrays import IntArray, processors
 
 DEFAULT_LIMIT_BYTES = 8 * 2**30
 Progress = Callable[[int, int], None]

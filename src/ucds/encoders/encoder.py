@@ -83,11 +83,7 @@ class Encoder(ABC):
         return {}
 
     def as_graph(self) -> GraphEncoder:
-        """Return the encoder as a graph, to which an export adds the head.
-
-        Raises:
-            InputError: it cannot be written as one.
-        """
+        """Return the encoder as a graph, to which an export adds the head; refuse if it cannot be one."""
         raise InputError(f"the encoder {self.spec.name!r} cannot be written in ONNX")
 
     def describe(self) -> dict[str, Any]:
@@ -96,12 +92,7 @@ class Encoder(ABC):
 
 
 class IdentityEncoder(Encoder):
-    """Takes inputs that are features already: ``(n, width)`` in, the same out.
-
-    Args:
-        width: number of features.
-        columns: names of the columns of a table.
-    """
+    """Takes inputs that are features already, such as a table's columns: ``(n, width)`` in, the same out."""
 
     def __init__(self, width: int, columns: tuple[str, ...] | None = None) -> None:
         self.spec = EncoderSpec(IDENTITY, width, columns=columns)
@@ -115,12 +106,8 @@ class ViewpointEncoder(Encoder):
     """Sees ``(n, d)`` vectors from a point outside their plane: as ``(n, d + 1)`` unit vectors.
 
     From there, vectors of equal direction and different length lie in different directions. Far ones, of
-    which a table may have a few, come close to each other. The point is subtracted in double precision: far
-    from zero, single precision loses the differences of vectors.
-
-    Args:
-        point: ``(d + 1,)`` point; the vectors have zero as their last entry.
-        columns: names of the columns of a table.
+    which a table may have a few, come close to each other. The ``(d + 1,)`` point is subtracted in double
+    precision from the vectors, whose last entry is zero: far from zero, single precision loses differences.
     """
 
     def __init__(self, point: DoubleArray, columns: tuple[str, ...] | None = None) -> None:

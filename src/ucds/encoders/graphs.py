@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ucds.encoders.encoder import Encoder
-from ucds.encoders.onnx_files import GraphFacts, read_graph, read_last_weights
+from ucds.encoders.onnx_files import GraphFacts, read_graph
 from ucds.encoders.spec import EncoderSpec
 from ucds.errors import InputError, brief, one_line, printable
 from ucds.files import digest_of
-from ucds.math.arrays import FloatArray
+from ucds.math.arrays import FloatArray, processors
 
 MOST_MEMORY = 4 * 2**30
 """Bytes that all graphs of a process may compute in."""
@@ -29,13 +29,7 @@ _REFUSED = "cannot be used as an encoder"
 
 
 class GraphEncoder(Encoder):
-    """Computes the features of images by an ONNX graph.
-
-    Args:
-        content: ONNX file; it is checked when it is first used.
-        spec: description of the encoder, which names the graph's output and its pooling.
-        weights: origin of the graph.
-    """
+    """Computes the features of images by an ONNX graph, whose content is checked when it is first used."""
 
     computed_by = "onnxruntime"
 
@@ -55,16 +49,8 @@ class GraphEncoder(Encoder):
         """Return the encoder itself."""
         return self
 
-    def last_weights(self) -> FloatArray | None:
-        """Return the last weights that have one row a feature, ``(width, inputs)``; ``None`` without such."""
-        return read_last_weights(self.content, self.spec.width)
-
     def compute(self, inputs: FloatArray) -> NDArray[Any]:
-        """Compute features in batches of one size, so that those of an image do not depend on the others.
-
-        Raises:
-            InputError: the graph cannot be used, or needs too much memory.
-        """
+        """Compute features in batches of one size, so that those of an image do not depend on the others."""
         session = open_session(self.content, self.spec.name)
         pixels = max(1, math.prod(inputs.shape[2:]))
         at_once = fixed_batch(session) or max(1, min(_AT_ONCE, _PIXELS_AT_ONCE // pixels))
@@ -99,8 +85,7 @@ def fixed_batch(session: Any) -> int | None:
 def run_output(session: Any, output: str | None, batch: FloatArray, name: str) -> NDArray[Any]:
     """Compute one output of a graph, the first if ``None``: floating-point numbers for each input.
 
-    Raises:
-        InputError: the graph does not take the inputs, needs too much memory, or returns something else.
+    It is refused if it does not take the inputs, needs too much memory, or returns something else.
     """
     chosen = output or session.get_outputs()[0].name
     try:
@@ -132,13 +117,9 @@ def pool(features: NDArray[Any], pooling: str | None) -> NDArray[Any]:
 def check_graph(content: bytes, name: str) -> GraphFacts:
     """Read what a graph takes and returns, once it is known that nothing in it can do harm.
 
-    Args:
-        content: ONNX file.
-        name: name of the graph, for messages.
-
     Raises:
         InputError: it is no ONNX graph, names other files, has operators beyond the standard ones or loops,
-            or takes anything but one batch of images.
+            or takes anything but one batch of images. The message has the name.
     """
     try:
         return read_graph(content)
@@ -146,18 +127,8 @@ def check_graph(content: bytes, name: str) -> GraphFacts:
         raise InputError(printable(f"{name} {_REFUSED}: {error}")) from None
 
 
-def run_graph(content: bytes, batch: FloatArray) -> tuple[FloatArray, ...]:
-    """Compute all outputs of an ONNX graph, which has one input, on the processor."""
-    session = open_session(content, "the graph")
-    return tuple(session.run(None, {session.get_inputs()[0].name: batch}))
-
-
 def open_session(content: bytes, name: str) -> Any:
-    """Open a graph in ONNX Runtime, or take the session of one that was opened lately.
-
-    Raises:
-        InputError: the graph fails :func:`check_graph`, or ONNX Runtime cannot open it.
-    """
+    """Open a graph that passes :func:`check_graph`, or take the session of one that was opened lately."""
     return _open_session(content, name, _threads())
 
 
@@ -200,9 +171,7 @@ def _reason(error: Exception) -> str:
 def _threads() -> int:
     """Return the number of threads that compute: what OMP_NUM_THREADS says, or one a processor."""
     said = os.environ.get("OMP_NUM_THREADS", "")
-    if said.isdecimal() and int(said) > 0:
-        return int(said)
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return int(said) if said.isdecimal() and int(said) > 0 else processors()
 
 
 # Threads do not live on after a fork, and a child would wait for them for ever. So sessions are closed before

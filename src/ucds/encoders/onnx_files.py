@@ -25,32 +25,20 @@ _SPARSE = "it holds sparse tensors, whose size the file's does not bound"
 
 @dataclass(frozen=True)
 class Value:
-    """An input or an output of a graph.
-
-    Attributes:
-        name: its name.
-        kind: ONNX's number of the type of its entries; 0 unless it is a tensor.
-        shape: its dimensions, ``None`` where the graph leaves one open; ``None`` as a whole without a shape.
-    """
+    """An input or an output of a graph."""
 
     name: str
-    kind: int
-    shape: tuple[int | None, ...] | None
+    kind: int  # ONNX's number of the type of its entries; 0 unless it is a tensor
+    shape: tuple[int | None, ...] | None  # None in it where the graph leaves a dimension open
 
 
 @dataclass(frozen=True)
 class GraphFacts:
-    """What a graph of images takes and returns.
+    """What a graph of images takes and returns."""
 
-    Attributes:
-        image: its input: images ``(n, 3, height, width)``.
-        outputs: its outputs.
-        nodes: number of its operations, at least 1.
-    """
-
-    image: Value
+    image: Value  # input (n, 3, height, width)
     outputs: tuple[Value, ...]
-    nodes: int
+    nodes: int  # number of its operations, at least 1
 
 
 class _Message:
@@ -116,11 +104,7 @@ class _Message:
 
 
 def read_graph(content: bytes) -> GraphFacts:
-    """Read what a graph takes and returns; errors do not name the file.
-
-    Raises:
-        InputError: it is no ONNX graph, has an operator that is not allowed, or does not take images alone.
-    """
+    """Read what a graph takes and returns, or say what is wrong with it; errors do not name the file."""
     try:
         model = _Message(memoryview(content))
         if 25 in model:

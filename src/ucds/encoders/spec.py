@@ -64,11 +64,7 @@ class EncoderSpec:
 
     @property
     def stored_size(self) -> int:
-        """Side in pixels of decoded images, of which the crop is cut out.
-
-        Raises:
-            InputError: the encoder does not take images.
-        """
+        """Side in pixels of decoded images, of which the crop is cut out."""
         if self.input_size is None:
             raise InputError(f"encoder {self.name!r} does not take images")
         return self.resize or round(self.input_size * 256 / 224)

@@ -24,11 +24,8 @@ _TEMPLATE = files("ucds.exports") / "template" / "card.md"
 def write_hub_folder(stored: StoredModel, folder: Path, run: Path | None) -> None:
     """Write a model with its configuration and its card, into a new folder or over an earlier export.
 
-    The card tells what the run folder knows of its data, if there is one.
-
-    Raises:
-        InputError: the folder holds other things than an earlier export, which its configuration tells.
-        DamagedFileError: the description of the run cannot be read; nothing was written.
+    The configuration tells an earlier export from other things. The card tells what the run folder knows of
+    its data, if there is one.
     """
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         raise InputError(f"{folder} is a file or a link: name a folder")
@@ -50,10 +47,7 @@ def write_card(stored: StoredModel, run: Path | None) -> str:
     """Write the card as Markdown, with its metadata in YAML at the top.
 
     The card names no path and no file of the samples. Names of domains are names of folders: look at them
-    before you publish the card. It tells what the run folder knows of its data, if there is one.
-
-    Raises:
-        DamagedFileError: the description of the run cannot be read.
+    before you publish the card.
     """
     from huggingface_hub import ModelCard, ModelCardData
 

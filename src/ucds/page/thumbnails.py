@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from ucds.data import features
-from ucds.data.image_files import processors
 from ucds.data.samples import Samples
-from ucds.math.arrays import IntArray
+from ucds.math.arrays import IntArray, processors
 
 Thumbnails = NDArray[np.uint8]
 Images = Samples | features.Pictures

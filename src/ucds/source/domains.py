@@ -29,11 +29,6 @@ def fit_source_by_transport(
 
     The model subtracts the mean of the domains' means from a sample, as the domain of a single sample is not
     known. A folder that is labelled as a whole is better centred on its own mean.
-
-    Arguments are those of :func:`ucds.source.train.fit_source`.
-
-    Raises:
-        InputError: a domain has fewer samples than there are to be clusters, and the errors of that function.
     """
     _refuse_small_domains(data.samples, n_clusters)
     everything = len(data.samples)

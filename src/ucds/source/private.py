@@ -19,6 +19,7 @@ from ucds.data.samples import Samples
 from ucds.data.tables import read_table
 from ucds.encoders.encoder import Encoder
 from ucds.encoders.graphs import GraphEncoder
+from ucds.encoders.onnx_files import read_last_weights
 from ucds.errors import InputError, brief
 from ucds.extras import require_extra
 from ucds.heads import softmax
@@ -47,12 +48,6 @@ class GaussianNoise:
     """Gaussian noise from OpenDP, whose generator is seeded by the operating system, and OpenDP's accounts.
 
     Releases are accounted for by zero-concentrated differential privacy (zCDP), see :mod:`ucds.math.privacy`.
-
-    Attributes:
-        spent: zCDP of all releases so far, by OpenDP's own account.
-
-    Raises:
-        InputError: OpenDP is not installed.
     """
 
     def __init__(self) -> None:
@@ -61,7 +56,7 @@ class GaussianNoise:
 
         opendp.enable_features("contrib")
         self._opendp: Any = opendp
-        self.spent = 0.0
+        self.spent = 0.0  # zCDP of all releases so far, by OpenDP's own account
 
     def __call__(self, values: DoubleArray, scale: float) -> DoubleArray:
         """Add noise of standard deviation ``scale`` to a vector that one unit changes by at most 1."""
@@ -80,12 +75,7 @@ class GaussianNoise:
         return float(converted.map(1.0).epsilon(delta))
 
     def rho_of(self, epsilon: float, delta: float) -> float:
-        """Compute the largest rho for which rho-zCDP gives (epsilon, delta)-privacy.
-
-        Args:
-            epsilon: 0.001 to 1,000.
-            delta: probability of at least 1e-300.
-        """
+        """Compute the largest rho for which rho-zCDP gives (epsilon, delta)-privacy."""
         enough = self._opendp.binary_search(lambda rho: self.epsilon_of(rho, delta) <= epsilon, bounds=_RHOS)
         return float(enough)
 
@@ -104,12 +94,7 @@ def fit_source_privately(
 ) -> Training:
     """Learn prototypes on frozen features with differential privacy.
 
-    The guarantee holds if the encoder has not seen the samples. Arguments are those of
-    :func:`ucds.source.train.fit_source`.
-
-    Raises:
-        InputError: there are too few samples, delta is too large, a sample has no group, or OpenDP is not
-            installed.
+    The guarantee holds if the encoder has not seen the samples.
     """
     settings = work.settings
     epsilon = settings.dp_epsilon
@@ -148,9 +133,6 @@ def read_groups(path: Path) -> dict[str, str]:
     """Read the person of each image from a table with the columns ``id`` and ``group``, which hold words.
 
     An id is the path of an image below the folder of the domains.
-
-    Raises:
-        InputError: the file cannot be read, a column or a value is missing, or an id has two groups.
     """
     table = read_table(path, ("id", "group"))
     if not {"id", "group"} <= table.keys():
@@ -168,9 +150,6 @@ def number_units(samples: Samples, groups: Mapping[str, str] | None) -> IntArray
     """Number what is protected: ``(n,)`` number of each sample's person, or of its content.
 
     Copies of one image are one unit, because an image with two units would be protected half as well.
-
-    Raises:
-        InputError: a sample has no group.
     """
     names: list[str] | list[bytes] = list(samples.keys)
     if groups is not None:
@@ -190,11 +169,7 @@ def weights_of(units: IntArray) -> DoubleArray:
 
 
 def settle_delta(delta: float | None, units: IntArray, unit: str) -> float:
-    """Return the delta that a run is asked for, or the default, for units by their numbers ``(n,)``.
-
-    Raises:
-        InputError: delta is larger than one over the number of units.
-    """
+    """Return the delta that a run is asked for, or the default, for units by their numbers ``(n,)``."""
     count = int(units.max()) + 1
     if delta is None:
         delta = min(LARGEST_DELTA, 1 / count)
@@ -211,12 +186,12 @@ def public_directions(encoder: Encoder) -> DoubleArray | None:
 
     They are the left singular vectors of the layer's weights, and so as public as the encoder. Features vary
     mostly along few of them, while random directions keep only a part of every difference between features.
-
-    Returns:
-        ``(d, p)`` orthonormal columns, widest first, :data:`ucds.math.private_prototypes.DIRECTIONS` or as
-        many as there are; ``None`` if no layer of the encoder returns as many values as there are features.
+    The ``(d, p)`` columns are orthonormal, widest first; ``None`` if no layer of the encoder returns as many
+    values as there are features.
     """
-    last = encoder.last_weights() if isinstance(encoder, GraphEncoder) else None
+    last = None
+    if isinstance(encoder, GraphEncoder):
+        last = read_last_weights(encoder.content, encoder.spec.width)
     if last is None:
         return None
     flat = last.reshape(len(last), -1).astype(np.float64)

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from numpy.typing import ArrayLike
 
-from ucds.labels.cluster_labels import ClusterLabels, marks_of
+from ucds.labels.cluster_labels import ClusterLabels
 from ucds.training.estimator import ClusteringEstimator, FolderOrArray
 
 
@@ -98,8 +98,6 @@ class SourceClustering(ClusteringEstimator):
         Raises:
             InputError: the samples are not of the kind that ``fit`` was given.
         """
-        data = self._open_fitted(X, "target")
-        labels, _ = self._fitted.decide(data, recentred=True)
-        marks = marks_of(data.samples.keys)
-        columns = self.stored_.card.encoder.columns
-        return ClusterLabels(data.samples.ids, labels, self.n_clusters_, provider, marks, columns)
+        from ucds.source.label import label_opened
+
+        return label_opened(self._fitted, self._open_fitted(X, "target"), provider)

@@ -71,7 +71,7 @@ def train_source(
     RunFolder(out).require_usable(place_of(data), resume=options.resume)
     found = find_samples(data, by_domain=True, domains=domains)
     people = None if groups is None else read_groups(Path(groups))
-    inputs = open_for_training(found, encoder or EncoderOptions(), compute, chosen.tune)
+    inputs = open_for_training(found, encoder or EncoderOptions(), compute, chosen)
     return train_run(
         out,
         "source",
@@ -95,14 +95,8 @@ def fit_source(
 ) -> Training:
     """Learn a clustering model from unlabelled source domains, by the method of the run's settings.
 
-    Args:
-        work: the run, with the settings of a method.
-        encoder: frozen encoder, or the one to train with PCD and ``--tune full``.
-        data: source samples and views.
-        n_clusters: number of clusters, K; ``"auto"`` or a range such as ``"3..40"`` lets ucds choose: see
-            :func:`ucds.training.cluster_choice.settle_clusters`.
-        groups: person of each sample by id, for a model with differential privacy; ``None`` protects single
-            images.
+    The encoder stays frozen unless PCD trains it. A number of clusters may be chosen, see
+    :func:`ucds.training.cluster_choice.settle_clusters`. The ``groups`` name the person of each sample by id.
 
     Raises:
         InputError: there are too few samples, groups but no ``dp_epsilon``, or ``dp_epsilon`` but no number

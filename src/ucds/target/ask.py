@@ -134,13 +134,15 @@ def query(
     found = find_samples(images, by_domain=False)
     questions = open_questions(found, **how)
     if max_queries is not None:
+        from ucds.config import ConsensusSettings
         from ucds.data.samples import Samples
         from ucds.data.vectors import in_order
         from ucds.training.inputs import open_for_training
 
         if isinstance(found, Samples) and found.columns is not None:  # the journal has the service's order
             found = in_order(found, client.info().columns)
-        inputs = open_for_training(found, encoder or EncoderOptions(), compute)
+        as_it_is = ConsensusSettings()  # which train no encoder
+        inputs = open_for_training(found, encoder or EncoderOptions(), compute, as_it_is)
         questions = open_questions(inputs.data.samples, **how)
         choose = choose_spread(inputs.data, inputs.encoder, compute, seed, max_queries)
     show, say = partial(compute.reporter.show, "ask for labels"), compute.reporter.say

@@ -95,7 +95,7 @@ def train_target(
     known, listed = {} if (about or group or centre_by) is None else find_about(found, about), found.ids
     for name in filter(None, (group, centre_by)):
         column_of(known, name)
-    inputs = open_for_training(found, encoder, compute, chosen.tune)
+    inputs = open_for_training(found, encoder, compute, chosen)
     samples = inputs.data.samples
     aligned = None if answers is None else answers.align_with(samples)
     clusters = n_clusters or (0 if aligned is None else aligned.n_clusters)

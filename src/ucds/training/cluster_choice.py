@@ -37,10 +37,6 @@ def settle_clusters(
     be asked for. Where no number stands out, ``finest`` takes the largest plausible one, from which a person
     joins clusters; otherwise the best is taken even so.
 
-    Raises:
-        InputError: the number or range cannot be read, or the samples are too few for it.
-        Interrupted: the run was asked to stop.
-
     Warns:
         UcdsWarning: no number of clusters stands out.
     """
@@ -71,11 +67,7 @@ def settle_clusters(
 
 
 def read_choice(run: Path) -> ClusterNumber | None:
-    """Read the evidence that a run folder holds for its number of clusters; ``None`` if it holds none.
-
-    Raises:
-        DamagedFileError: the file of the evidence cannot be read.
-    """
+    """Read the evidence that a run folder holds for its number of clusters; ``None`` if it holds none."""
     path = run / CLUSTERS_FILE
     try:
         found = _EVIDENCE.validate_json(read_text(path))

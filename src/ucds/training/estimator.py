@@ -172,7 +172,7 @@ class ClusteringEstimator(
         from ucds.training.run import describe_trained, how_made
 
         work = self._work()
-        data, encoder = self._open(X, sample_domain, work.settings.tune)
+        data, encoder = self._open(X, sample_domain, work.settings)
         found, name = train(work, encoder, data), type(self).__name__
         making = how_made(
             self._role, self.n_clusters, encoder, work.settings, work.seed, work.compute.precision
@@ -202,7 +202,10 @@ class ClusteringEstimator(
         from ucds.training.loaded import Model
 
         check_is_fitted(self)
-        return Model(self.stored_, self._compute())
+        compute, stored = self._compute(), self.stored_
+        if stored.card.making.method == "pcd":  # what learned by gradients may have used more
+            compute = compute.used_by(stored.encoder.on(self.accelerator, self.precision))
+        return Model(stored, compute)
 
     def _work(self) -> Work[MethodSettings]:
         from ucds.config import choose_settings
@@ -218,7 +221,7 @@ class ClusteringEstimator(
         self,
         X: FolderOrArray,  # noqa: N803
         sample_domain: ArrayLike | None,
-        tune: Tune,
+        settings: MethodSettings,
     ) -> tuple[Dataset, Encoder]:
         from ucds.encoders.encoder import Encoder
         from ucds.training.inputs import open_for_training
@@ -237,7 +240,7 @@ class ClusteringEstimator(
             found = _with_domains(vectors, sample_domain, getattr(self, "feature_names_in_", None))
             if name is not None:
                 raise InputError("a named backbone is for folders of images: arrays are used as they are")
-        inputs = open_for_training(found, own or options, self._compute(), tune)
+        inputs = open_for_training(found, own or options, self._compute(), settings)
         return inputs.data, inputs.encoder
 
     def _open_fitted(self, X: FolderOrArray, side: Role) -> Dataset:  # noqa: N803

@@ -48,15 +48,8 @@ def frozen_features(
     """Replace samples by their features under an encoder, computed on the test view.
 
     They are kept in the cache, if there is one. Features that are not to be kept stay in memory, and so do
-    those of an encoder without a digest, because nothing tells what it computes.
-
-    Returns:
-        The same samples, domains and ids with vectors ``(n, width)`` fp32 as inputs; ``data`` itself if it
-        has features already.
-
-    Raises:
-        InputError: a feature is not finite.
-        Interrupted: the run was asked to stop.
+    those of an encoder without a digest, because nothing tells what it computes. ``data`` that has features
+    already is returned as it is.
     """
     samples, cache = data.samples, compute.cache
     if takes_features(encoder, data):

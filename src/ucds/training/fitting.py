@@ -32,11 +32,7 @@ _BLOCK = 4096  # samples whose features are in memory at a time
 def features_to_cluster(
     work: Work[ConsensusSettings], encoder: Encoder, data: Dataset, n_clusters: int
 ) -> Dataset:
-    """Compute the frozen features of the samples that are to be clustered; see :func:`build_head`.
-
-    Raises:
-        InputError: there are fewer samples than clusters, or a feature is not finite.
-    """
+    """Compute the frozen features of the samples that are to be clustered; see :func:`build_head`."""
     if len(data.samples) < n_clusters:
         raise InputError(f"{len(data.samples)} samples cannot form {n_clusters} clusters")
     refuse_copies(data.samples, n_clusters)
@@ -48,12 +44,7 @@ def build_head(
 ) -> tuple[Head, FeatureClusters, FloatArray]:
     """Cluster frozen features, once in the life of a run, and make the head that predicts the clusters.
 
-    Returns:
-        The head, the clusters, and the head's features ``(n, d_f)`` of the samples.
-
-    Raises:
-        DamagedFileError: what the run has written down cannot be read.
-        Interrupted: the run was asked to stop while ``cluster`` was at work.
+    It is returned with the clusters, and with its features ``(n, d_f)`` of the samples.
     """
     arrays, seconds = work.remember(stage, lambda: vars(cluster()))
     try:

@@ -30,11 +30,7 @@ if TYPE_CHECKING:
 
 
 def default_cache_dir() -> Path:
-    """Return the folder that UCDS_CACHE names, or the user's cache folder of this package.
-
-    Raises:
-        InputError: there is neither, as the user has no home folder.
-    """
+    """Return the folder that UCDS_CACHE names, or the user's cache folder of this package."""
     try:
         return Path(os.environ.get("UCDS_CACHE") or platformdirs.user_cache_dir("ucds"))
     except RuntimeError:
@@ -50,15 +46,6 @@ def default_images_bytes() -> int | None:
         raise InputError(f"UCDS_CACHE_LIMIT is a number of GB, not {brief(text)}") from None
 
 
-def default_checkpoint_seconds() -> float:
-    """Read the time between two checkpoints from the environment variable UCDS_CHECKPOINT_SECONDS."""
-    text = os.environ.get("UCDS_CHECKPOINT_SECONDS") or "60"
-    try:
-        return float(text)
-    except ValueError:
-        raise InputError(f"UCDS_CHECKPOINT_SECONDS is a number of seconds, not {brief(text)}") from None
-
-
 @dataclass(frozen=True)
 class Compute:
     """How to compute: the same object for training, prediction and everything that is made of them.
@@ -68,7 +55,8 @@ class Compute:
             the best that is there. PyTorch computes PCD, modules of your own, and networks by their names if
             a GPU is named; all else is computed on the processor. Equal seeds give equal results on a
             processor; on a GPU the last digits may differ.
-        precision: precision of forward passes; the transport has double precision, single on ``"mps"``.
+        precision: precision of forward passes of PyTorch; the transport has double precision, single on
+            ``"mps"``. A GPU or a precision that nothing would use is refused.
         cache: folder of decoded images and frozen features, by default that of the
             environment variable UCDS_CACHE, or the user's cache folder. With ``None``
             frozen features stay in memory, and decoded images are in the user's cache folder.
@@ -108,6 +96,32 @@ class Compute:
         """Return the same without messages, which another process can receive."""
         return replace(self, reporter=Quiet())
 
+    def place(self, encoder: Encoder, *, elsewhere: bool = False, learns: bool = False) -> Encoder:
+        """Return an encoder for the device, which is another machine's if ``elsewhere``.
+
+        What is computed by gradients beside the encoder, if it ``learns``, may use what the encoder does not.
+
+        Raises:
+            InputError: there is no such device, it lacks the precision, or nothing would use what was named.
+        """
+        placed = encoder.on(self.accelerator, self.precision, elsewhere=elsewhere)
+        used = self.used_by(placed)
+        if used != self and not learns:
+            name = "accelerator" if used.accelerator != self.accelerator else "precision"
+            useless, by = f'`{name}="{getattr(self, name)}"`', brief(encoder.spec.name)
+            reason = f"the encoder {by} computes on the processor, in single precision"
+            raise InputError(f"{useless} has no effect here: {reason}; leave it out")
+        return placed
+
+    def used_by(self, placed: Encoder) -> Compute:
+        """Return the same without a GPU or a precision that an encoder does not use, once it is placed."""
+        by_torch, in_half = placed.computed_by.startswith("torch"), placed.computed_by.endswith("bfloat16")
+        return replace(
+            self,
+            accelerator=self.accelerator if by_torch or self.accelerator not in GPUS else "auto",
+            precision=self.precision if in_half else "32-true",
+        )
+
 
 @dataclass(frozen=True)
 class EncoderOptions:
@@ -138,11 +152,7 @@ class EncoderOptions:
         require_weights(self.weights)
 
     def find(self, compute: Compute) -> Encoder:
-        """Find the encoder; a network by its name becomes a graph, which the cache keeps.
-
-        Raises:
-            InputError: the encoder cannot be had, or needs the extra ``torch``.
-        """
+        """Find the encoder; a network by its name becomes a graph, which the cache keeps."""
         graph = self._graph(compute)
         if graph is not None:
             return graph
@@ -154,11 +164,7 @@ class EncoderOptions:
         return graph_of(str(self.backbone), self.weights, self.image_size, compute.cache)
 
     def network(self, compute: Compute) -> Encoder:
-        """Build the network that is to be trained; that of the paper, ResNet-18, if none is named.
-
-        Raises:
-            InputError: a graph was chosen, the network cannot be had, or it needs the extra ``torch``.
-        """
+        """Build the network that is to be trained; that of the paper, ResNet-18, if none is named."""
         require_extra("torch", '`tune="full"`')
         if self.backbone is not None and self._graph(compute) is not None:
             raise InputError(
@@ -199,17 +205,14 @@ class RunOptions:
         resume: whether to continue the unfinished run in the folder.
         devices: number of processes, one a device, which share every batch; 1 also where torchrun has started
             the processes, on one machine or several.
-        checkpoint_seconds: longest time between two checkpoints, in seconds; by default that of the
-            environment variable UCDS_CHECKPOINT_SECONDS, or a minute.
 
     Raises:
-        InputError: UCDS_CHECKPOINT_SECONDS is no number, the seed is negative, or a value is of another kind.
+        InputError: the seed is negative, or a value is of another kind.
     """
 
     seed: int = 0
     resume: bool = False
     devices: int = 1
-    checkpoint_seconds: float = field(default_factory=default_checkpoint_seconds)
 
     def __post_init__(self) -> None:
         """Refuse a seed that no generator takes."""

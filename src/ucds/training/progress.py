@@ -86,9 +86,8 @@ class Lines(Quiet):
 class Bar:
     """Shows a live progress bar with the time left and the latest figures, as wide as the terminal.
 
-    Args:
-        command: whether the terminal belongs to this bar until :func:`end_bar` is called. A moving bar then
-            shows between two pieces of work that something goes on.
+    The terminal of a ``command`` belongs to this bar until :func:`end_bar` is called. A moving bar then shows
+    between two pieces of work that something goes on.
     """
 
     _shown: ClassVar[Bar | None] = None
@@ -158,11 +157,7 @@ def end_bar() -> None:
 
 
 def terminal_reporter(*, command: bool = False) -> Reporter:
-    """Make a bar on a terminal and plain lines elsewhere; of several processes only the first reports.
-
-    Args:
-        command: whether the terminal belongs to the reporter, see :class:`Bar`.
-    """
+    """Make a bar on a terminal and plain lines elsewhere; of several processes only the first reports."""
     if not is_first_process():
         return Quiet()
     able = sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"

@@ -50,12 +50,7 @@ class TrainedRun:
 
 
 def require_able(settings: MethodSettings, options: RunOptions, compute: Compute) -> None:
-    """Make sure, before any work, that a method can be run in the way that is asked for.
-
-    Raises:
-        InputError: the method needs packages that are not installed, or runs in one process only; or the
-            machine lacks the devices, or these the precision.
-    """
+    """Make sure, before any work, that a method has the packages and the devices that are asked for."""
     if isinstance(settings, PCDSettings):
         require_extra("torch", '`method="pcd"`')
         from ucds.gradients.session import require_devices  # it brings torch, which takes seconds
@@ -83,12 +78,6 @@ def train_run(
 
     The number of clusters is given as it was asked for: a number, or text that asks for a choice. The
     function ``train`` trains in the run that it is given. A resumed run must have the same ``identity``.
-
-    Raises:
-        InputError: the folder cannot be used, or the machine lacks the devices.
-        DamagedFileError: a file of the run to be resumed is damaged.
-        NoSpaceError: the disk is full, or the folder is not writable.
-        Interrupted: the run was asked to stop; its work is saved.
     """
     making = how_made(role, clusters, inputs.encoder, settings, options.seed, compute.precision)
     tune = tuned_part(settings, inputs.encoder)
@@ -115,7 +104,6 @@ def open_run(
     """Open a run folder, for the time of a run.
 
     The first SIGINT or SIGTERM asks the run to save its work and stop; a second one stops it at once.
-    Arguments and errors are those of :func:`train_run`.
     """
     folder = RunFolder(out)
     with closing(folder), closing(make_work(settings, options, compute, folder)) as work:
@@ -144,14 +132,7 @@ def make_work(
         return Work(settings, compute, seed=options.seed, folder=folder)
     from ucds.gradients.session import Session  # it brings torch, which takes seconds
 
-    return Session(
-        settings,
-        compute,
-        seed=options.seed,
-        folder=folder,
-        devices=options.devices,
-        checkpoint_seconds=options.checkpoint_seconds,
-    )
+    return Session(settings, compute, seed=options.seed, folder=folder, devices=options.devices)
 
 
 @contextmanager

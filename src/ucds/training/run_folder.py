@@ -75,11 +75,7 @@ _VOLATILE = frozenset({"versions", "images"})
 
 
 class RunFolder:
-    """One run on disk, held by one process (or one group of processes) at a time.
-
-    Args:
-        path: folder of the run; :meth:`open` makes it.
-    """
+    """One run on disk, held by one process (or one group of processes) at a time; :meth:`open` makes it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -94,8 +90,6 @@ class RunFolder:
         Raises:
             InputError: the folder holds another run, or this one and ``resume`` is not set; or another
                 process is training in it; or it cannot be made.
-            DamagedFileError: the description of the run in it cannot be read.
-            NoSpaceError: the disk is full, or the folder is not writable.
         """
         make_private(self.path)
         occupied = self._is_occupied(resume)
@@ -113,11 +107,7 @@ class RunFolder:
     def require_usable(self, inputs: Path | None, *, resume: bool) -> None:
         """Make sure, before any work, that the folder is free or holds a run that may be resumed.
 
-        The inputs are the folder or file of the samples; ``None`` if they are in memory.
-
-        Raises:
-            InputError: it holds something else, or a run and ``resume`` is not set; or it lies inside the
-                folder of the samples.
+        It must not lie inside the inputs, the folder or file of the samples; ``None`` if they are in memory.
         """
         if inputs is not None:
             refuse_inside(self.path, inputs)
@@ -186,11 +176,7 @@ class RunFolder:
 
 
 def require_same_samples(described: Mapping[str, Any], fingerprint: str) -> None:
-    """Make sure that samples are those of a run, whose description led to them and may name any place.
-
-    Raises:
-        InputError: they are others.
-    """
+    """Make sure that samples are those of a run, whose description led to them and may name any place."""
     if described.get("data") != fingerprint:
         place = described.get("images")
         raise InputError(f"{place} does not hold what the run was trained on: name the samples after the run")
@@ -210,16 +196,8 @@ def place_of_output(
 ) -> Path:
     """Return where an output of a finished run is written, once nothing stands in its way.
 
-    Args:
-        run: folder of the run.
-        name: name of the output in that folder, if ``out`` is ``None``.
-        out: file that a user named; it must end in one of the suffixes.
-        suffixes: suffixes of such a file.
-        sources: further inputs of the command, see :func:`files_read`.
-
-    Raises:
-        InputError: something is in the way, see :func:`ucds.files.require_writable`.
-        NoSpaceError: its disk is full.
+    It has the name in the folder of the run, or is the file ``out`` that a user named, which must end in one
+    of the suffixes. It must not replace what is read, the further ``sources`` included.
     """
     if out is not None:
         return require_writable(Path(out), *suffixes, inputs=files_read(run, *sources))
@@ -228,11 +206,7 @@ def place_of_output(
 
 
 def require_model(run: Path) -> Path:
-    """Return the path of a run's model, once it is known to be there; it is not read.
-
-    Raises:
-        InputError: there is no finished run in the folder.
-    """
+    """Return the path of a run's model, once it is known to be there; it is not read."""
     path = run / MODEL_FILE
     if not path.exists():
         if (run / RUN_FILE).exists():
