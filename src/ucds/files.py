@@ -58,9 +58,6 @@ def require_space(folder: Path, needed: int, remedy: str) -> None:
     """Make sure, before long work, that the disk of a folder has room for the bytes that are needed.
 
     The folder need not exist yet. The remedy is further advice, after the words "free some space".
-
-    Raises:
-        NoSpaceError: less is free.
     """
     place = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
     disk = shutil.disk_usage(place)
@@ -113,11 +110,7 @@ def _is_stream(path: Path) -> bool:
 
 
 def refuse_inside(out: Path, inputs: Path) -> None:
-    """Make sure that a folder of results is not below the folder of the inputs, where it would become input.
-
-    Raises:
-        InputError: it is.
-    """
+    """Make sure that results do not go below the folder of the inputs, where they would become inputs."""
     if inputs.is_dir() and out.resolve().is_relative_to(inputs.resolve()):
         raise InputError(f"{out} lies inside {inputs}, whose images are read: choose a place beside it")
 
@@ -298,11 +291,7 @@ def read_object(path: Path) -> dict[str, Any] | None:
 
 
 def read_toml(path: Path, what: str) -> dict[str, Any]:
-    """Read a TOML file; ``what`` is its kind in messages, such as "configuration".
-
-    Raises:
-        InputError: the file cannot be read, or is not TOML.
-    """
+    """Read a TOML file; ``what`` is its kind in messages, such as "configuration"."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:

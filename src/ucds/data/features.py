@@ -35,12 +35,7 @@ _LARGEST = 256  # pixels of a side
 class FeatureSamples(Samples):
     """The features of other samples, with the same ids, domains and keys.
 
-    Args:
-        samples: samples that the features were computed from; they are not read.
-        store: rows that hold the features of every sample under its content key.
-
-    Raises:
-        InputError: the store lacks some of the features.
+    The samples are not read. The store holds the features of every one under its content key.
     """
 
     kind = "features"
@@ -113,21 +108,12 @@ def read_manifest(folder: Path) -> Manifest:
 class FeatureFolder(Samples):
     """Features of images in a folder, read from there at every use.
 
-    Args:
-        folder: folder that ``ucds features`` wrote.
-        by_domain, domains: see :func:`ucds.data.sources.find_samples`. Domains are those that a table named,
-            or else the folders that the images lay in.
+    Domains are those that a table named, or else the folders that the images lay in; images that lay in none
+    are left out with a warning.
 
     Attributes:
         manifest: description of the folder.
         rows: features of all images of the folder.
-
-    Raises:
-        InputError: the folder lacks some features, has no such domains, or two images have the same id.
-        DamagedFileError: a file of the folder is damaged.
-
-    Warns:
-        UcdsWarning: images lay in no domain folder and are left out.
     """
 
     kind = "features"

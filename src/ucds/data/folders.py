@@ -35,9 +35,6 @@ class Scan:
         domain: ``(n,)`` int64 positions in ``domain_names``.
         domain_names: names of the domain folders, sorted.
         given_ids: ids of the images; ``None`` if their paths are their ids.
-
-    Raises:
-        InputError: two images have the same id.
     """
 
     root: Path
@@ -80,13 +77,6 @@ def scan_domains(root: str | Path, domains: Sequence[str] | None = None) -> Scan
 
     If the root's only sub-folder is a wrapper (``PACS/kfold/<domain>/<class>/..``), the domains are the
     folders in the wrapper. Hidden files and folders are skipped, links are followed, loops end.
-
-    Args:
-        root: folder that has one folder per domain.
-        domains: names of the domains to take, in any order; all when omitted.
-
-    Raises:
-        InputError: there is no such folder, no domain folder, an unknown domain, or a domain without images.
     """
     root = _folder(root)
     base = _unwrap(root, domains)
@@ -106,11 +96,7 @@ def scan_domains(root: str | Path, domains: Sequence[str] | None = None) -> Scan
 
 
 def scan_folder(root: str | Path) -> Scan:
-    """Find the images of ``root/**`` as one domain, named after the folder.
-
-    Raises:
-        InputError: there is no such folder, or no image in it.
-    """
+    """Find the images of ``root/**`` as one domain, named after the folder."""
     root = _folder(root)
     found = _images(root, {root.resolve().name or "images": root})
     if not any(found.values()):
@@ -126,14 +112,7 @@ def scan_files(
 ) -> Scan:
     """List image files in the order given.
 
-    Args:
-        paths: paths of the files.
-        root: folder that relative paths start from; the current one by default.
-        domains: name of the domain of each file; all are of one domain if ``None``.
-        ids: id of each file; the paths as given if ``None``.
-
-    Raises:
-        InputError: there is no path, or a path or an id is given twice.
+    Relative paths start from the root. Without ids, the paths as given are the ids.
     """
     listed = [str(path) for path in paths]
     if not listed:

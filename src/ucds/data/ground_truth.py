@@ -39,9 +39,6 @@ def read_ground_truth(samples: Listing) -> GroundTruth | None:
     lie in one folder, that folder is their class, unless it is the domain's own. Ask with all samples of a
     data set: of a part with one class only, the class folder looks like a wrapper.
 
-    Args:
-        samples: samples, or the files of a scan.
-
     Returns:
         ``None`` if there are fewer than two classes, or if a file lies outside the class folders
         (then with a warning, if other files lie inside).

@@ -43,10 +43,6 @@ class AttackSuccess:
 def attack_success(members: Scores, others: Scores) -> AttackSuccess:
     """Measure how far scores tell members from others; large scores speak for membership.
 
-    Args:
-        members: ``(m,)`` scores of members, at least 2.
-        others: ``(n,)`` scores of others, at least 2.
-
     Source:
         E. DeLong, D. DeLong and D. Clarke-Pearson, Comparing the areas under two or more correlated receiver
         operating characteristic curves, 1988 (interval).

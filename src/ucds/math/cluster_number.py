@@ -97,13 +97,8 @@ def choose_cluster_number(
 
     Numbers up to 12 are all tried, and above them every seventh percent; then those around the best one.
 
-    Args:
-        domains: features ``(n_d, d)`` of each domain, at least :data:`FEWEST_SAMPLES` samples.
-        low: smallest number to try, at least 2.
-        high: largest number to try, at most :func:`most_clusters` of the smallest domain.
-        rng: generator of the parts.
-        watch: told after each candidate of the first round.
-        lengths: whether distances from the mean count, see :func:`ucds.math.spaces.make_spaces`.
+    Each domain has features ``(n_d, d)`` of at least :data:`FEWEST_SAMPLES` samples. The smallest number to
+    try is at least 2, and the largest at most :func:`most_clusters` of the smallest domain.
 
     Source:
         T. Lange, V. Roth, M. Braun and J. Buhmann, Stability-based validation of clustering solutions, 2004.

@@ -79,16 +79,7 @@ def cluster_domains(
 
     The assignments of the result are those of one domain after the other.
 
-    Args:
-        domains: features ``(n_d, d)`` of each domain.
-        n_clusters: number of clusters, K.
-        rng: generator of the starts of k-means.
-        width: number of principal axes to project on.
-        whitening: 0 keeps the variances along the axes, 1 makes them equal.
-        choices: parameters of the vote.
-        second: parameters of the second opinion.
-        lengths: whether distances from the mean count, see :func:`ucds.math.spaces.make_spaces`.
-        watch: told after each clustering of a domain, and after each plan.
+    Features are ``(n_d, d)`` for each domain.
     """
     # Step 1: each domain by itself.
     partitions = []

@@ -81,8 +81,7 @@ class Doubts(Corrections):
     def ranked(self, least: float = 0.0) -> list[Doubt]:
         """List the groups in doubt about which something can be asked, the most doubtful first.
 
-        Args:
-            least: score below which only the first group need be listed, which saves time.
+        Of those below the ``least`` score, only the first need be listed, which saves time.
         """
         if self._ranked[0] != (known := (self.version, least)):
             proposed = [doubt for doubt in self._find_proposed() if self._is_open(doubt)]

@@ -63,17 +63,8 @@ def verify(
 ) -> Verdict:
     """Check a whole ledger, as it is at one moment.
 
-    Args:
-        place: run folder, SQLite file, or database address.
-        signers: public keys of the provider, without which no snapshot stands for the entries before it, and
-            nothing that is kept elsewhere can be compared.
-        checkpoints: files that the service wrote.
-        receipts: files that clients kept.
-        archives: files that `ucds ledger archive` wrote, the oldest first.
-
-    Raises:
-        UserError: the database or a file cannot be used, no signer is named for a checkpoint or a receipt, or
-            a checkpoint has a wrong signature.
+    Without the provider's public keys, the signers, no snapshot stands for the entries before it, and nothing
+    that is kept elsewhere can be compared. Archives are given the oldest first.
     """
     signers = read_signers(signers)
     told = [(path, one) for path in checkpoints for one in read_checkpoints(path)]
