@@ -54,25 +54,28 @@ def writing(path: Path) -> Iterator[None]:
         raise NoSpaceError(f"cannot write {path}: {error.strerror}; {remedy}") from None
 
 
-def require_space(folder: Path, needed: int, remedy: str) -> None:
-    """Make sure, before long work, that the disk of a folder has room for the bytes that are needed.
+def require_space(place: Path, needed: int, remedy: str, *, files: int = 1) -> None:
+    """Make sure, before long work, that the disk of a place has room for the bytes and files that are needed.
 
-    The folder need not exist yet. The remedy is further advice, after the words "free some space".
+    The place need not exist yet. The remedy is further advice, after the words "free some space".
     """
-    place = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
-    disk = shutil.disk_usage(place)
-    if disk.total and disk.free < needed:  # some servers of files do not tell their size
-        raise NoSpaceError(
-            f"{folder} needs about {needed / 1e9:.2g} GB, and {disk.free / 1e9:.2g} GB are free: "
-            f"free some space, {remedy}"
-        )
+    there = next(parent for parent in (place, *place.absolute().parents) if parent.exists())
+    disk, entries = shutil.disk_usage(there), os.statvfs(there)
+    wanted, left = f"about {needed / 1e9:.2g} GB", f"{disk.free / 1e9:.2g} GB are free"
+    is_full = disk.total and disk.free < needed  # some disks do not tell their size
+    if entries.f_files and entries.f_favail < files:
+        is_full, wanted = True, f"{files:,} more {'file' if files == 1 else 'files'}"
+        left = f"its disk has room for {entries.f_favail:,}"
+    if is_full:
+        raise NoSpaceError(f"{place} needs {wanted}, and {left}: free some space, {remedy}")
 
 
-def require_writable(path: Path, *suffixes: str, inputs: Iterable[Path] = ()) -> Path:
+def require_writable(path: Path, *suffixes: str, inputs: Iterable[Path] = (), needed: int = 0) -> Path:
     """Return where an output is written, the end of a link, once nothing stands in its way; before any work.
 
     Its name ends in one of the suffixes, if there are any, and it is none of the ``inputs``, which need not
-    exist. A pipe, or a device such as /dev/stdout, may have any name.
+    exist. A pipe, or a device such as /dev/stdout, may have any name. It will have the ``needed`` bytes, if
+    that is known.
 
     Raises:
         InputError: something is in the way; the message names it.
@@ -100,7 +103,7 @@ def require_writable(path: Path, *suffixes: str, inputs: Iterable[Path] = ()) ->
         raise InputError(f"{path} cannot be written: {above} is locked; choose a place that you may write to")
     if is_there and any(one.exists() and one.samefile(target) for one in inputs):
         raise InputError(f"{path} is read by this command: name another file to write")
-    require_space(above, _LEAST_FREE, "or name another place")
+    require_space(target, max(needed, _LEAST_FREE), "or name another place")
     return target
 
 
@@ -143,7 +146,10 @@ def making(folder: Path) -> Iterator[Path]:
         with writing(folder):
             partial.mkdir(parents=True)
             sweep(partial.parent, older_than=_STALE_SECONDS)
-        yield partial
+        try:
+            yield partial
+        except NoSpaceError as error:
+            raise NoSpaceError(str(error).replace(str(partial), str(folder))) from None
         with writing(folder):
             if not there:
                 partial.replace(folder)

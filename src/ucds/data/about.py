@@ -64,7 +64,7 @@ def find_about(
     if not (places >= 0).any() and first_repeated(files) is None:
         named = others
         places = find_places([files[i] for i in rows.tolist()], named)
-    if (twice := first_repeated(named)) is not None:
+    if (twice := first_repeated(list(filter(_known, named)))) is not None:
         raise InputError(f"{table} has two rows about {brief(twice)}: leave one of them")
     if missing := int((places < 0).sum()):
         told = f"{table} has no row about {missing:,} of {len(ids):,} samples"

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ucds.data.content import Column, domains_by_name, first_repeated, present_domains, require_ids, texts_of
+from ucds.data.content import Column, domains_by_name, present_domains, require_ids, texts_of
 from ucds.data.decode import IMAGE_SUFFIXES, describe_unreadable
 from ucds.errors import InputError, brief, warn
 from ucds.math.arrays import IntArray
@@ -22,6 +22,7 @@ from ucds.math.arrays import IntArray
 FEATURES_FILE = "features.json"
 """Description of a folder of features, which makes it one."""
 
+_EMPTY = frozenset({"", "none", "nan", "nat", "<na>", "null"})  # as libraries write an empty cell
 _ACCEPTED = f"(accepted: {' '.join(sorted(IMAGE_SUFFIXES))})"
 
 
@@ -112,15 +113,17 @@ def scan_files(
 ) -> Scan:
     """List image files in the order given.
 
-    Relative paths start from the root. Without ids, the paths as given are the ids.
+    Relative paths start from the root. Without ids, the paths as given are the ids. An empty path counts as a
+    file that is not there, which has the number of its row for a name.
     """
-    listed = [str(path) for path in paths]
+    listed = [_or_row(str(path), row) for row, path in enumerate(paths)]
     if not listed:
         raise InputError("there are no image files")
-    if (twice := first_repeated(listed)) is not None:
-        raise InputError(f"the image file {twice} is given twice")
     given = None if ids is None else texts_of(ids)
-    return Scan(root, texts_of(listed), *domains_by_name(domains, len(listed), "images"), given)
+    found = Scan(root, texts_of(listed), *domains_by_name(domains, len(listed), "images"), given)
+    if found.ids is found.paths:
+        require_ids(found.ids)
+    return found
 
 
 def require_domains(what: object, known: Sequence[str], wanted: Sequence[str]) -> list[str]:
@@ -217,6 +220,10 @@ def _warn_of_unreadable(error: OSError) -> None:
 def _readable(text: str) -> str:
     """Write bytes that are not UTF-8 as escapes."""
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def _or_row(path: str, row: int) -> str:
+    return f"row {row} (no path)" if path.strip().lower() in _EMPTY else path
 
 
 def _quoted(names: Sequence[str]) -> str:

@@ -206,7 +206,12 @@ def files_read(run: Path | None, *sources: Source | None) -> list[Path]:
 
 
 def place_of_output(
-    run: Path, name: str, out: str | Path | None, suffixes: Sequence[str], *sources: Source | None
+    run: Path,
+    name: str,
+    out: str | Path | None,
+    suffixes: Sequence[str],
+    *sources: Source | None,
+    needed: int = 0,
 ) -> Path:
     """Return where an output of a finished run is written, once nothing stands in its way.
 
@@ -216,14 +221,17 @@ def place_of_output(
         out: file that a user named; it must end in one of the suffixes.
         suffixes: suffixes of such a file.
         sources: further inputs of the command, see :func:`files_read`.
+        needed: bytes that the output will have, if that is known.
 
     Raises:
         InputError: something is in the way, see :func:`ucds.files.require_writable`.
         NoSpaceError: its disk is full.
     """
     if out is not None:
-        return require_writable(Path(out), *suffixes, inputs=files_read(run, *sources))
-    require_writable(run / RUN_FILE)  # a link under the name of the output is replaced, and not followed
+        return require_writable(Path(out), *suffixes, inputs=files_read(run, *sources), needed=needed)
+    require_writable(
+        run / RUN_FILE, needed=needed
+    )  # a link under the name of the output is replaced, and not followed
     return run / name
 
 
