@@ -60,14 +60,13 @@ def require_space(place: Path, needed: int, remedy: str, *, files: int = 1) -> N
     The place need not exist yet. The remedy is further advice, after the words "free some space".
     """
     there = next(parent for parent in (place, *place.absolute().parents) if parent.exists())
-    disk, entries = shutil.disk_usage(there), os.statvfs(there)
-    wanted, left = f"about {needed / 1e9:.2g} GB", f"{disk.free / 1e9:.2g} GB are free"
-    is_full = disk.total and disk.free < needed  # some disks do not tell their size
-    if entries.f_files and entries.f_favail < files:
-        is_full, wanted = True, f"{files:,} more {'file' if files == 1 else 'files'}"
-        left = f"its disk has room for {entries.f_favail:,}"
-    if is_full:
-        raise NoSpaceError(f"{place} needs {wanted}, and {left}: free some space, {remedy}")
+    disk, short = shutil.disk_usage(there), ""
+    if disk.total and disk.free < needed:  # some disks do not tell their size
+        short = f"about {needed / 1e9:.2g} GB, and {disk.free / 1e9:.2g} GB are free"
+    if sys.platform != "win32" and (entries := os.statvfs(there)).f_files and entries.f_favail < files:
+        short = f"{files:,} more {'file' if files == 1 else 'files'}, and its disk takes {entries.f_favail:,}"
+    if short:
+        raise NoSpaceError(f"{place} needs {short}: free some space, {remedy}")
 
 
 def require_writable(path: Path, *suffixes: str, inputs: Iterable[Path] = (), needed: int = 0) -> Path:

@@ -185,7 +185,10 @@ FULL: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda disk: (disk / "rest").write_bytes(bytes(shutil.disk_usage(disk).free)),
         "free some space",
     ),
-    "without room for a file": (lambda disk: leave(disk, 0), "1 more file, and its disk has room for 0"),
+    "without room for a file": (
+        lambda disk: leave(disk, 0),
+        "1 more file, and its disk takes 0: free some space",
+    ),
     "only read": (
         lambda disk: subprocess.run(["mount", "-o", "remount,ro", disk], check=True),
         "is locked; choose a place that you may write to",
