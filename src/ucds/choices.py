@@ -67,15 +67,10 @@ def require_weights(choice: str) -> None:
 
 @dataclass(frozen=True)
 class ClusterRange:
-    """Numbers of clusters among which one is to be chosen.
+    """Numbers of clusters among which one is to be chosen."""
 
-    Attributes:
-        low: smallest number.
-        high: largest number; ``None`` for as many as the samples allow.
-    """
-
-    low: int = 2
-    high: int | None = None
+    low: int = 2  # smallest number
+    high: int | None = None  # largest number; `None` for as many as the samples allow
 
 
 def read_clusters(given: int | str, least: int = 1) -> int | ClusterRange:

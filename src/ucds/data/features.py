@@ -53,31 +53,18 @@ class FeatureSamples(Samples):
 
 
 class Manifest(BaseModel):
-    """Description of a folder of features.
+    """Description of a folder of features."""
 
-    Attributes:
-        format: name of this format.
-        encoder: description of the encoder, as a model file has it.
-        origin: origin of the encoder's weights, in words.
-        weights: digest of these weights, which lie beside the parts.
-        computed_by: library that computed the features.
-        size: side in pixels of the decoded images that the encoder saw a crop of.
-        decoder: version of the way of decoding.
-        root: folder of the images, or its address.
-        domain: name of the domain, if the images are taken as one.
-        parts: mark of the images that each part was made from.
-    """
-
-    format: Literal["ucds-features/2"] = "ucds-features/2"
-    encoder: dict[str, Any]
-    origin: str
-    weights: str
-    computed_by: str
-    size: int
-    decoder: int
-    root: str
-    domain: str
-    parts: Annotated[list[str], Field(fail_fast=True)]
+    format: Literal["ucds-features/2"] = "ucds-features/2"  # name of this format
+    encoder: dict[str, Any]  # description of the encoder, as a model file has it
+    origin: str  # origin of the encoder's weights, in words
+    weights: str  # digest of these weights, which lie beside the parts
+    computed_by: str  # library that computed the features
+    size: int  # side in pixels of the decoded images that the encoder saw a crop of
+    decoder: int  # version of the way of decoding
+    root: str  # folder of the images, or its address
+    domain: str  # name of the domain, if the images are taken as one
+    parts: Annotated[list[str], Field(fail_fast=True)]  # mark of the images that each part was made from
 
     def same_encoder(self, other: Manifest) -> bool:
         """Return whether two folders hold features of one encoder, computed in one way."""

@@ -28,21 +28,13 @@ _ACCEPTED = f"(accepted: {' '.join(sorted(IMAGE_SUFFIXES))})"
 
 @dataclass(frozen=True, eq=False)
 class Scan:
-    """Image files below a root, not opened yet.
+    """Image files below a root, not opened yet."""
 
-    Attributes:
-        root: folder that was scanned.
-        paths: file paths relative to the root.
-        domain: ``(n,)`` int64 positions in ``domain_names``.
-        domain_names: names of the domain folders, sorted.
-        given_ids: ids of the images; ``None`` if their paths are their ids.
-    """
-
-    root: Path
-    paths: Column[str]
-    domain: IntArray
-    domain_names: tuple[str, ...]
-    given_ids: Column[str] | None = None
+    root: Path  # folder that was scanned
+    paths: Column[str]  # file paths relative to the root
+    domain: IntArray  # `(n,)` int64 positions in the names of the domains
+    domain_names: tuple[str, ...]  # names of the domain folders, sorted
+    given_ids: Column[str] | None = None  # ids of the images; `None` if their paths are their ids
 
     def __post_init__(self) -> None:
         if self.ids is not self.paths:  # paths themselves differ; what their escapes look like may not

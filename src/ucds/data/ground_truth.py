@@ -15,15 +15,10 @@ from ucds.math.arrays import IntArray
 
 @dataclass(frozen=True, eq=False)
 class GroundTruth:
-    """The classes of samples.
+    """The classes of samples."""
 
-    Attributes:
-        names: names of the classes, sorted.
-        classes: ``(n,)`` int64 positions in ``names``, in the order of the samples.
-    """
-
-    names: tuple[str, ...]
-    classes: IntArray
+    names: tuple[str, ...]  # of the classes, sorted
+    classes: IntArray  # `(n,)` int64 positions in the names, in the order of the samples
 
     @property
     def n_classes(self) -> int:

@@ -22,17 +22,11 @@ from ucds.received import require_few
 
 @dataclass(frozen=True, eq=False)
 class KeptAbout:
-    """What a run keeps of a table about its samples, by their content.
+    """What a run keeps of a table about its samples, by their content."""
 
-    Attributes:
-        keys: content keys of the samples.
-        columns: text of each sample in each column.
-        group: column of what belongs together; ``None`` if none was named.
-    """
-
-    keys: Sequence[bytes]
-    columns: About
-    group: str | None = None
+    keys: Sequence[bytes]  # content keys of the samples
+    columns: About  # text of each sample in each column
+    group: str | None = None  # column of what belongs together; `None` if none was named
 
     def places(self, keys: Sequence[bytes]) -> IntArray:
         """Find samples by their content keys: ``(n,)`` positions, -1 for those that the run does not know."""

@@ -46,23 +46,14 @@ _UNLIKELY = 0.1  # share of the parts that may prefer a number below the interva
 
 @dataclass(frozen=True)
 class ClusterNumber:
-    """A number of clusters, and the evidence for it.
+    """A number of clusters, and the evidence for it."""
 
-    Attributes:
-        number: number of clusters, K: the smallest whose score is nearly the best.
-        low: smallest plausible number.
-        high: largest plausible number.
-        candidates: numbers that were tried, ascending.
-        stability: agreement of the clusters of different parts, for each candidate (adjusted Rand index).
-        separation: mean silhouette of the clusters, for each candidate.
-    """
-
-    number: int
-    low: int
-    high: int
-    candidates: tuple[int, ...]
-    stability: tuple[float, ...]
-    separation: tuple[float, ...]
+    number: int  # K, the smallest whose score is nearly the best
+    low: int  # smallest plausible number
+    high: int  # largest plausible number
+    candidates: tuple[int, ...]  # numbers that were tried, ascending
+    stability: tuple[float, ...]  # of each candidate: adjusted Rand index of the clusters of different parts
+    separation: tuple[float, ...]  # of each candidate: mean silhouette of its clusters
 
     @property
     def scores(self) -> list[float]:

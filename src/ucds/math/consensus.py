@@ -38,36 +38,22 @@ _ROUNDING = 1e-5  # of mean co-associations, which are sums in single precision
 
 @dataclass(frozen=True)
 class Opinion:
-    """A second opinion on a consensus, see :mod:`ucds.math.second_opinion`.
+    """A second opinion on a consensus, see :mod:`ucds.math.second_opinion`."""
 
-    Attributes:
-        taken: whether it votes beside the own clusterings.
-        agreement: adjusted mutual information of the two consensuses.
-        partitions: partitions ``(n,)`` in embeddings.
-    """
-
-    taken: bool
-    agreement: float
-    partitions: list[Partition]
+    taken: bool  # whether it votes beside the own clusterings
+    agreement: float  # adjusted mutual information of the two consensuses
+    partitions: list[Partition]  # partitions ``(n,)`` in embeddings
 
 
 @dataclass(frozen=True)
 class Vote:
-    """Partitions of one domain in several spaces, and what they agree on.
+    """Partitions of one domain in several spaces, and what they agree on."""
 
-    Attributes:
-        by_space: partitions ``(n,)`` of each space; the first of each has K clusters.
-        memberships: ``(n, m)`` all that votes as one matrix.
-        partition: ``(n,)`` consensus.
-        n_clusters: number of clusters of the consensus, K.
-        opinion: second opinion; ``None`` if none was asked for.
-    """
-
-    by_space: list[list[Partition]]
-    memberships: Memberships
-    partition: Partition
-    n_clusters: int
-    opinion: Opinion | None = None
+    by_space: list[list[Partition]]  # `(n,)` of each space; the first of each has K clusters
+    memberships: Memberships  # `(n, m)` all that votes
+    partition: Partition  # `(n,)` consensus
+    n_clusters: int  # of the consensus, K
+    opinion: Opinion | None = None  # `None` if none was asked for
 
     @property
     def partitions(self) -> list[Partition]:

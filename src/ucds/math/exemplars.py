@@ -59,15 +59,10 @@ def choose_beside(directions: FloatArray, groups: Sequence[IntArray], most: int)
 
 @dataclass(frozen=True, eq=False)
 class Nearest:
-    """The nearest other samples of each sample, nearest first.
+    """The nearest other samples of each sample, nearest first."""
 
-    Attributes:
-        distances: ``(n, k)`` cosine distances.
-        positions: ``(n, k)`` positions of these samples.
-    """
-
-    distances: NDArray[np.float64]
-    positions: IntArray
+    distances: NDArray[np.float64]  # `(n, k)` cosine distances
+    positions: IntArray  # `(n, k)` positions of these samples
 
 
 def find_nearest(features: FloatArray) -> Nearest:

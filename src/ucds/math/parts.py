@@ -134,17 +134,11 @@ def _first_cut(node: ClusterNode) -> ClusterNode | None:
 
 @dataclass(frozen=True, eq=False)
 class Ladder:
-    """Clusters from the finest to the coarsest: each step joins two groups of the one before.
+    """Clusters from the finest to the coarsest: each step joins two groups of the one before."""
 
-    Attributes:
-        leaves: ``(n,)`` numbers of the groups at the finest, from 0; -1 for samples that are left out.
-        steps: ``(s, 2)`` one leaf of each of the two groups that a step joins, in order.
-        n_leaves: number of the groups at the finest.
-    """
-
-    leaves: Partition
-    steps: IntArray
-    n_leaves: int
+    leaves: Partition  # `(n,)` groups at the finest, from 0; -1 for samples that are left out
+    steps: IntArray  # `(s, 2)` one leaf of each of the two groups that a step joins, in order
+    n_leaves: int  # number of the groups at the finest
 
     @property
     def range(self) -> tuple[int, int]:
