@@ -57,9 +57,6 @@ def require_choice(name: str, given: object, choices: Any) -> None:
     """Make sure that a word is one of those that a user chooses between; Python takes any.
 
     The choices are one of the ``Literal`` types of this module; the name is the argument's, for the message.
-
-    Raises:
-        InputError: it is another word.
     """
     if not isinstance(given, str) or given not in get_args(choices):
         raise InputError(f"`{name}` must be one of {', '.join(get_args(choices))}, not {brief(given)}")
@@ -73,24 +70,16 @@ def require_weights(choice: str) -> None:
 
 @dataclass(frozen=True)
 class ClusterRange:
-    """Numbers of clusters among which one is to be chosen.
+    """Numbers of clusters among which one is to be chosen."""
 
-    Attributes:
-        low: smallest number.
-        high: largest number; ``None`` for as many as the samples allow.
-    """
-
-    low: int = 2
-    high: int | None = None
+    low: int = 2  # smallest number
+    high: int | None = None  # largest number; `None` for as many as the samples allow
 
 
 def read_clusters(given: int | str, least: int = 1) -> int | ClusterRange:
     """Read a number of clusters, ``"auto"``, or a range such as ``"3..40"``.
 
     A number below ``least`` is refused; the estimators take 1, as scikit-learn has it.
-
-    Raises:
-        InputError: it is something else, a smaller number, or a range that is empty or begins below 2.
     """
     if isinstance(given, str) and given.strip() == AUTO:
         return ClusterRange()

@@ -254,11 +254,7 @@ def for_side(settings: Settings, side: Role) -> dict[str, Any]:
 
 
 def restore(method: Method, values: Mapping[str, Any]) -> MethodSettings:
-    """Make the settings again that :func:`for_side` gave the values of.
-
-    Raises:
-        InputError: they are no settings of this method.
-    """
+    """Make the settings again that :func:`for_side` gave the values of."""
     return SETTINGS[method].model_validate_json(json.dumps(values))
 
 
@@ -274,9 +270,6 @@ def read_settings(method: Method, side: Role, given: Sequence[str] = (), **named
 
     The value is written as in TOML, and a bare word is a text. The other arguments are those of
     :func:`make_settings`.
-
-    Raises:
-        InputError: a text has another form, and the errors of that function.
     """
     own: dict[str, Any] = {}
     for text in given:
@@ -292,14 +285,9 @@ def choose_settings(
 ) -> MethodSettings:
     """Take the settings of a method for one side as an object, by name, or not at all.
 
-    Args:
-        method: ``"pcd"`` or ``"consensus"``; if ``None``, that of the settings, and else ``"consensus"``.
-        side: side that the settings are for.
-        given: settings, which may hold some of the other side; or a mapping; the defaults if ``None``.
-        **named: settings that are parameters of their own elsewhere, such as ``tune``; ``None`` if not given.
-
-    Raises:
-        InputError: the method is that of other settings, and the errors of :func:`make_settings`.
+    The method is that of the settings if ``None`` is named, and else ``"consensus"``. Settings that are
+    parameters of their own elsewhere, such as ``tune``, are given as ``named``; those that are ``None`` are
+    not given.
     """
     if not isinstance(given, PCDSettings | ConsensusSettings):
         return make_settings(method or "consensus", side, {} if given is None else given, **named)
@@ -319,16 +307,8 @@ def choose_settings(
 def make_settings(method: Method, side: Role, own: Mapping[str, Any], **named: Any) -> MethodSettings:
     """Make the settings of a method for one side.
 
-    Args:
-        method: ``"pcd"`` or ``"consensus"``.
-        side: side that the settings are for.
-        own: settings by name.
-        **named: settings that have an option of their own, such as ``tune``; they may be in ``own`` as well
-            if the values agree, and those that are ``None`` are not given.
-
-    Raises:
-        InputError: the method is unknown; or a setting is unknown, impossible, given twice with different
-            values, or not used by this method or side, or beside the other settings.
+    Settings that have an option of their own, such as ``tune``, are given as ``named``. They may be in
+    ``own`` as well if the values agree; those that are ``None`` are not given.
     """
     require_choice("method", method, Method)
     if not isinstance(own, Mapping):

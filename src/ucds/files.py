@@ -54,28 +54,27 @@ def writing(path: Path) -> Iterator[None]:
         raise NoSpaceError(f"cannot write {path}: {error.strerror}; {remedy}") from None
 
 
-def require_space(folder: Path, needed: int, remedy: str) -> None:
-    """Make sure, before long work, that the disk of a folder has room for the bytes that are needed.
+def require_space(place: Path, needed: int, remedy: str, *, files: int = 1) -> None:
+    """Make sure, before long work, that the disk of a place has room for the bytes and files that are needed.
 
-    The folder need not exist yet. The remedy is further advice, after the words "free some space".
-
-    Raises:
-        NoSpaceError: less is free.
+    The place need not exist yet. The remedy is further advice, after the words "free some space".
     """
-    place = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
-    disk = shutil.disk_usage(place)
-    if disk.total and disk.free < needed:  # some servers of files do not tell their size
-        raise NoSpaceError(
-            f"{folder} needs about {needed / 1e9:.2g} GB, and {disk.free / 1e9:.2g} GB are free: "
-            f"free some space, {remedy}"
-        )
+    there = next(parent for parent in (place, *place.absolute().parents) if parent.exists())
+    disk, short = shutil.disk_usage(there), ""
+    if disk.total and disk.free < needed:  # some disks do not tell their size
+        short = f"about {needed / 1e9:.2g} GB, and {disk.free / 1e9:.2g} GB are free"
+    if sys.platform != "win32" and (entries := os.statvfs(there)).f_files and entries.f_favail < files:
+        short = f"{files:,} more {'file' if files == 1 else 'files'}, and its disk takes {entries.f_favail:,}"
+    if short:
+        raise NoSpaceError(f"{place} needs {short}: free some space, {remedy}")
 
 
-def require_writable(path: Path, *suffixes: str, inputs: Iterable[Path] = ()) -> Path:
+def require_writable(path: Path, *suffixes: str, inputs: Iterable[Path] = (), needed: int = 0) -> Path:
     """Return where an output is written, the end of a link, once nothing stands in its way; before any work.
 
     Its name ends in one of the suffixes, if there are any, and it is none of the ``inputs``, which need not
-    exist. A pipe, or a device such as /dev/stdout, may have any name.
+    exist. A pipe, or a device such as /dev/stdout, may have any name. It will have the ``needed`` bytes, if
+    that is known.
 
     Raises:
         InputError: something is in the way; the message names it.
@@ -103,7 +102,7 @@ def require_writable(path: Path, *suffixes: str, inputs: Iterable[Path] = ()) ->
         raise InputError(f"{path} cannot be written: {above} is locked; choose a place that you may write to")
     if is_there and any(one.exists() and one.samefile(target) for one in inputs):
         raise InputError(f"{path} is read by this command: name another file to write")
-    require_space(above, _LEAST_FREE, "or name another place")
+    require_space(target, max(needed, _LEAST_FREE), "or name another place")
     return target
 
 
@@ -113,11 +112,7 @@ def _is_stream(path: Path) -> bool:
 
 
 def refuse_inside(out: Path, inputs: Path) -> None:
-    """Make sure that a folder of results is not below the folder of the inputs, where it would become input.
-
-    Raises:
-        InputError: it is.
-    """
+    """Make sure that results do not go below the folder of the inputs, where they would become inputs."""
     if inputs.is_dir() and out.resolve().is_relative_to(inputs.resolve()):
         raise InputError(f"{out} lies inside {inputs}, whose images are read: choose a place beside it")
 
@@ -150,7 +145,10 @@ def making(folder: Path) -> Iterator[Path]:
         with writing(folder):
             partial.mkdir(parents=True)
             sweep(partial.parent, older_than=_STALE_SECONDS)
-        yield partial
+        try:
+            yield partial
+        except NoSpaceError as error:
+            raise NoSpaceError(str(error).replace(str(partial), str(folder))) from None
         with writing(folder):
             if not there:
                 partial.replace(folder)
@@ -298,11 +296,7 @@ def read_object(path: Path) -> dict[str, Any] | None:
 
 
 def read_toml(path: Path, what: str) -> dict[str, Any]:
-    """Read a TOML file; ``what`` is its kind in messages, such as "configuration".
-
-    Raises:
-        InputError: the file cannot be read, or is not TOML.
-    """
+    """Read a TOML file; ``what`` is its kind in messages, such as "configuration"."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:

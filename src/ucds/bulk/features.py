@@ -62,11 +62,6 @@ class PartTask:
 
     Images are read and decoded in threads while the encoder computes. Batches begin with the shard, and what
     cannot be used, or is a copy of another image, takes no place in them: all who run it get the same.
-
-    Args:
-        folder: folder of the parts.
-        encoder: encoder of images.
-        readers: number of threads that read and decode; one a processor if ``None``.
     """
 
     def __init__(self, folder: Path, encoder: Encoder, readers: int | None) -> None:
@@ -74,11 +69,7 @@ class PartTask:
         self._spec, self._view = encoder.spec, view_for(encoder.spec)
 
     def __call__(self, number: int, shard: Shard) -> int:
-        """Compute the features of a shard, write them, and return its number.
-
-        Raises:
-            NoSpaceError: the folder cannot be written.
-        """
+        """Compute the features of a shard, write them, and return its number."""
         mark, images = shard.mark(), shard.images()
         keys, rows, skipped = self._encode(images)
         good = [i for i in range(len(images.ids)) if i not in skipped]

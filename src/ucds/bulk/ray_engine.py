@@ -36,15 +36,8 @@ def run_on_ray(
 
     A worker that dies is started anew, and does its item again, as often as it takes.
 
-    Args:
-        task: function that can be pickled.
-        items: arguments of each call.
-        workers: number of workers; one a processor or GPU if ``None``.
-        on_gpu: whether each worker has a GPU.
-
-    Raises:
-        InputError: Ray is not installed, or its cluster cannot be reached.
-        UserError: the task raised it; or Ray gave up: its workers could not start, or the cluster went away.
+    The task can be pickled, and is called with the arguments of each item. There is one worker a processor or
+    GPU if their number is ``None``.
     """
     ray = _connect(workers or 0)
     everywhere = int(ray.cluster_resources().get("GPU" if on_gpu else "CPU", 1))

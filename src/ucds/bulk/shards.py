@@ -28,19 +28,12 @@ from ucds.files import digest_of
 
 
 class Images(NamedTuple):
-    """Images of a shard, ready to be read.
+    """Images of a shard, ready to be read."""
 
-    Attributes:
-        ids: id of each image.
-        paths: path of each image below the root; ``None`` if the ids are the paths.
-        domains: name of the domain of each image; ``None`` if the ids alone tell.
-        read: function from the position of an image to its bytes; raises :class:`UnusableImageError`.
-    """
-
-    ids: Sequence[str]
-    paths: Sequence[str] | None
-    domains: Sequence[str] | None
-    read: Callable[[int], bytes]
+    ids: Sequence[str]  # id of each image
+    paths: Sequence[str] | None  # path of each image below the root; `None` if the ids are the paths
+    domains: Sequence[str] | None  # domain of each image; `None` if the ids alone tell
+    read: Callable[[int], bytes]  # from a position to the bytes of the image; raises UnusableImageError
 
 
 @dataclass(frozen=True)

@@ -63,7 +63,7 @@ def find_about(
     if not (places >= 0).any() and first_repeated(files) is None:
         named = others
         places = find_places([files[i] for i in rows.tolist()], named)
-    if (twice := first_repeated(named)) is not None:
+    if (twice := first_repeated(list(filter(_known, named)))) is not None:
         raise InputError(f"{table} has two rows about {brief(twice)}: leave one of them")
     if missing := int((places < 0).sum()):
         told = f"{table} has no row about {missing:,} of {len(ids):,} samples"
@@ -101,11 +101,7 @@ def choose_rows(about: About, rows: IntArray) -> About:
 
 
 def column_of(about: About, name: str) -> list[str]:
-    """Return the texts of a column.
-
-    Raises:
-        InputError: there is no such column.
-    """
+    """Return the texts of a column."""
     if name not in about:
         known = ", ".join(brief(other) for other in about)
         raise InputError(f"there is no column {brief(name)} about the samples: name one of {known}")

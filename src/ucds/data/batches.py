@@ -27,19 +27,13 @@ class DomainBalancedSampler:
     often, and one pass gives each of its samples exactly once. If a domain has fewer samples than
     its share of the batch, samples recur within a batch.
 
-    Args:
-        domain: ``(n,)`` domain of each sample; every domain from 0 to the largest has a sample.
-        batch_size: samples of a batch, at least one per domain; reduced to n if larger.
-        seed: non-negative seed of the permutations; equal seeds give equal batches.
+    The sampler is given the ``(n,)`` domain of each sample, from 0 without gaps. A batch has at least one
+    sample of each domain, and no more than all samples.
 
     Attributes:
         batch_size: number of samples of each batch.
         counts: samples of each domain in every batch; they differ by one at most.
         steps_per_epoch: number of batches that hold n samples together, rounded up.
-
-    Raises:
-        ValueError: a domain has no sample.
-        InputError: the batch is smaller than the number of domains.
     """
 
     def __init__(self, domain: IntArray, batch_size: int, seed: int) -> None:

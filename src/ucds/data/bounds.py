@@ -31,18 +31,11 @@ class UnusableImageError(UserError):
 
 @dataclass(frozen=True)
 class Bounds:
-    """Most that the decoding of one image may take; the defaults are a client's.
+    """Most that the decoding of one image may take; the defaults are a client's."""
 
-    Attributes:
-        pixels: pixels that the header names; Pillow's own bound for suspicious files if omitted.
-        memory: bytes of memory, with those of the file.
-        seconds: processor time of decoders in Python; that of others grows with pixels and scans, which are
-            bounded.
-    """
-
-    pixels: int = 2**30 // 12
-    memory: int = 448 * 2**20
-    seconds: float = 10.0
+    pixels: int = 2**30 // 12  # that the header names; Pillow's own bound for suspicious files
+    memory: int = 448 * 2**20  # bytes of memory, with those of the file
+    seconds: float = 10.0  # processor time of decoders in Python; pixels and scans bound that of others
 
     def require(self, pixels: int, memory: int = 0) -> None:
         """Refuse more pixels or bytes of memory; raises :class:`UnusableImageError`."""

@@ -79,9 +79,6 @@ def samples_in_columns(columns: Columns, what: str, root: Path) -> Scan | Vector
         what: name of the table, for messages.
         root: folder that relative paths start from.
 
-    Raises:
-        InputError: the columns hold no samples.
-
     Warns:
         UcdsWarning: a column of classes, or of the numbers of the rows, is left out.
     """
@@ -102,11 +99,7 @@ def samples_in_columns(columns: Columns, what: str, root: Path) -> Scan | Vector
 
 
 def read_texts(path: Path) -> dict[str, str]:
-    """Read the texts of the rows of a table, which its column of :data:`TEXT_NAMES` holds, by their ids.
-
-    Raises:
-        InputError: the table cannot be read.
-    """
+    """Read the texts of the rows of a table, which its column of :data:`TEXT_NAMES` holds, by their ids."""
     if path.suffix.lower() not in READ_SUFFIXES or not path.is_file():
         return {}
     columns = read_table(path, WORD_NAMES)
@@ -192,11 +185,7 @@ def texts_in(column: Column | Sequence[object]) -> list[str]:
 
 
 def samples_in_items(source: Any, n: int) -> Scan | Samples | Pictures:
-    """Find the ``n`` samples of an array, a list or a data set; pictures are taken when they are read.
-
-    Raises:
-        InputError: they are neither images, image files nor embeddings of one width.
-    """
+    """Find the ``n`` samples of an array, a list or a data set; pictures are taken when they are read."""
     source = _undecoded(source)
     first = _first_item(source, n)
     if isinstance(first, Mapping):
@@ -284,11 +273,7 @@ def _item(source: Any, position: int) -> Any:
 
 
 def plain_values(values: Any) -> Any:
-    """Return a tensor, or an array without masked values, as a plain array; anything else as it is.
-
-    Raises:
-        InputError: a tensor has no such form, or values are masked.
-    """
+    """Return a tensor, or an array without masked values, as a plain array; anything else as it is."""
     if np.ma.is_masked(values):
         raise InputError("the input has masked values: fill them, or leave these samples out")
     if not hasattr(values, "detach"):

@@ -120,11 +120,7 @@ def first_repeated(texts: Sequence[str]) -> str | None:
 
 
 def require_ids(ids: Sequence[str]) -> None:
-    """Make sure that ids tell samples apart, and that every file that ucds writes can hold them.
-
-    Raises:
-        InputError: an id occurs twice, holds NUL, or is no text in Unicode.
-    """
+    """Make sure that ids tell samples apart, and that every file that ucds writes can hold them."""
     column = texts_of(ids)
     if (twice := first_repeated(column)) is not None:
         raise InputError(f"two samples have the id {brief(twice)}: give each an id of its own")

@@ -135,9 +135,6 @@ def without_metadata(data: bytes, path: str | Path = "image") -> bytes:
 
     EXIF, comments, profiles, texts, previews, further frames, and whatever follows the image are left out. A
     file that is neither JPEG nor PNG becomes a PNG file. The ``path`` names the file in messages.
-
-    Raises:
-        UnusableImageError: the file is not an image, is damaged, or exceeds a bound.
     """
     expected, exif = decode_image(data, _COMPARED, path), Image.Exif()
     with suppress(Exception), _opened(data, FORMATS, Bounds()) as image:

@@ -35,12 +35,7 @@ _LARGEST = 256  # pixels of a side
 class FeatureSamples(Samples):
     """The features of other samples, with the same ids, domains and keys.
 
-    Args:
-        samples: samples that the features were computed from; they are not read.
-        store: rows that hold the features of every sample under its content key.
-
-    Raises:
-        InputError: the store lacks some of the features.
+    The samples are not read. The store holds the features of every one under its content key.
     """
 
     kind = "features"
@@ -58,31 +53,18 @@ class FeatureSamples(Samples):
 
 
 class Manifest(BaseModel):
-    """Description of a folder of features.
+    """Description of a folder of features."""
 
-    Attributes:
-        format: name of this format.
-        encoder: description of the encoder, as a model file has it.
-        origin: origin of the encoder's weights, in words.
-        weights: digest of these weights, which lie beside the parts.
-        computed_by: library that computed the features.
-        size: side in pixels of the decoded images that the encoder saw a crop of.
-        decoder: version of the way of decoding.
-        root: folder of the images, or its address.
-        domain: name of the domain, if the images are taken as one.
-        parts: mark of the images that each part was made from.
-    """
-
-    format: Literal["ucds-features/2"] = "ucds-features/2"
-    encoder: dict[str, Any]
-    origin: str
-    weights: str
-    computed_by: str
-    size: int
-    decoder: int
-    root: str
-    domain: str
-    parts: Annotated[list[str], Field(fail_fast=True)]
+    format: Literal["ucds-features/2"] = "ucds-features/2"  # name of this format
+    encoder: dict[str, Any]  # description of the encoder, as a model file has it
+    origin: str  # origin of the encoder's weights, in words
+    weights: str  # digest of these weights, which lie beside the parts
+    computed_by: str  # library that computed the features
+    size: int  # side in pixels of the decoded images that the encoder saw a crop of
+    decoder: int  # version of the way of decoding
+    root: str  # folder of the images, or its address
+    domain: str  # name of the domain, if the images are taken as one
+    parts: Annotated[list[str], Field(fail_fast=True)]  # mark of the images that each part was made from
 
     def same_encoder(self, other: Manifest) -> bool:
         """Return whether two folders hold features of one encoder, computed in one way."""
@@ -113,21 +95,12 @@ def read_manifest(folder: Path) -> Manifest:
 class FeatureFolder(Samples):
     """Features of images in a folder, read from there at every use.
 
-    Args:
-        folder: folder that ``ucds features`` wrote.
-        by_domain, domains: see :func:`ucds.data.sources.find_samples`. Domains are those that a table named,
-            or else the folders that the images lay in.
+    Domains are those that a table named, or else the folders that the images lay in; images that lay in none
+    are left out with a warning.
 
     Attributes:
         manifest: description of the folder.
         rows: features of all images of the folder.
-
-    Raises:
-        InputError: the folder lacks some features, has no such domains, or two images have the same id.
-        DamagedFileError: a file of the folder is damaged.
-
-    Warns:
-        UcdsWarning: images lay in no domain folder and are left out.
     """
 
     kind = "features"

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ucds.data.content import Column, domains_by_name, first_repeated, present_domains, require_ids, texts_of
+from ucds.data.content import Column, domains_by_name, present_domains, require_ids, texts_of
 from ucds.data.decode import IMAGE_SUFFIXES, describe_unreadable
 from ucds.errors import InputError, brief, warn
 from ucds.math.arrays import IntArray
@@ -22,29 +22,19 @@ from ucds.math.arrays import IntArray
 FEATURES_FILE = "features.json"
 """Description of a folder of features, which makes it one."""
 
+_EMPTY = frozenset({"", "none", "nan", "nat", "<na>", "null"})  # as libraries write an empty cell
 _ACCEPTED = f"(accepted: {' '.join(sorted(IMAGE_SUFFIXES))})"
 
 
 @dataclass(frozen=True, eq=False)
 class Scan:
-    """Image files below a root, not opened yet.
+    """Image files below a root, not opened yet."""
 
-    Attributes:
-        root: folder that was scanned.
-        paths: file paths relative to the root.
-        domain: ``(n,)`` int64 positions in ``domain_names``.
-        domain_names: names of the domain folders, sorted.
-        given_ids: ids of the images; ``None`` if their paths are their ids.
-
-    Raises:
-        InputError: two images have the same id.
-    """
-
-    root: Path
-    paths: Column[str]
-    domain: IntArray
-    domain_names: tuple[str, ...]
-    given_ids: Column[str] | None = None
+    root: Path  # folder that was scanned
+    paths: Column[str]  # file paths relative to the root
+    domain: IntArray  # `(n,)` int64 positions in the names of the domains
+    domain_names: tuple[str, ...]  # names of the domain folders, sorted
+    given_ids: Column[str] | None = None  # ids of the images; `None` if their paths are their ids
 
     def __post_init__(self) -> None:
         if self.ids is not self.paths:  # paths themselves differ; what their escapes look like may not
@@ -80,13 +70,6 @@ def scan_domains(root: str | Path, domains: Sequence[str] | None = None) -> Scan
 
     If the root's only sub-folder is a wrapper (``PACS/kfold/<domain>/<class>/..``), the domains are the
     folders in the wrapper. Hidden files and folders are skipped, links are followed, loops end.
-
-    Args:
-        root: folder that has one folder per domain.
-        domains: names of the domains to take, in any order; all when omitted.
-
-    Raises:
-        InputError: there is no such folder, no domain folder, an unknown domain, or a domain without images.
     """
     root = _folder(root)
     base = _unwrap(root, domains)
@@ -106,11 +89,7 @@ def scan_domains(root: str | Path, domains: Sequence[str] | None = None) -> Scan
 
 
 def scan_folder(root: str | Path) -> Scan:
-    """Find the images of ``root/**`` as one domain, named after the folder.
-
-    Raises:
-        InputError: there is no such folder, or no image in it.
-    """
+    """Find the images of ``root/**`` as one domain, named after the folder."""
     root = _folder(root)
     found = _images(root, {root.resolve().name or "images": root})
     if not any(found.values()):
@@ -126,22 +105,17 @@ def scan_files(
 ) -> Scan:
     """List image files in the order given.
 
-    Args:
-        paths: paths of the files.
-        root: folder that relative paths start from; the current one by default.
-        domains: name of the domain of each file; all are of one domain if ``None``.
-        ids: id of each file; the paths as given if ``None``.
-
-    Raises:
-        InputError: there is no path, or a path or an id is given twice.
+    Relative paths start from the root. Without ids, the paths as given are the ids. An empty path counts as a
+    file that is not there, which has the number of its row for a name.
     """
-    listed = [str(path) for path in paths]
+    listed = [_or_row(str(path), row) for row, path in enumerate(paths)]
     if not listed:
         raise InputError("there are no image files")
-    if (twice := first_repeated(listed)) is not None:
-        raise InputError(f"the image file {twice} is given twice")
     given = None if ids is None else texts_of(ids)
-    return Scan(root, texts_of(listed), *domains_by_name(domains, len(listed), "images"), given)
+    found = Scan(root, texts_of(listed), *domains_by_name(domains, len(listed), "images"), given)
+    if found.ids is found.paths:
+        require_ids(found.ids)
+    return found
 
 
 def require_domains(what: object, known: Sequence[str], wanted: Sequence[str]) -> list[str]:
@@ -238,6 +212,10 @@ def _warn_of_unreadable(error: OSError) -> None:
 def _readable(text: str) -> str:
     """Write bytes that are not UTF-8 as escapes."""
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def _or_row(path: str, row: int) -> str:
+    return f"row {row} (no path)" if path.strip().lower() in _EMPTY else path
 
 
 def _quoted(names: Sequence[str]) -> str:

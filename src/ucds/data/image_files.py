@@ -36,13 +36,15 @@ def read_image_bytes(path: str | Path) -> bytes:
         return Path(path).read_bytes()
     except OSError as error:
         raise UnusableImageError(path, f"cannot be read ({error.strerror})") from None
+    except ValueError:  # NUL
+        raise UnusableImageError(path, "not the path of a file") from None
 
 
 def stamp(path: str | Path) -> Stamp | None:
     """Return the length in bytes and the times in nanoseconds of a file, ``None`` if there is none."""
     try:
         status = os.stat(path)  # noqa: PTH116
-    except OSError:
+    except (OSError, ValueError):
         return None
     return status.st_size, status.st_mtime_ns, status.st_ctime_ns
 

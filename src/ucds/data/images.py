@@ -62,22 +62,14 @@ class ImageSamples(Samples):
     are found by the content of the file, whatever its name or folder. When the store is full, further images
     are decoded at each reading; rows of other data sets make room, the oldest first.
 
-    Args:
-        scan: files found by a function of :mod:`ucds.data.folders`.
-        cache_dir: folder of all caches.
-        size: side of the decoded images in pixels.
-        limit_bytes: bound of the decoded images on the disk, 8 GiB when omitted; zero keeps none.
-        progress: called as ``progress(done, total)`` with numbers of files that have to be decoded; never
-            if there are none.
+    At most ``limit_bytes`` of decoded images are kept on the disk, 8 GiB if ``None``. The function
+    ``progress`` is told how many of the files that have to be decoded are done; it is not called if there are
+    none.
 
     Attributes:
         files: image files that can be used.
         kept: ``(n,)`` positions of these among all that were given, ascending.
         skipped: number of files that cannot be used.
-
-    Raises:
-        InputError: no file of a domain can be used.
-        NoSpaceError: the cache cannot be written.
 
     Warns:
         UcdsWarning: for each file that cannot be used (20 at most are named) and in summary; files are
@@ -171,11 +163,7 @@ class ImageSamples(Samples):
             return error
 
     def read(self, index: IntArray) -> ByteArray:
-        """Read the images at positions ``index``: ``(b, 3, size, size)`` uint8.
-
-        Raises:
-            InputError: a file that is not in the cache has vanished, changed or become unreadable.
-        """
+        """Read the images at positions ``index``: ``(b, 3, size, size)`` uint8."""
         index = np.asarray(index, dtype=np.int64)
         cached = self._rows[index] >= 0
         try:

@@ -22,17 +22,11 @@ from ucds.received import require_few
 
 @dataclass(frozen=True, eq=False)
 class KeptAbout:
-    """What a run keeps of a table about its samples, by their content.
+    """What a run keeps of a table about its samples, by their content."""
 
-    Attributes:
-        keys: content keys of the samples.
-        columns: text of each sample in each column.
-        group: column of what belongs together; ``None`` if none was named.
-    """
-
-    keys: Sequence[bytes]
-    columns: About
-    group: str | None = None
+    keys: Sequence[bytes]  # content keys of the samples
+    columns: About  # text of each sample in each column
+    group: str | None = None  # column of what belongs together; `None` if none was named
 
     def places(self, keys: Sequence[bytes]) -> IntArray:
         """Find samples by their content keys: ``(n,)`` positions, -1 for those that the run does not know."""
@@ -41,9 +35,7 @@ class KeptAbout:
     def of(self, samples: Samples, rows: IntArray | None = None) -> About:
         """Return the texts of samples in the columns; of samples that are new, what image files tell.
 
-        Args:
-            samples: samples.
-            rows: ``(m,)`` positions of the samples that are wanted; all if ``None``.
+        Only samples at the ``(m,)`` positions ``rows`` are wanted, all if ``None``.
 
         Warns:
             UcdsWarning: nothing tells the texts of new samples in some column.
@@ -70,11 +62,7 @@ class KeptAbout:
 
     @classmethod
     def load(cls, path: Path) -> KeptAbout | None:
-        """Read what a run keeps; ``None`` if there is no such file.
-
-        Raises:
-            DamagedFileError: it cannot be read.
-        """
+        """Read what a run keeps; ``None`` if there is no such file."""
         try:
             found = read_arrays(path)
             keys = Column[bytes](found.pop("keys").view(KEY_TYPE).ravel())
@@ -103,15 +91,8 @@ def join_about(
 ) -> KeptAbout | None:
     """Join what a run keeps of its samples and what a table tells of others; ``None`` if nothing is known.
 
-    Args:
-        kept: texts of the run's samples, if it keeps any.
-        samples: samples that were given.
-        about: table about them; see :meth:`KeptAbout.of` for what is known without.
-        group: column of what belongs together; that of the run if ``None``.
-        keys: content keys of the samples that are wanted.
-
-    Raises:
-        InputError: the table cannot be used, or there is no such column.
+    The samples are those that were given, and the keys those of the samples that are wanted. A run's own
+    column is the group if ``None`` is named.
     """
     if about is None and group is None and kept is None:
         return None

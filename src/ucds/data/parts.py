@@ -191,18 +191,11 @@ class PartStore:
     A part is checked as a whole when a process first reads from it; a damaged one is removed, and its rows
     are made again by the next run.
 
-    Args:
-        folder: folder that holds all stores.
-        kind: name of the kind of rows; stores of different kinds, shapes or types are apart.
-        row_shape: shape of one row.
-        dtype: type of the values.
+    Stores of rows of different kinds, shapes or types are apart in a folder.
 
     Attributes:
         path: folder of the store.
         writable: whether parts can be added to the folder.
-
-    Raises:
-        NoSpaceError: the folder cannot be used.
     """
 
     def __init__(self, folder: str | Path, kind: str, row_shape: Sequence[int], dtype: npt.DTypeLike) -> None:

@@ -159,9 +159,6 @@ def subset(samples: Samples, index: npt.ArrayLike, keep_domains: bool = False) -
     """Choose samples by ``(m,)`` positions, at least one, in the order given, without copying any.
 
     The domains that remain are numbered anew, unless ``keep_domains`` keeps those without samples.
-
-    Raises:
-        ValueError: a position lies outside the samples, or there is none.
     """
     chosen = np.asarray(index, dtype=np.int64)
     if chosen.ndim != 1 or chosen.size == 0:
@@ -180,10 +177,6 @@ def split_validation(samples: Samples, fraction: float, seed: int) -> tuple[Subs
     A domain of n samples gives ``round(fraction * n)`` of them, but at least one and never its last:
     a domain with a single sample stays wholly in training. Both parts, first the one to train on, keep the
     order and the domain numbering of ``samples``.
-
-    Raises:
-        ValueError: the fraction is not between 0 and 1, both excluded.
-        InputError: every domain has one sample only, so nothing can be set aside.
     """
     if not 0 < fraction < 1:
         raise ValueError(f"the validation fraction must lie between 0 and 1, not {fraction}")

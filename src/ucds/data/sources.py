@@ -75,11 +75,7 @@ def find_samples(
 
 
 def require_there(source: Source) -> None:
-    """Make sure, before anything heavy is loaded, that samples given by a path exist.
-
-    Raises:
-        InputError: they do not; the message is that of :func:`find_samples`.
-    """
+    """Make sure, before anything heavy is loaded, that samples given by a path exist."""
     place = place_of(source)
     if place is not None and not place.exists():
         find_samples(source, by_domain=False)

@@ -92,11 +92,7 @@ def read_csv(path: Path, words: Collection[str]) -> dict[str, Column]:
 
 
 def _names_in(path: Path) -> tuple[list[str], int]:
-    """Return the names of the columns, and the number of lines before the first row.
-
-    Raises:
-        InputError: there are no names that can be used.
-    """
+    """Return the names of the columns, and the number of lines before the first row."""
     with path.open(encoding="utf-8-sig", newline="") as file:
         lines = csv.reader(file, strict=True)
         first = next(filter(None, lines), [])

@@ -50,15 +50,7 @@ def read_table(path: Path, words: Collection[str] = ()) -> dict[str, Column]:
     numbers only, unless these are 0, 1, 2 and so on: names that pandas gives. A column of a CSV file becomes
     numbers if all its values are.
 
-    Args:
-        path: file to read.
-        words: names of columns of a CSV file that stay words, see :func:`plain_column`.
-
-    Raises:
-        InputError: there is no such file, it is not such a table, or it has no rows.
-
-    Warns:
-        UcdsWarning: the first line holds 0, 1, 2 and so on, and is taken for names.
+    Columns of a CSV file whose names are among the ``words``, see :func:`plain_column`, stay words.
     """
     if not path.is_file():
         raise InputError(f"There is no file {path}.")
@@ -75,14 +67,8 @@ def write_table(
 ) -> None:
     """Write a table in CSV that a spreadsheet shows as it is, or in parquet, as the suffix says.
 
-    Args:
-        path: file to write.
-        names: names of the columns.
-        rows: function that yields the texts and numbers of each row; it is called twice.
-        marked: whether CSV begins with a byte order mark even where all letters are of ASCII.
-
-    Raises:
-        NoSpaceError: the disk is full, or the folder is not writable.
+    The function ``rows`` yields the texts and numbers of each row, and is called twice. A CSV file that is
+    ``marked`` begins with a byte order mark even where all letters are of ASCII.
     """
     if path.suffix.lower() == ".parquet":
         columns = dict(zip(names, map(_plain_values, zip(*rows(), strict=True)), strict=True))

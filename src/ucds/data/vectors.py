@@ -32,15 +32,8 @@ _UNPACKED, _MOST_PACKED = 2**28, 16  # bytes that any archive may hold; times it
 class VectorSamples(Samples):
     """Vectors (embeddings, tabular rows) as samples, kept without a copy.
 
-    Args:
-        array: ``(n, d)`` real numbers, possibly memory-mapped, or rows of such arrays that are known to be
-            finite.
-        domain, domain_names, ids: see :class:`Samples`; one domain, and "0", "1", .. when omitted.
-        columns: names of the columns, if they have any.
-
-    Raises:
-        InputError: the array is empty, not two-dimensional, not numeric or holds NaN or infinity; or two rows
-            have the same id.
+    The array is ``(n, d)`` real numbers, possibly memory-mapped, which are checked, or rows of such arrays
+    that are known to be finite. Without domains and ids, there is one domain, and the ids are "0", "1", ..
     """
 
     kind = "embeddings"
@@ -92,13 +85,7 @@ def in_order(samples: Samples, names: Sequence[str] | None, of: str = "the model
     Case, and spaces around a name, do not matter, unless names differ in nothing else. Samples without names
     of columns are returned as they are, and so are all if the model has none.
 
-    Args:
-        samples: samples of any kind.
-        names: names of the columns of the model; ``None`` without any.
-        of: name of the owner of these columns, for the message.
-
-    Raises:
-        InputError: columns are missing, or there are others.
+    The owner of the names is named in messages by ``of``.
     """
     own = samples.columns
     if own is None or names is None or own == tuple(names):
@@ -139,10 +126,7 @@ def read_arrays(
 ) -> dict[str, npt.NDArray[Any]]:
     """Read the arrays of an ``.npz`` by their names, or map that of an ``.npy`` under the name of its file.
 
-    Args:
-        path: file, see :func:`ucds.received.open_received`.
-        names: names of the arrays that are wanted; all if ``None``.
-        follow: whether the path may be a link.
+    Only the arrays of some ``names`` are wanted, all if ``None``. With ``follow``, the path may be a link.
 
     Raises:
         OSError: the file cannot be opened.

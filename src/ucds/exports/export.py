@@ -11,12 +11,12 @@ import numpy as np
 from PIL import Image
 
 from ucds.arguments import checked
-from ucds.choices import ExportFormat, require_choice
+from ucds.choices import ExportFormat
 from ucds.encoders.encoder import ViewpointEncoder
 from ucds.encoders.spec import EncoderSpec
 from ucds.errors import InputError, warn
 from ucds.exports.graph import describe, write_graph
-from ucds.exports.hub import write_hub_folder
+from ucds.exports.hub import require_hub_folder, write_hub_folder
 from ucds.extras import require_extra
 from ucds.files import require_writable, write_atomically, write_text_atomically
 from ucds.math.arrays import DoubleArray, FloatArray
@@ -25,7 +25,7 @@ from ucds.training.inputs import view_for
 from ucds.training.loaded import Model, load
 from ucds.training.model_file import StoredModel
 from ucds.training.options import Compute
-from ucds.training.run_folder import place_of_output
+from ucds.training.run_folder import place_of_output, require_model
 
 if TYPE_CHECKING:
     from sklearn.linear_model import LogisticRegression
@@ -75,17 +75,18 @@ def export(
     Warns:
         UcdsWarning: the model is a provider's.
     """
-    require_choice("form", form, ExportFormat)
     if form != "hub":
         require_extra("export", f'`form="{form}"`')
     folder = None if isinstance(run, Model) else Path(run)
-    suffix = Path(_NAMES[form]).suffix
+    suffix, needed = Path(_NAMES[form]).suffix, 0 if folder is None else require_model(folder).stat().st_size
     if out is not None:
-        path = Path(out) if form == "hub" else require_writable(Path(out), suffix)
+        path = Path(out) if form == "hub" else require_writable(Path(out), suffix, needed=needed)
     elif folder is not None:
-        path = place_of_output(folder, _NAMES[form], None, (suffix,))
+        path = place_of_output(folder, _NAMES[form], None, (suffix,), needed=needed)
     else:
         raise InputError("name the file to write: a model that is open already has no folder")
+    if form == "hub":
+        require_hub_folder(path, needed)
     described = path.with_name(f"{path.name}.json")
     if out is not None and form != "hub":
         described = require_writable(described, ".json")

@@ -93,9 +93,7 @@ class Journal:
     def add(self, kept: KeptReceipt) -> None:
         """Add one answer; it is on disk when this returns.
 
-        Raises:
-            NoSpaceError: the disk is full. The answer is written with the next ones or at the end, if there
-                is room again.
+        If the disk is full, the answer is written with the next ones or at the end, if there is room again.
         """
         self._append(kept)
         self.labels |= _labels_of(kept)

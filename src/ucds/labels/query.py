@@ -46,17 +46,7 @@ def query_labels(
     folders. Equal contents are asked about once. Samples that cannot be used get no label. Numbers of samples
     are told to ``progress``, and the budget and the calibration of the key to ``say``.
 
-    Raises:
-        InputError: ``out`` exists, the service takes other samples, or it can use none of these.
-        ServiceUnavailableError: the service cannot be reached, or could not answer in time.
-        RefusedError: the service refuses, the budget is used up or may not cover the query, another model or
-            signer answers than before, a receipt does not hold, or the key cannot be calibrated any more.
-        DamagedFileError: the journal cannot be read.
-        NoSpaceError: the disk is full, or the folder of ``out`` is not writable. In every case, what was
-            received before stays in the journal.
-
-    Warns:
-        UcdsWarning: for each sample that cannot be used (20 at most are named) and in summary.
+    Whatever ends a query, what was received before stays in the journal.
     """
     if out.exists():
         raise InputError(f"{out} exists already: delete it to ask again, or choose another `out`")

@@ -148,14 +148,8 @@ def open_questions(
 ) -> Questions:
     """Open image files or embeddings to ask about; no image is decoded.
 
-    Args:
-        source: samples of one domain, see :func:`ucds.data.sources.find_samples`, or images that are open.
-        allow_outside: whether image files may be sent that lie outside the folder that is named, or the
-            folder of the list or table that names them; of a link it counts where it leads.
-        keep_metadata: whether image files are sent byte for byte.
-
-    Raises:
-        InputError: the samples cannot be used, are pictures in memory, or lie outside.
+    Image files may be sent only from below the folder that is named, or the folder of the list or table that
+    names them, unless they are allowed outside; of a link it counts where it leads.
     """
     found = find_samples(source, by_domain=False)
     if isinstance(found, Scan):

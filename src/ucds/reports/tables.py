@@ -15,7 +15,7 @@ from ucds.experiments.datasets import objects_in
 from ucds.experiments.grid import Benchmark, Published
 from ucds.experiments.records import FILE, read_records, settings_hash
 from ucds.experiments.scoring import COLUMNS, Record
-from ucds.files import write_text_atomically
+from ucds.files import require_writable, write_text_atomically
 from ucds.reports.figures import draw_figures
 from ucds.reports.statistics import Interval, compare
 from ucds.reports.table_rows import RowKey, TableRecords, collect
@@ -41,6 +41,8 @@ def write_table(benchmark: Benchmark, folder: Path) -> str:
 
     Figures go into the folder; the page is written beside it, as ``folder.md`` and ``folder.tex``.
     """
+    for suffix in (".md", ".tex"):
+        require_writable(folder.with_name(f"{folder.name}{suffix}"))
     results = collect(benchmark, read_records(folder / FILE))
     tables = all_tables(results)
     text = page(results, tables, draw_figures(results, folder))

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from ucds.arguments import checked
-from ucds.choices import Sorting, require_choice
+from ucds.choices import Sorting
 from ucds.data.content import KEY_BYTES, KEY_TYPE, keys_of
 from ucds.data.folders import Scan
 from ucds.data.sources import Source, find_samples, place_of, require_there
@@ -75,7 +75,6 @@ def predict(
     if out is not None:
         require_writable(Path(out), ".csv", inputs=files_read(run, images, names))
     if folder is not None:
-        require_choice("sort_how", sort_how, Sorting)
         sorted_before = read_sorting(folder)
         if (place := place_of(images)) is not None:
             refuse_inside(folder, place)

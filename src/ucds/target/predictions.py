@@ -235,8 +235,9 @@ def require_room(folder: Path, files: Scan) -> None:
         NoSpaceError: it has less.
     """
     new = sum(path.stat().st_size for path in map(files.file, range(len(files))) if path.exists())
-    new -= sum(path.lstat().st_size for path in folder.glob("[!.]*/*"))
-    require_space(folder, new, "or choose another `sort_into`")
+    earlier = [path.lstat().st_size for path in folder.glob("[!.]*/*")]
+    remedy = "or choose another `sort_into`"
+    require_space(folder, new - sum(earlier), remedy, files=len(files) - len(earlier))
 
 
 def sort_into_folders(

@@ -192,16 +192,24 @@ def files_read(run: Path | None, *sources: Source | None) -> list[Path]:
 
 
 def place_of_output(
-    run: Path, name: str, out: str | Path | None, suffixes: Sequence[str], *sources: Source | None
+    run: Path,
+    name: str,
+    out: str | Path | None,
+    suffixes: Sequence[str],
+    *sources: Source | None,
+    needed: int = 0,
 ) -> Path:
     """Return where an output of a finished run is written, once nothing stands in its way.
 
     It has the name in the folder of the run, or is the file ``out`` that a user named, which must end in one
-    of the suffixes. It must not replace what is read, the further ``sources`` included.
+    of the suffixes. It must not replace what is read, the further ``sources`` included. If it is known how
+    many bytes are ``needed``, there must be room for them.
     """
     if out is not None:
-        return require_writable(Path(out), *suffixes, inputs=files_read(run, *sources))
-    require_writable(run / RUN_FILE)  # a link under the name of the output is replaced, and not followed
+        return require_writable(Path(out), *suffixes, inputs=files_read(run, *sources), needed=needed)
+    require_writable(
+        run / RUN_FILE, needed=needed
+    )  # a link under the name of the output is replaced, and not followed
     return run / name
 
 
