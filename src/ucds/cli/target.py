@@ -302,7 +302,6 @@ def update_command(
     if not no_report:
         from ucds.page.report import report
 
-        names = out / "names.json"
-        page = report(out, images, names=names if names.exists() else None, compute=compute).path
+        page = report(out, compute=compute).path
         lines, values = [*lines, f"open {page} in a browser"], values | {"report": page}
     output.present(lines, values)

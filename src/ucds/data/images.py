@@ -85,6 +85,7 @@ class ImageSamples(Samples):
     """
 
     kind = "images"
+    files: Scan
 
     def __init__(
         self,

@@ -91,7 +91,8 @@ class KeptAbout:
         except FileNotFoundError:
             return None
         except (OSError, DamagedFileError, ValueError, KeyError, TypeError) as error:
-            raise DamagedFileError(f"{path} is damaged ({error}): delete it, to do without it") from None
+            remedy = "delete it, and give its table again as `about` where its columns are needed"
+            raise DamagedFileError(f"{path} is damaged ({error}): {remedy}") from None
 
 
 def join_about(

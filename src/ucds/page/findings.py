@@ -17,7 +17,6 @@ from ucds.data.dataset import Dataset
 from ucds.data.ground_truth import GroundTruth, read_ground_truth
 from ucds.data.samples import subset
 from ucds.data.sources import is_feature_folder
-from ucds.errors import InputError
 from ucds.files import read_object
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.arrays import FloatArray, IntArray
@@ -28,11 +27,12 @@ from ucds.math.plane import place_all
 from ucds.math.spaces import unit_rows
 from ucds.page.places import place_remembered
 from ucds.page.thumbnails import Images, Thumbnails, resize, shrink
+from ucds.target.known import places_in
 from ucds.target.remembered import Remembered
 from ucds.target.review import Review
 from ucds.training.cluster_choice import read_choice
 from ucds.training.loaded import Model
-from ucds.training.run_folder import LABELS_FILE, STABILITY_FILE, TRANSFER_FILE
+from ucds.training.run_folder import LABELS_FILE, RUN_FILE, STABILITY_FILE, TRANSFER_FILE
 
 MOST_SHOWN = 10_000
 """Number of samples that a page shows at most; they are chosen at random."""
@@ -52,23 +52,8 @@ class RunRecord:
 
     def split_places(self, named: Path | None) -> tuple[Path | None, Path | None]:
         """Return the new place of the samples, or of the images of a folder of features; one is ``None``."""
-        place = self.described.get("images")
-        of_features = place is not None and is_feature_folder(Path(place))
+        of_features = any(map(is_feature_folder, places_in(self.described)))
         return (None, named) if of_features else (named, None)
-
-    @property
-    def images(self) -> Path:
-        """Folder or file of the samples that the run was trained on.
-
-        Raises:
-            InputError: the run does not say, or they are no longer there.
-        """
-        place = self.described.get("images")
-        if not place:
-            raise InputError("the run does not say where its samples lie: name their folder after the run")
-        if not Path(place).exists():
-            raise InputError(f"the samples of the run were in {place}, which is gone: name their folder")
-        return Path(place)
 
 
 def read_record(run: Path) -> RunRecord:
@@ -79,7 +64,7 @@ def read_record(run: Path) -> RunRecord:
     """
     labels = run / LABELS_FILE
     return RunRecord(
-        read_object(run / "run.json") or {},
+        read_object(run / RUN_FILE) or {},
         ClusterLabels.load(labels) if labels.exists() else None,
         read_object(run / TRANSFER_FILE),
         read_object(run / STABILITY_FILE),

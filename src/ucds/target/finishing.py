@@ -25,6 +25,7 @@ from ucds.math.prototypes import solve_prototypes
 from ucds.received import open_received
 from ucds.showing import shows
 from ucds.target.agreement import agree, draw_with_labels, remember_vote
+from ucds.target.known import open_known
 from ucds.target.predictions import NAMES_FILE, ClusterNames
 from ucds.target.remembered import Remembered, write_features, write_remembered
 from ucds.training.loaded import load
@@ -36,7 +37,6 @@ from ucds.training.run_folder import (
     MAP_FILE,
     RUN_FILE,
     RunFolder,
-    require_same_samples,
 )
 from ucds.training.seeds import numpy_generator
 from ucds.training.work import Work
@@ -184,12 +184,7 @@ def vote_afterwards(run: Path, images: Source | None, compute: Compute | None) -
     Above ``most_samples``, that many are clustered, as in a training by consensus.
     """
     model, described = load(run, role="target", compute=compute), read_object(run / RUN_FILE) or {}
-    place = described.get("images") if images is None else images
-    if place is None:
-        raise InputError(f"{run} does not say where its samples lie: name their folder as `images`")
-    data, labels = model.open(place), None
-    if images is None:
-        require_same_samples(described, data.samples.fingerprint)
+    data, labels = open_known(model, described, None, images).data, None
     if (run / LABELS_FILE).exists():
         labels = ClusterLabels.load(run / LABELS_FILE).align_with(data.samples)
     bound = {"most_samples": described["settings"]["most_samples"]} if "settings" in described else {}

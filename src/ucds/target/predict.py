@@ -88,7 +88,6 @@ def predict(
         images = listed
         if sort_how == "copy":
             require_room(folder, listed)
-    from ucds.data.images import ImageSamples
     from ucds.training.loaded import load
 
     model = load(run, role="target", compute=compute)
@@ -112,10 +111,8 @@ def predict(
         source = remembered.correct(data.samples.keys, clusters, confidence)
         unused = set() if source is None else set(range(model.n_clusters)) - set(remembered.own.tolist())
     clusters[confidence < min_confidence] = UNSORTED
-    files = data.samples.files if isinstance(data.samples, ImageSamples) else None
-    found = Predictions(
-        data.samples.ids, clusters, confidence, known, model.n_clusters, files, source, unused, fits
-    )
+    ids, files = data.samples.ids, data.samples.files
+    found = Predictions(ids, clusters, confidence, known, model.n_clusters, files, source, unused, fits)
     if out is not None:
         found.save(out)
     if folder is not None:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from ucds.arguments import checked
 from ucds.config import ConsensusSettings
-from ucds.data.about import choose_rows, column_of
+from ucds.data.about import choose_rows
 from ucds.data.content import Column, find_places, keys_of
 from ucds.data.dataset import Dataset
 from ucds.data.kept_about import KeptAbout, join_about
@@ -38,6 +38,7 @@ from ucds.target.finishing import fit, write_successor
 from ucds.target.followed import tell_followed
 from ucds.target.growing import Growth, grow
 from ucds.target.guard import KnownLabels
+from ucds.target.known import places_in
 from ucds.target.predictions import ClusterNames
 from ucds.target.remembered import Remembered, read_remembered
 from ucds.target.review import Review
@@ -167,9 +168,10 @@ def update(
         watch=Work(settings, compute).watch,
     )
     after = _remember(found, ids, Column[bytes](keys), held)
-    done = _compare(out, before, after, old, clusters)
+    done, latest = _compare(out, before, after, old, clusters), place and str(place.resolve())
     entries = {
-        "images": None if place is None else str(place.resolve()),
+        "images": latest,
+        "earlier": [each for each in map(str, places_in(described)) if each != latest],
         "data": data.samples.fingerprint,
         "labels": answers and answers.fingerprint,
         "update": {**asdict(done), "path": out.name, "sentences": done.sentences},
@@ -239,7 +241,7 @@ def _encode(
         return np.empty((0, model.stored.card.bottleneck_width), np.float32), centring
     data = Dataset(subset(data.samples, new), data.view)
     if centring is not None:
-        texts = column_of({} if kept is None else kept.columns, centring.column)[-len(new) :]  # they are last
+        texts = centring.texts_in({} if kept is None else kept.columns)[-len(new) :]  # they are last
         below = features_of(model.stored.encoder, data, model.compute)
         centring = centring.extend(texts, data.samples, below)
         data = centring.apply(texts, data.samples, below)
