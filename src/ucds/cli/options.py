@@ -359,11 +359,6 @@ def show(text: str) -> None:
 
 
 def say(message: str, *, on_each_machine: bool = False) -> None:
-    """Print a message on standard error, without control characters.
-
-    Args:
-        message: text to print.
-        on_each_machine: whether the first process of each machine prints it, not only the first of the run.
-    """
+    """Print a message on standard error, without control characters: once a run, or once a machine."""
     if is_first_on_machine() if on_each_machine else is_first_process():
         print_line(in_options(message))

@@ -102,11 +102,7 @@ def choose_rows(about: About, rows: IntArray) -> About:
 
 
 def column_of(about: About, name: str) -> list[str]:
-    """Return the texts of a column.
-
-    Raises:
-        InputError: there is no such column.
-    """
+    """Return the texts of a column, which must be there."""
     if name not in about:
         known = ", ".join(brief(other) for other in about)
         raise InputError(f"there is no column {brief(name)} about the samples: name one of {known}")

@@ -22,32 +22,18 @@ from ucds.received import require_few
 
 @dataclass(frozen=True, eq=False)
 class KeptAbout:
-    """What a run keeps of a table about its samples, by their content.
-
-    Attributes:
-        keys: content keys of the samples.
-        columns: text of each sample in each column.
-        group: column of what belongs together; ``None`` if none was named.
-    """
+    """What a run keeps of a table about its samples, by their content."""
 
     keys: Sequence[bytes]
     columns: About
-    group: str | None = None
+    group: str | None = None  # column of what belongs together
 
     def places(self, keys: Sequence[bytes]) -> IntArray:
         """Find samples by their content keys: ``(n,)`` positions, -1 for those that the run does not know."""
         return find_places(*(Column(keys_of(each).array) for each in (keys, self.keys)))
 
     def of(self, samples: Samples, rows: IntArray | None = None) -> About:
-        """Return the texts of samples in the columns; of samples that are new, what image files tell.
-
-        Args:
-            samples: samples.
-            rows: ``(m,)`` positions of the samples that are wanted; all if ``None``.
-
-        Warns:
-            UcdsWarning: nothing tells the texts of new samples in some column.
-        """
+        """Return the texts of samples, or of those at ``rows``; of new ones, those that image files tell."""
         rows = np.arange(len(samples)) if rows is None else rows
         places = self.places(keys_of(samples.keys).take(rows))
         new, found = np.flatnonzero(places < 0), self.columns
@@ -70,11 +56,7 @@ class KeptAbout:
 
     @classmethod
     def load(cls, path: Path) -> KeptAbout | None:
-        """Read what a run keeps; ``None`` if there is no such file.
-
-        Raises:
-            DamagedFileError: it cannot be read.
-        """
+        """Read what a run keeps; ``None`` if there is no such file."""
         try:
             found = read_arrays(path)
             keys = Column[bytes](found.pop("keys").view(KEY_TYPE).ravel())
@@ -97,23 +79,12 @@ class KeptAbout:
 
 def join_about(
     kept: KeptAbout | None,
-    samples: Samples,
-    about: str | Path | None,
-    group: str | None,
-    keys: Sequence[bytes],
+    samples: Samples,  # that were given
+    about: str | Path | None,  # table about them; see `KeptAbout.of` for what is known without
+    group: str | None,  # column of what belongs together; that of the run if there is none
+    keys: Sequence[bytes],  # of the samples that are wanted
 ) -> KeptAbout | None:
-    """Join what a run keeps of its samples and what a table tells of others; ``None`` if nothing is known.
-
-    Args:
-        kept: texts of the run's samples, if it keeps any.
-        samples: samples that were given.
-        about: table about them; see :meth:`KeptAbout.of` for what is known without.
-        group: column of what belongs together; that of the run if ``None``.
-        keys: content keys of the samples that are wanted.
-
-    Raises:
-        InputError: the table cannot be used, or there is no such column.
-    """
+    """Join what a run keeps of its samples and what a table tells of others; ``None`` if nothing is known."""
     if about is None and group is None and kept is None:
         return None
     old = KeptAbout([], {}) if kept is None else kept

@@ -57,11 +57,7 @@ class RunRecord:
 
 
 def read_record(run: Path) -> RunRecord:
-    """Read what a run folder holds beside the model.
-
-    Raises:
-        DamagedFileError: a file of the run cannot be read.
-    """
+    """Read what a run folder holds beside the model."""
     labels = run / LABELS_FILE
     return RunRecord(
         read_object(run / RUN_FILE) or {},

@@ -197,13 +197,10 @@ def images_of(samples: Samples, root: Path | None) -> Images | None:
     """Return the images of samples, by position; ``None`` if there are none.
 
     Those of a folder of features lie below ``root``, or where they were read from if that is ``None``.
-
-    Raises:
-        InputError: a root is given for other samples than a folder of features.
     """
     if isinstance(samples, KnownSamples):
-        parts = [part for each in samples.rows.parts if (part := images_of(each, root)) is not None]
-        whole = len(parts) == len(samples.rows.parts)
+        parts = [part for each in samples.parts if (part := images_of(each, root)) is not None]
+        whole = len(parts) == len(samples.parts)
         return Gathered(parts, samples.rows.part, samples.rows.row) if whole else None
     if isinstance(samples, FeatureFolder):
         return samples.find_pictures(root)

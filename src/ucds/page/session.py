@@ -226,11 +226,7 @@ class Task:
         self.state: dict[str, Any] = {"running": False}
 
     def start(self, work: Callable[[Callable[[str, int, int], None]], str]) -> None:
-        """Begin some work, which is given a function to tell its progress to, and returns what it did.
-
-        Raises:
-            InputError: other work is under way.
-        """
+        """Begin some work, which is given a function to tell its progress to, and returns what it did."""
         if self.state["running"]:
             raise InputError("the last work is still under way: wait for its end")
         self.state = {"running": True, "title": "writing", "at": 0, "total": 0}

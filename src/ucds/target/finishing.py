@@ -112,32 +112,20 @@ class Reviewed:
 
 
 def write_successor(
-    run: Path,
+    run: Path,  # the earlier one, whose other files are copied
     out: Path,
     stored: StoredModel,
     kept: Remembered,
-    features: FloatArray,
-    stage: str,
+    features: FloatArray,  # (n, d_f) of the samples
+    stage: str,  # name of what was done, for the description of the model
     *,
     names: Mapping[int, str],
-    described: Mapping[str, Any] | None = None,
-    write_more: Callable[[Path], None] | None = None,
+    described: Mapping[str, Any] | None = None,  # entries that differ from those of the run before
+    write_more: Callable[[Path], None] | None = None,  # writes further files into the folder
 ) -> float:
     """Write a run that follows another one, all of it or nothing.
 
-    Args:
-        run: folder of the earlier run, whose other files are copied.
-        out: folder to make.
-        stored: model of the new run.
-        kept: samples and clusters that the new run remembers.
-        features: ``(n, d_f)`` bottleneck features of the samples.
-        stage: name of what was done, for the description of the model.
-        names: names of clusters by their numbers.
-        described: entries of the description that differ from those of the run before.
-        write_more: writes further files into the folder.
-
-    Returns:
-        Share of the samples in a cluster that the model gives this cluster.
+    Returned is the share of the samples in a cluster that the model gives this cluster.
     """
     before = read_object(run / RUN_FILE) or {}
     reviewed = [*before.get("reviewed", []), load_model(run).fingerprint]  # models whose numbers are kept

@@ -21,14 +21,8 @@ _TOGETHER = 50_000  # samples whose features are held in memory
 def fit(model: Model, data: Dataset, remembered: Remembered, features: FloatArray) -> DoubleArray | None:
     """Compute the p-value ``(n,)`` of each sample; NaN for those that the run knows by their content.
 
-    ``None`` if the run knows all samples, or if the encoder was trained on those of the run: it fits them
-    better than any others.
-
-    Args:
-        model: model of the run.
-        data: samples that were opened for it.
-        remembered: samples of the run.
-        features: ``(m, d_f)`` bottleneck features of these.
+    The run remembers samples with their ``(m, d_f)`` features. ``None`` is returned if it knows all samples,
+    or if its encoder was trained on those that it knows: it fits them better than any others.
     """
     new = np.flatnonzero(~np.isin(keys_of(data.samples.keys).array, keys_of(remembered.keys).array))
     if not len(new) or model.stored.card.tune == "full":

@@ -28,7 +28,7 @@ from ucds.training.loaded import Model
 class Gathered:
     """Rows ``(n,)`` of several collections of samples, or of their pictures."""
 
-    parts: Sequence[Samples | Pictures]
+    parts: Sequence[Samples | Pictures | Gathered]
     part: IntArray  # collection of each row
     row: IntArray  # its position there
 
@@ -63,7 +63,7 @@ class KnownSamples(Samples):
         for number, samples in reversed(list(enumerate(parts))):
             places = find_places(*(Column(keys_of(each.keys).array) for each in (remembered, samples)))
             part[places >= 0], row[places >= 0] = number, places[places >= 0]
-        here = np.flatnonzero(part >= 0)
+        here, self.parts = np.flatnonzero(part >= 0), parts
         self.rows = Gathered(parts, part[here], row[here])
         paths = [parts[number].readable_paths[place] for number, place in self.rows.origins]
         ids, domain = texts_of(remembered.ids).take(here), np.zeros(len(here), np.int64)
@@ -117,7 +117,7 @@ def open_known(
         model: model of the run.
         described: description of the run.
         remembered: samples of the run, if it remembers them.
-        moved: where all of them lie now, if that is another place.
+        moved: another place, where all of them lie now.
 
     Raises:
         InputError: the run does not say where they lay, or none of them is there.

@@ -35,14 +35,7 @@ _BLOCK = 4096  # samples that are read at a time
 
 
 class MovedSamples(Samples):
-    """Features of samples, moved by the shift of each one's group when they are read.
-
-    Args:
-        samples: samples themselves, for their ids and contents.
-        features: their features, or vectors of the user's own.
-        shifts: ``(G, d)`` shift of each group.
-        groups: ``(n,)`` group of each sample.
-    """
+    """Features of samples, or the user's own vectors, moved by the shift of each one's group when read."""
 
     def __init__(self, samples: Samples, features: Samples, shifts: DoubleArray, groups: IntArray) -> None:
         names, paths = samples.domain_names, samples.readable_paths
@@ -59,29 +52,17 @@ class MovedSamples(Samples):
 
 @dataclass(frozen=True, eq=False)
 class Centring:
-    """Means from which the groups of a training were seen.
+    """Means from which the groups of a training were seen."""
 
-    Attributes:
-        column: column that names the group of each sample.
-        names: names of the groups.
-        means: ``(G, d)`` mean of each group; that of all samples where a group is too small.
-        mean: ``(d,)`` mean of all samples.
-        share: share of the variance of the features that the means made up; known in the training alone.
-    """
-
-    column: str
-    names: tuple[str, ...]
-    means: DoubleArray
-    mean: DoubleArray
-    share: float = 0.0
+    column: str  # that names the group of each sample
+    names: tuple[str, ...]  # of the groups
+    means: DoubleArray  # (G, d) mean of each group; that of all samples where a group is too small
+    mean: DoubleArray  # (d,) of all samples
+    share: float = 0.0  # of the features' variance that the means made up; known in the training alone
 
     @classmethod
     def fit(cls, column: str, texts: Sequence[str], samples: Samples, features: Samples) -> Centring:
-        """Compute the means of the groups that the ``texts`` of samples name.
-
-        Raises:
-            InputError: fewer than two groups are large enough.
-        """
+        """Compute the means of the groups that the ``texts`` of samples name; two must be large enough."""
         names, groups = _number(texts)
         counts, (sums, squares) = np.bincount(groups), _sum_up(samples, features, groups)
         large, mean = counts >= FEWEST_TO_CENTRE, sums.sum(0) / len(groups)
@@ -105,11 +86,7 @@ class Centring:
         )
 
     def texts_in(self, about: About) -> list[str]:
-        """Return the group of each sample, from what is known about them.
-
-        Raises:
-            InputError: nothing tells it.
-        """
+        """Return the group of each sample, from what is known about them."""
         if self.column not in about:
             told = f"the run was centred by {shown(self.column, 40)}, which nothing tells of these samples"
             raise InputError(f"{told}: give a table with this column as `about`")
@@ -143,11 +120,7 @@ class Centring:
 
     @classmethod
     def load(cls, run: Path) -> Centring | None:
-        """Read the means of a run; ``None`` if it was not centred.
-
-        Raises:
-            DamagedFileError: they cannot be read.
-        """
+        """Read the means of a run; ``None`` if it was not centred."""
         path = run / CENTRES_FILE
         try:
             found = read_arrays(path)
@@ -173,16 +146,8 @@ def features_of(encoder: Encoder, data: Dataset, compute: Compute) -> Samples:
 def as_trained(run: Path, model: Model, data: Dataset, about: str | Path | None = None) -> Dataset:
     """Return samples that a model has opened as its training has seen them: centred, if it was.
 
-    Args:
-        run: run folder of the model.
-        model: model of the run.
-        data: samples that :meth:`Model.open` returned.
-        about: table with the column that the run was centred by; ``None`` if the samples are known, or image
-            files tell it themselves.
-
-    Raises:
-        InputError: the table cannot be used, or has no such column.
-        DamagedFileError: the file of the means cannot be read.
+    A table ``about`` them tells the column that the run was centred by. It may be left out for samples that
+    the run knows, and for image files that tell it themselves.
     """
     if (centring := Centring.load(run)) is None:
         return data
