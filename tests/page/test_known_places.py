@@ -1,4 +1,4 @@
-"""A run that was updated shows all its samples that still lie where they were found, in every form of input."""
+"""A run that was updated shows all samples that still lie where they were found, in every form of input."""
 
 from __future__ import annotations
 
