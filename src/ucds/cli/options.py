@@ -49,11 +49,6 @@ RunFolderOption = Annotated[Path, Option(help="Run folder to make.")]
 LabelFileOption = Annotated[Path, Option(help="Label file to write.")]
 CLUSTERS_HELP = "Number of clusters, K; 'auto' or a range such as 3..40 lets ucds choose."
 SeedOption = Annotated[int, Option(min=0, help="Seed of every random choice.")]
-NamesOption = Annotated[
-    Path | None,
-    Option(help="Names of the clusters, such as those of a reviewed run.", show_default="RUN/names.json"),
-]
-
 PrecisionOption = Annotated[
     Precision, Option(help="Precision of forward passes; the transport has double precision.")
 ]

@@ -225,7 +225,6 @@ def predict_command(
         Path | None, Option(help="Sort the images into one folder per cluster, below this one.")
     ] = None,
     sort_how: Annotated[Sorting, Option(help="Copy the images there, or link to them.")] = "copy",
-    names: options.NamesOption = None,
     about: Annotated[
         Path | None,
         Option(help="Table with the column of the run's --centre-by.", show_default="as in the training"),
@@ -244,7 +243,6 @@ def predict_command(
         out,
         sort_into=sort_into,
         sort_how=sort_how,
-        names=names,
         about=about,
         min_confidence=min_confidence,
         compute=work.compute(reporter),

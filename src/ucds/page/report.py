@@ -26,7 +26,7 @@ from ucds.showing import shows
 from ucds.target.fits import fit
 from ucds.target.followed import Followed, describe_followed, what_is_followed
 from ucds.target.known import Gathered, KnownSamples, open_known, open_samples, places_in
-from ucds.target.predictions import ClusterNames
+from ucds.target.predictions import read_names
 from ucds.target.remembered import read_remembered
 from ucds.target.review import Review
 from ucds.training.centring import as_trained
@@ -77,7 +77,6 @@ def report(
     images: Source | None = None,
     out: str | Path | None = None,
     *,
-    names: str | Path | None = None,
     pictures: str | Path | None = None,
     about: str | Path | None = None,
     group: str | None = None,
@@ -93,7 +92,6 @@ def report(
         images: samples, see :func:`ucds.data.sources.find_samples`; those that the run was trained on if
             ``None``.
         out: HTML file to write; ``report.html`` in the run folder if ``None``.
-        names: file of names of the clusters; ``names.json`` in the run folder, if there is one, if ``None``.
         pictures: folder of the images that a folder of features was computed from, where each has its id as
             its path; the folder that they were read from if ``None``. Without images the page shows ids.
         about: table about the samples, see :func:`ucds.data.about.find_about`, for what the clusters follow;
@@ -103,8 +101,8 @@ def report(
         compute: device, precision, cache and reporter; the defaults if ``None``.
 
     Raises:
-        InputError: the run, the samples or the names cannot be used.
-        DamagedFileError: a file of the run or of names cannot be read.
+        InputError: the run or the samples cannot be used.
+        DamagedFileError: a file of the run cannot be read.
         NoSpaceError: the page cannot be written.
     """
     run, compute = Path(run), compute or Compute()
@@ -112,8 +110,8 @@ def report(
         if place is not None:
             require_there(place)
     sources = places_in(read_record(run).described) if images is None else [images]
-    path = place_of_output(run, "report.html", out, (".html", ".htm"), *sources, names)
-    facts = gather(run, images, names=names, pictures=pictures, about=about, group=group, compute=compute)
+    path = place_of_output(run, "report.html", out, (".html", ".htm"), *sources)
+    facts = gather(run, images, pictures=pictures, about=about, group=group, compute=compute)
     findings = facts.findings
     told, written = render_about(facts, range(len(findings.ids))), write_down(facts)
     sheets = () if findings.thumbnails is None else lay_out(findings.thumbnails)
@@ -126,14 +124,13 @@ def gather(
     run: Path,
     images: Source | None,
     *,
-    names: str | Path | None,
     pictures: str | Path | None,
     about: str | Path | None = None,
     group: str | None = None,
     compute: Compute,
 ) -> Facts:
     """Open a run and its samples, and find what a page says of them; see :func:`report`."""
-    named, record = ClusterNames.find(run, names), read_record(run)
+    record = read_record(run)
     model, remembered = load(run, role="target", compute=compute), None
     if (run / VOTES_FILE).exists():
         remembered, features = read_remembered(run)
@@ -147,7 +144,6 @@ def gather(
         if (fits := fit(model, seen, remembered, features)) is not None:
             strangers = np.flatnonzero(reject(fits))
     trained_on = images is None or record.described.get("data") == samples.fingerprint
-    known = {} if named is None else named.of(model.stored)
     findings = find_facts(
         model,
         seen,
@@ -184,7 +180,7 @@ def gather(
         findings,
         record,
         model.stored,
-        known,
+        read_names(run, model.stored),
         what,
         f"method {method}, encoder {encoder}, seed {seed}, ucds {version}",
         summary,

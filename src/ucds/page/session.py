@@ -97,7 +97,7 @@ class Session:
 
     def about(self) -> dict[str, Any]:
         """Write what is known of the run, as a file says it, too; this may take long."""
-        facts = gather(self.review.run, self._moved, names=None, pictures=self._root, compute=self._compute)
+        facts = gather(self.review.run, self._moved, pictures=self._root, compute=self._compute)
         rows = find_places(facts.findings.ids, self._ids).tolist()
         return {"html": render_about(facts, rows)}
 

@@ -10,12 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ucds.config import ConsensusSettings
 from ucds.data.sources import Source
 from ucds.encoders.spec import LENGTHS
-from ucds.errors import InputError
 from ucds.files import making, read_object, write_text_atomically, writing
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.arrays import FloatArray
@@ -36,7 +34,6 @@ from ucds.training.run_folder import (
     LABELS_FILE,
     MAP_FILE,
     RUN_FILE,
-    RunFolder,
 )
 from ucds.training.seeds import numpy_generator
 from ucds.training.work import Work
@@ -68,47 +65,6 @@ class ReviewedRun:
             f"{self.path} written: {self.n_clusters} clusters after {self.answered} answers; the model gives "
             f"{self.agreement:.1%} of the samples the cluster that they have in the review"
         )
-
-
-@shows("run", "clusters", "by_person", "n_clusters", "names", "answered")
-@dataclass(frozen=True, eq=False)
-class Reviewed:
-    """A review as it stands, which later answers do not change.
-
-    Attributes:
-        run: folder of the run that is reviewed.
-        start: clustering from which the review started.
-        features: ``(n, d_f)`` bottleneck features.
-        clusters: ``(n,)`` clusters; -1 for samples that are set aside.
-        by_person: ``(n,)`` whether the person has named a sample itself, in this review or an earlier one.
-        n_clusters: number of clusters, those without samples included.
-        names: names of clusters, by their numbers.
-        answered: number of answers that count.
-    """
-
-    run: Path
-    start: Remembered
-    features: FloatArray
-    clusters: Partition
-    by_person: NDArray[np.bool_]
-    n_clusters: int
-    names: Mapping[int, str]
-    answered: int
-
-    def write(self, out: Path) -> ReviewedRun:
-        """Write a run folder, see :meth:`ucds.target.review.Review.finish`."""
-        RunFolder(out).require_usable(None, resume=False)
-        inside = np.flatnonzero(self.clusters != ASIDE)
-        if not len(inside):
-            raise InputError("every sample is set aside: there is nothing for a model to learn")
-        stored = load_model(self.run, role="target")
-        kept = replace(self.start, own=self.clusters, by_person=self.by_person, proposed=None)
-        if not np.array_equal(self.clusters, self.start.own):  # else only names were given
-            # A number that no sample has any more stays as an empty cluster, so that the others keep theirs.
-            kept = replace(kept, n_clusters=self.n_clusters)
-            stored = fit(stored, self.start, self.clusters, kept.n_clusters, self.features)
-        agreement = write_successor(self.run, out, stored, kept, self.features, "review", names=self.names)
-        return ReviewedRun(out, self.answered, len(np.unique(self.clusters[inside])), agreement)
 
 
 def write_successor(

@@ -65,13 +65,7 @@ _JOINERS = "\u200c\u200d"  # parts of words in some scripts
 
 
 class ClusterNames(BaseModel):
-    """Names that a person gave to the clusters of a model, as a reviewed run holds them.
-
-    Attributes:
-        format: name and version of the form of the file.
-        model: fingerprint of the model whose clusters are named.
-        names: name of each named cluster by its number.
-    """
+    """Names that a person gave to the clusters of the model that has a fingerprint."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -79,34 +73,19 @@ class ClusterNames(BaseModel):
     model: str
     names: dict[Annotated[int, Field(ge=0)], Annotated[str, Field(min_length=1, max_length=MOST_LETTERS)]]
 
-    @classmethod
-    def load(cls, path: str | Path) -> ClusterNames:
-        """Read a file of names.
 
-        Raises:
-            InputError: the file cannot be read.
-            DamagedFileError: the file holds anything but names.
-        """
-        return read_json(path, cls, "file of names")
-
-    @classmethod
-    def find(cls, run: Path, path: str | Path | None) -> ClusterNames | None:
-        """Read a file of names, or that of a run if none is given; ``None`` if the run has none either."""
-        own = run / NAMES_FILE
-        return cls.load(path or own) if path is not None or own.exists() else None
-
-    def of(self, stored: StoredModel) -> dict[int, str]:
-        """Return the names by cluster, if they are those of a model.
-
-        Args:
-            stored: model whose clusters are to be named.
-
-        Raises:
-            InputError: the names belong to the clusters of another model.
-        """
-        if self.model != stored.fingerprint or max(self.names, default=0) >= stored.card.n_clusters:
-            raise InputError("the names belong to another model: type them in `ucds review` of this one")
-        return self.names
+def read_names(run: Path, stored: StoredModel | None = None) -> dict[int, str]:
+    """Read the names of a run's clusters, those of its ``stored`` model alone; none if the run has none."""
+    path = run / NAMES_FILE
+    if not path.exists():
+        return {}
+    found = read_json(path, ClusterNames, "file of names")
+    if stored is not None:
+        foreign = found.model != stored.fingerprint or max(found.names, default=0) >= stored.card.n_clusters
+        if foreign:
+            told = f"the names in {path} belong to another model"
+            raise InputError(f"{told}: delete the file, and name the clusters in `ucds review`")
+    return found.names
 
 
 @shows("ids", "clusters", "confidence", "fits", "source", "names", "n_clusters")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,7 @@ from ucds.target.followed import tell_followed
 from ucds.target.growing import Growth, grow
 from ucds.target.guard import KnownLabels
 from ucds.target.known import places_in
-from ucds.target.predictions import ClusterNames
+from ucds.target.predictions import read_names
 from ucds.target.remembered import Remembered, read_remembered
 from ucds.target.review import Review
 from ucds.training.centring import Centring, features_of
@@ -258,19 +258,18 @@ def _answers_of(
     return ClusterLabels(chosen, values[rows], known.n_clusters, known.provider, marks, known.columns)
 
 
-def _remembered(run: Path, model: Model, compute: Compute) -> tuple[Remembered, FloatArray, dict[int, str]]:
+def _remembered(
+    run: Path, model: Model, compute: Compute
+) -> tuple[Remembered, FloatArray, Mapping[int, str]]:
     """Return what a run remembers after all answers of its review, its features, and names of its clusters.
 
     The clusters of a run that nobody has reviewed are those that its model gives.
     """
     if (run / ANSWERS_FILE).exists() or not (run / VOTES_FILE).exists():
-        state = Review(run, compute=compute).reviewed
-        features, names = state.features, dict(state.names)
-        by_person = state.by_person if state.answered else state.start.by_person
-        before = replace(state.start, own=state.clusters, by_person=by_person, n_clusters=state.n_clusters)
+        review = Review(run, compute=compute)
+        (before, names, _), features = review.now(), review.features
     else:  # a review would look for doubts, which takes memory and time
-        (before, features), named = read_remembered(run), ClusterNames.find(run, None)
-        names = {} if named is None else dict(named.names)
+        (before, features), names = read_remembered(run), read_names(run)
     if before.by_person is None:
         before = replace(before, own=(features @ model.stored.head.prototypes).argmax(1).astype(np.int64))
     return before, features, names
