@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +18,9 @@ from ucds.data.dataset import Dataset
 from ucds.data.ground_truth import GroundTruth, read_ground_truth
 from ucds.data.samples import subset
 from ucds.data.sources import is_feature_folder
-from ucds.files import read_object
+from ucds.data.vectors import read_arrays
+from ucds.errors import DamagedFileError, NoSpaceError
+from ucds.files import digest_of, read_object, write_atomically
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.arrays import FloatArray, IntArray
 from ucds.math.cluster_number import ClusterNumber
@@ -25,14 +28,13 @@ from ucds.math.corrections import ASIDE
 from ucds.math.exemplars import find_nearest, find_outliers, group_near_duplicates
 from ucds.math.plane import place_all
 from ucds.math.spaces import unit_rows
-from ucds.page.places import place_remembered
 from ucds.page.thumbnails import Images, Thumbnails, resize, shrink
 from ucds.target.known import places_in
 from ucds.target.remembered import Remembered
 from ucds.target.review import Review
 from ucds.training.cluster_choice import read_choice
 from ucds.training.loaded import Model
-from ucds.training.run_folder import LABELS_FILE, RUN_FILE, STABILITY_FILE, TRANSFER_FILE
+from ucds.training.run_folder import LABELS_FILE, MAP_FILE, RUN_FILE, STABILITY_FILE, TRANSFER_FILE
 
 MOST_SHOWN = 10_000
 """Number of samples that a page shows at most; they are chosen at random."""
@@ -174,6 +176,21 @@ def find_facts(
         thumbnails=thumbnails,
         outlook="" if review is None else review.outlook,
     )
+
+
+def place_remembered(run: Path, features: FloatArray) -> NDArray[np.float64]:
+    """Return the place ``(n, 2)`` on the map of each sample that a run remembers; the run keeps them."""
+    digest = np.frombuffer(digest_of(np.ascontiguousarray(features).data).encode(), np.uint8)
+    with suppress(OSError, DamagedFileError, KeyError):
+        kept = read_arrays(run / MAP_FILE)
+        points = kept["points"]
+        fits = points.shape == (len(features), 2) and points.dtype == np.float64
+        if fits and np.isfinite(points).all() and np.array_equal(kept["digest"], digest):
+            return points
+    points = place_all(features)
+    with suppress(NoSpaceError):  # a folder that nobody can write to is looked at all the same
+        write_atomically(run / MAP_FILE, lambda file: np.savez(file, points=points, digest=digest))
+    return points
 
 
 def _place(ids: Sequence[str], features: FloatArray, review: Review | None) -> NDArray[np.float64]:

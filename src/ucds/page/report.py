@@ -23,7 +23,6 @@ from ucds.page.render import render_about, render_page, write_down
 from ucds.page.thumbnails import Images, lay_out
 from ucds.page.words import finish, summarise, warn
 from ucds.showing import shows
-from ucds.target.fits import fit
 from ucds.target.followed import Followed, describe_followed, what_is_followed
 from ucds.target.known import Gathered, KnownSamples, open_known, open_samples, places_in
 from ucds.target.predictions import read_names
@@ -141,7 +140,7 @@ def gather(
     seen, is_new = as_trained(run, model, opened.data, about), True
     if remembered is not None:
         is_new = not np.isin(keys_of(samples.keys).array, keys_of(remembered.keys).array).all()
-        if (fits := fit(model, seen, remembered, features)) is not None:
+        if (fits := remembered.fits(model, seen, features)) is not None:
             strangers = np.flatnonzero(reject(fits))
     trained_on = images is None or record.described.get("data") == samples.fingerprint
     findings = find_facts(

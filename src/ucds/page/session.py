@@ -17,8 +17,7 @@ from ucds.data.folders import Scan
 from ucds.errors import InputError, UserError, brief
 from ucds.math.arrays import IntArray
 from ucds.math.exemplars import choose_beside
-from ucds.page.findings import read_record
-from ucds.page.places import place_remembered
+from ucds.page.findings import place_remembered, read_record
 from ucds.page.render import describe_part, percent, places_of, render_about
 from ucds.page.report import gather, images_of
 from ucds.page.thumbnails import Images, resize

@@ -100,11 +100,10 @@ def predict(
     clusters, confidence = model.decide(seen)
     source, unused, fits = None, set[int](), None
     if _asks_memory(run, data.samples.keys):
-        from ucds.target.fits import fit  # they bring what clusters, which takes a while
-        from ucds.target.remembered import read_remembered
+        from ucds.target.remembered import read_remembered  # it brings what clusters, which takes a while
 
         remembered, features = read_remembered(run)
-        fits = fit(model, seen, remembered, features)
+        fits = remembered.fits(model, seen, features)
         source = remembered.correct(data.samples.keys, clusters, confidence)
         unused = set() if source is None else set(range(model.n_clusters)) - set(remembered.own.tolist())
     clusters[confidence < min_confidence] = UNSORTED
