@@ -28,7 +28,6 @@ from ucds.page.review import review
 from ucds.received import open_inside, open_received
 from ucds.serving.ledger import Ledger
 from ucds.serving.signing import Signer
-from ucds.target.predictions import ClusterNames
 from ucds.target.review import Review
 from ucds.training.centring import Centring
 from ucds.training.inputs import open_for_training
@@ -102,7 +101,6 @@ USES: dict[str, Callable[[Path], object]] = {
     "ledger.sqlite": lambda run: Ledger(run, create=True).close(),
     # Files that are named by themselves.
     "given labels": lambda folder: ClusterLabels.load(folder / "given labels"),
-    "given names": lambda folder: ClusterNames.load(folder / "given names"),
     "given answers": lambda folder: Review(folder).take(folder / "given answers"),
     "given receipts": lambda folder: read_receipts(folder / "given receipts"),
     "labels.receipts": _ask,

@@ -96,7 +96,6 @@ REFUSED = {
         "is a file: choose another --out",
     ),
     "an update in a file": ("update target t.csv --out photo.jpg", "is a file: choose another --out"),
-    "missing names": (f"{PREDICT} new.csv --names absent.json", "cannot read the file of names"),
     "missing weights": (
         "train-target t.csv --clusters 3 --weights absent.pt --out new",
         "there is no weights file absent",

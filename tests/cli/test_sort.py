@@ -127,7 +127,3 @@ def test_a_run_brings_its_own_names(place: Path, tmp_path: Path) -> None:
     assert found.names == {0: "bars"}
     assert '"bars"' in (tmp_path / "table.csv").read_text()
     assert '"names":{"0":"bars"}' in ucds.report(run, place / "photos").path.read_text()
-    other = tmp_path / "other.json"
-    other.write_text(json.dumps(named | {"names": {"0": "discs"}}))
-    assert ucds.predict(run, place / "photos", names=other).names == {0: "discs"}
-    assert ucds.report(run, place / "photos", names=other).path.read_text().count('"0":"discs"') == 1

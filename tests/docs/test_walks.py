@@ -7,7 +7,6 @@ that the report would save.
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 import subprocess
@@ -180,7 +179,6 @@ class Walk:
         if "=" in words[0]:
             self._monkeypatch.syspath_prepend(str(self.place))
             words = words[1:]
-        self._save_from_report(words)
         status = self._run(*words[1:])
         out, err = self._capsys.readouterr()
         assert status == 0, f"{line}\n{err}"
@@ -198,13 +196,6 @@ class Walk:
         review = ucds.Review(run)
         review.name(0, "mugs")
         review.finish()
-
-    def _save_from_report(self, words: list[str]) -> None:
-        """Write the file of names that a person would save in the report of the run ``mine``."""
-        if "names.json" in words:
-            model = ucds.load("mine").stored.fingerprint
-            content = {"format": "ucds-names/1", "model": model, "names": {"0": "mugs", "1": "bikes"}}
-            (self.place / "names.json").write_text(json.dumps(content))
 
 
 @pytest.fixture

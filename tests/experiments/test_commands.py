@@ -25,7 +25,6 @@ def test_a_benchmark_is_run_and_its_page_written(machine: Machine, tmp_path: Pat
     assert len(read_records(results / "small" / FILE)) == 2
     assert "# Small" in done.stdout
     assert (results / "small.md").read_text() in done.stdout
-    assert (results / "small.tex").is_file()
 
 
 def test_a_page_is_written_again_from_records_alone(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cli_kit import draw_domain
 from PIL import Image
 
 import ucds
@@ -181,10 +182,14 @@ def test_equal_runs_give_equal_pages(client: Path, page_file: Path, tmp_path: Pa
 def test_other_images_than_the_training_set_are_called_so(
     client: Path, pictures: Path, tmp_path: Path
 ) -> None:
-    shutil.copytree(pictures / "disc", tmp_path / "others")
-    done = ucds.report(client, tmp_path / "others", tmp_path / "others.html", compute=CPU)
-    assert "The model was trained on other images than these." in done.warnings
-    assert "13 images are few for 3 clusters" in " ".join(done.warnings)
+    shutil.copytree(pictures / "disc", tmp_path / "part")
+    draw_domain(tmp_path / "others", ("white", "green"), 5, count=4)
+    for folder, count in (("others", 12), ("part", 13)):
+        done = ucds.report(client, tmp_path / folder, tmp_path / "others.html", compute=CPU)
+        assert done.samples == count
+        told = "The model was trained on other images than these." in done.warnings
+        assert told == (folder == "others")
+        assert "few for" not in " ".join(done.warnings)  # it was trained on enough
     page = done.path.read_text()
     assert data_of(page)["labels"] is None  # the labels are those of other images, even of equal names
     assert "Compared with your folders" not in page

@@ -19,7 +19,7 @@ import pytest
 
 import ucds
 from ucds.target.answers import ANSWERS_FILE
-from ucds.target.predictions import NAMES_FILE, UNSORTED, ClusterNames
+from ucds.target.predictions import UNSORTED, read_names
 
 CPU, K, EACH = ucds.Compute("cpu"), 5, 24
 TRUTH = np.repeat(np.arange(10), EACH)
@@ -366,7 +366,7 @@ def test_names_alone_are_finished_with_the_model_as_it_is(review: ucds.Review, t
     found = review.finish(tmp_path / "out")
     before, after = (ucds.load(run, compute=CPU) for run in (review.run, found.path))
     assert (before.predict_proba(VECTORS) == after.predict_proba(VECTORS)).all()
-    assert ClusterNames.load(found.path / NAMES_FILE).of(after.stored) == {0: "cats"}
+    assert read_names(found.path, after.stored) == {0: "cats"}
 
 
 def test_a_run_is_finished_in_a_thread_as_it_was_while_actions_go_on(

@@ -19,7 +19,7 @@ from ucds.exports.hub import write_card
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.metrics import clustering_accuracy
 from ucds.target.answers import ANSWERS_FILE
-from ucds.target.predictions import NAMES_FILE, ClusterNames
+from ucds.target.predictions import read_names
 from ucds.target.questions import Answer, Question
 from ucds.target.remembered import number_alike
 from ucds.target.review import Review
@@ -236,8 +236,7 @@ def test_a_name_stays_with_its_cluster_and_comes_into_the_reviewed_run(
     assert review.names == {number: "cats"}
     assert Review(review.run).names == review.names
     found = review.finish(tmp_path / "named")
-    names = ClusterNames.load(found.path / NAMES_FILE)
-    assert names.of(load_model(found.path)) == {number: "cats"}
+    assert read_names(found.path, load_model(found.path)) == {number: "cats"}
     assert Review(found.path).names == {number: "cats"}
     review.name(number, "")
     assert review.names == {}

@@ -348,3 +348,17 @@ def test_a_centred_run_sees_new_groups_from_their_own_means(tmp_path: Path) -> N
     few = saved(tmp_path / "few.npy", NEW[:3] + shifts[2])  # too few for a mean of their own
     again = ucds.predict(done.path, few, about=write_scanners(week, ["C"] * 3), compute=CPU).clusters
     assert [number[int(kind)] for kind in NEW_KIND[:3]] == again.tolist()
+
+
+def test_a_damaged_file_of_a_centred_run_names_a_remedy_that_helps(told: Path, tmp_path: Path) -> None:
+    table = write_scanners(tmp_path / "about.csv", ["AB"[one] for one in np.arange(len(OLD)) % 2])
+    given = {"about": table, "centre_by": "scanner"}
+    run = ucds.train_target(tmp_path / "old.npy", tmp_path / "run", n_clusters=K, compute=CPU, **given).folder
+    before = clusters_of(run, OLD)
+    (run / "about.npz").write_bytes(b"no table")
+    with pytest.raises(ucds.DamagedFileError, match="delete it, and give its table again as `about`"):
+        ucds.predict(run, OLD, compute=CPU)
+    (run / "about.npz").unlink()
+    with pytest.raises(ucds.InputError, match="was centred by scanner, .* give a table with this column as"):
+        ucds.predict(run, OLD, compute=CPU)
+    assert ucds.predict(run, OLD, about=table, compute=CPU).clusters.tolist() == before

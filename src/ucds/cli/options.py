@@ -49,11 +49,6 @@ RunFolderOption = Annotated[Path, Option(help="Run folder to make.")]
 LabelFileOption = Annotated[Path, Option(help="Label file to write.")]
 CLUSTERS_HELP = "Number of clusters, K; 'auto' or a range such as 3..40 lets ucds choose."
 SeedOption = Annotated[int, Option(min=0, help="Seed of every random choice.")]
-NamesOption = Annotated[
-    Path | None,
-    Option(help="Names of the clusters, such as those of a reviewed run.", show_default="RUN/names.json"),
-]
-
 PrecisionOption = Annotated[
     Precision, Option(help="Precision of forward passes; the transport has double precision.")
 ]
@@ -359,11 +354,6 @@ def show(text: str) -> None:
 
 
 def say(message: str, *, on_each_machine: bool = False) -> None:
-    """Print a message on standard error, without control characters.
-
-    Args:
-        message: text to print.
-        on_each_machine: whether the first process of each machine prints it, not only the first of the run.
-    """
+    """Print a message on standard error, without control characters: once a run, or once a machine."""
     if is_first_on_machine() if on_each_machine else is_first_process():
         print_line(in_options(message))

@@ -27,7 +27,6 @@ def report_command(
         ),
     ] = None,
     out: Annotated[Path | None, Option(help="HTML file to write.", show_default="RUN/report.html")] = None,
-    names: options.NamesOption = None,
     pictures: Annotated[
         Path | None,
         Option("--images", help="Images of a folder of features.", show_default="where they were read from"),
@@ -42,7 +41,6 @@ def report_command(
         run,
         images,
         out,
-        names=names,
         pictures=pictures,
         about=known.about,
         group=known.group,

@@ -225,7 +225,6 @@ def predict_command(
         Path | None, Option(help="Sort the images into one folder per cluster, below this one.")
     ] = None,
     sort_how: Annotated[Sorting, Option(help="Copy the images there, or link to them.")] = "copy",
-    names: options.NamesOption = None,
     about: Annotated[
         Path | None,
         Option(help="Table with the column of the run's --centre-by.", show_default="as in the training"),
@@ -244,7 +243,6 @@ def predict_command(
         out,
         sort_into=sort_into,
         sort_how=sort_how,
-        names=names,
         about=about,
         min_confidence=min_confidence,
         compute=work.compute(reporter),
@@ -302,7 +300,6 @@ def update_command(
     if not no_report:
         from ucds.page.report import report
 
-        names = out / "names.json"
-        page = report(out, images, names=names if names.exists() else None, compute=compute).path
+        page = report(out, compute=compute).path
         lines, values = [*lines, f"open {page} in a browser"], values | {"report": page}
     output.present(lines, values)

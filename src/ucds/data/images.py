@@ -77,6 +77,7 @@ class ImageSamples(Samples):
     """
 
     kind = "images"
+    files: Scan
 
     def __init__(
         self,

@@ -33,13 +33,7 @@ class KeptAbout:
         return find_places(*(Column(keys_of(each).array) for each in (keys, self.keys)))
 
     def of(self, samples: Samples, rows: IntArray | None = None) -> About:
-        """Return the texts of samples in the columns; of samples that are new, what image files tell.
-
-        Only samples at the ``(m,)`` positions ``rows`` are wanted, all if ``None``.
-
-        Warns:
-            UcdsWarning: nothing tells the texts of new samples in some column.
-        """
+        """Return the texts of samples, or of those at ``rows``; of new ones, those that image files tell."""
         rows = np.arange(len(samples)) if rows is None else rows
         places = self.places(keys_of(samples.keys).take(rows))
         new, found = np.flatnonzero(places < 0), self.columns
@@ -79,21 +73,18 @@ class KeptAbout:
         except FileNotFoundError:
             return None
         except (OSError, DamagedFileError, ValueError, KeyError, TypeError) as error:
-            raise DamagedFileError(f"{path} is damaged ({error}): delete it, to do without it") from None
+            remedy = "delete it, and give its table again as `about` where its columns are needed"
+            raise DamagedFileError(f"{path} is damaged ({error}): {remedy}") from None
 
 
 def join_about(
     kept: KeptAbout | None,
-    samples: Samples,
-    about: str | Path | None,
-    group: str | None,
-    keys: Sequence[bytes],
+    samples: Samples,  # that were given
+    about: str | Path | None,  # table about them; see `KeptAbout.of` for what is known without
+    group: str | None,  # column of what belongs together; that of the run if there is none
+    keys: Sequence[bytes],  # of the samples that are wanted
 ) -> KeptAbout | None:
-    """Join what a run keeps of its samples and what a table tells of others; ``None`` if nothing is known.
-
-    The samples are those that were given, and the keys those of the samples that are wanted. A run's own
-    column is the group if ``None`` is named.
-    """
+    """Join what a run keeps of its samples and what a table tells of others; ``None`` if nothing is known."""
     if about is None and group is None and kept is None:
         return None
     old = KeptAbout([], {}) if kept is None else kept

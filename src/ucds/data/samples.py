@@ -44,11 +44,15 @@ class Samples(ABC):
         columns: names of the columns of a table of numbers; ``None`` for all other samples.
         listed: ids of all samples that were given, with those that cannot be used.
         kept: ``(n,)`` positions of the samples among those that were given; ``None`` if all can be used.
+        files: image files of the samples; ``None`` for other samples.
+        skipped: number of samples that were given and cannot be used.
     """
 
     kind: Kind
     columns: tuple[str, ...] | None = None
     kept: IntArray | None = None
+    files: Scan | None = None
+    skipped: int = 0
 
     def __init__(
         self,

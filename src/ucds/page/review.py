@@ -129,7 +129,7 @@ def _take_away(
     compute: Compute,
 ) -> None:
     """Write a table and sorted folders, if they are named; a run sorts samples that are not in the review."""
-    if folder is not None and session.samples is None:
+    if folder is not None and session.files is None:
         raise InputError("the images of this run are gone, or lie in no files: they cannot be sorted")
     if session.left_out and session.place is not None and (table or folder):
         found = predict(sorts, session.place, sort_into=folder, sort_how=how, compute=compute.silent())
@@ -138,8 +138,8 @@ def _take_away(
         return
     if table is not None:
         session.review.save_table(table)
-    if folder is not None and session.samples is not None:
-        session.review.sort_into(folder, session.samples.files, how=how, watch=watch)
+    if folder is not None and session.files is not None:
+        session.review.sort_into(folder, session.files, how=how, watch=watch)
 
 
 def _free(run: Path, what: str, suffix: str = "") -> Path:

@@ -40,13 +40,8 @@ def make_app(session: Session, token: str, finish: _Work, hosts: Sequence[str] =
     """Make the application of a review, which answers below ``/token/`` alone.
 
     Of the requests that read or change the review, one follows another. Pictures, and what takes long, are
-    answered beside them. Every address on the page is relative, so that a proxy may put a path before it.
-
-    Args:
-        session: the review.
-        token: secret part of the path.
-        finish: writes what a person asks for, and tells its progress to its second argument.
-        hosts: names in the browser's address, beside those of this machine.
+    answered beside them. Every address on the page is relative, so that a proxy may put a path before it. A
+    browser's address may name one of the hosts, or this machine. What a person asks for, ``finish`` writes.
     """
     answers, page = _Answers(session, finish), render_page(session.fixed()["title"])
     read_only = (session.fixed, session.state, session.question, session.cuts)

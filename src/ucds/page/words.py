@@ -66,8 +66,8 @@ def summarise(findings: Findings, record: RunRecord, what: str) -> list[str]:
     return lines
 
 
-def warn(findings: Findings, record: RunRecord, skipped: int, what: str, trained_on: bool) -> list[str]:
-    """List what a reader should know before trusting the clusters; ``skipped`` files could not be used."""
+def warn(findings: Findings, record: RunRecord, what: str, learned: int, skipped: int) -> list[str]:
+    """List what a reader should know first; clusters of ``learned`` samples, ``skipped`` files not used."""
     shown, total, k = len(findings.ids), findings.total, findings.n_clusters
     warnings = [assess(findings.probabilities).warning] if shown == total else []
     doubtful = float((findings.certainty < DOUBTFUL).mean())
@@ -94,9 +94,9 @@ def warn(findings: Findings, record: RunRecord, skipped: int, what: str, trained
             f"No number of clusters stands out: {low} to {high} are plausible, and this run has {number}. "
             "Join clusters in `ucds review`, or try another encoder."
         )
-    if total < SAMPLES_TO_TELL * k:
+    if learned < SAMPLES_TO_TELL * k:
         warnings.append(
-            f"{total:,} {what} are few for {k} clusters: with fewer than {SAMPLES_TO_TELL} for each, "
+            f"{learned:,} {what} are few for {k} clusters: with fewer than {SAMPLES_TO_TELL} for each, "
             "a cluster can be due to chance."
         )
     if skipped:
@@ -105,8 +105,6 @@ def warn(findings: Findings, record: RunRecord, skipped: int, what: str, trained
         )
     if shown < total:
         warnings.append(f"This page shows {shown:,} of the {total:,} {what}, chosen at random.")
-    if not trained_on:
-        warnings.append(f"The model was trained on other {what} than these.")
     return [finish(text) for text in warnings if text]
 
 

@@ -48,17 +48,9 @@ class Proposal:
 
 
 class Actions:
-    """Clusters that change by recorded actions only.
+    """Clusters that change by recorded actions only; the first one makes the file ``path``.
 
-    Args:
-        path: file of the records; it is made by the first action.
-        start: clustering from which the review starts.
-        features: ``(n, d_f)`` features of its samples.
-        names: names of clusters at the start.
-        keep_clusters: see :class:`ucds.target.review.Review`.
-
-    Attributes:
-        names: present names of clusters, by their numbers.
+    The arguments are the state at the start, see :class:`ucds.target.review.Review`.
     """
 
     def __init__(

@@ -63,44 +63,25 @@ SETTLED = 0.7
 
 @dataclass(frozen=True)
 class Agreed:
-    """The result of the vote.
+    """The result of the vote; a model is fitted to the shares."""
 
-    Attributes:
-        partition: ``(n,)`` cluster of each sample.
-        shares: ``(n, K)`` share of each cluster in each sample, rows sum to 1, see
-            :func:`ucds.math.consensus.soften`. A model is fitted to them.
-        own: vote of the own clusterings, and their consensus.
-        evidence: use of the provider's labels, and its reasons; ``None`` without labels.
-        averaged: ``(n, K')`` labels as they are averaged over neighbours; ``None`` without labels.
-    """
-
-    partition: Partition
-    shares: FloatArray
-    own: Vote
-    evidence: Evidence | None
-    averaged: Memberships | None
+    partition: Partition  # (n,) cluster of each sample
+    shares: FloatArray  # (n, K) of each cluster in each sample, see `soften`; rows sum to 1
+    own: Vote  # of the own clusterings, and their consensus
+    evidence: Evidence | None  # use of the provider's labels, and its reasons
+    averaged: Memberships | None  # (n, K') labels as they are averaged over neighbours
 
 
 def agree(
-    vectors: FloatArray,
+    vectors: FloatArray,  # (n, d) features of one domain
     n_clusters: int,
     settings: ConsensusSettings,
-    rng: np.random.Generator,
-    labels: KnownLabels | None = None,
+    rng: np.random.Generator,  # of k-means and of the vote
+    labels: KnownLabels | None = None,  # of a provider, for some samples
     watch: Watch | None = None,
-    lengths: bool = False,
+    lengths: bool = False,  # whether distances from the mean count, see `make_spaces`
 ) -> Agreed:
-    """Cluster samples by a vote of k-means partitions in several spaces and, if the guard agrees, of labels.
-
-    Args:
-        vectors: features ``(n, d)`` of one domain.
-        n_clusters: number of clusters, K.
-        settings: settings of the method.
-        rng: generator of the random draws of k-means and of the vote.
-        labels: provider's labels of some samples; ``None`` clusters the samples alone.
-        watch: told after each part of the work.
-        lengths: whether distances from the mean count, see :func:`ucds.math.spaces.make_spaces`.
-    """
+    """Cluster samples by a vote of partitions in several spaces and, if the guard agrees, of labels."""
     # Step 1: spaces in which the samples fall into clusters.
     chosen, whitening = settings.spaces, settings.whitening
     spaces = make_spaces(vectors, n_clusters, names=chosen, whitening=whitening, lengths=lengths, watch=watch)

@@ -27,21 +27,13 @@ _ACTIONS = {*get_args(Change), "joined", "divided", "aside", "named", "undone", 
 
 @dataclass
 class Answers:
-    """What a file of answers says.
+    """What a file of answers says. No number of a cluster is given twice, not even one taken back."""
 
-    Attributes:
-        kept: records that count, in their order.
-        undone: records that can be done again, the next one last.
-        recorded: number of all records.
-        first: least number of a new cluster: numbers are never given twice, not even those taken back.
-        keys: content of each sample that a record names, in hexadecimal digits, by id.
-    """
-
-    kept: list[Record] = field(default_factory=list)
-    undone: list[Record] = field(default_factory=list)
-    recorded: int = 0
-    first: int = 0
-    keys: dict[str, str] = field(default_factory=dict)
+    kept: list[Record] = field(default_factory=list)  # those that count, in their order
+    undone: list[Record] = field(default_factory=list)  # those that can be done again, the next one last
+    recorded: int = 0  # number of all records
+    first: int = 0  # least number of a new cluster
+    keys: dict[str, str] = field(default_factory=dict)  # content of each named sample, in hexadecimal, by id
 
     def add(self, record: Record) -> None:
         """Let a record count, or let it take back or do again another one."""
@@ -60,11 +52,7 @@ class Answers:
                 self.kept.append({name: value for name, value in record.items() if name != "keys"})
 
     def write(self, path: Path, record: Record, start: Remembered) -> None:
-        """Append a record to the file, and let it count; it is on the disk when this returns.
-
-        Raises:
-            NoSpaceError: it cannot be written; it does not count then.
-        """
+        """Append a record to the file, and let it count; it is on the disk when this returns, or refused."""
         if not os.path.lexists(path):  # at once: a kill may not leave a file without its first line
             head = json.dumps({"format": FORMAT, "clusters": start.digest}) + "\n"
             write_atomically(path, lambda file: file.write(head.encode()), is_private=True)

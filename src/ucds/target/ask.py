@@ -35,14 +35,8 @@ def choose_spread(data: Dataset, encoder: Encoder, compute: Compute, seed: int, 
     """Make a selector of samples that are well spread over the frozen features of an encoder.
 
     The choice depends on samples, encoder and seed only, so a killed query goes on with the same one.
-    Copies of a chosen sample get its label without charge. Labels of an earlier, different choice count.
-
-    Args:
-        data: samples and views.
-        encoder: encoder whose features are compared.
-        compute: cache and reporter.
-        seed: seed of the choice.
-        count: number of distinct samples to have labelled.
+    Copies of a chosen sample get its label without charge. Labels of an earlier, different choice count; in
+    all, ``count`` distinct samples have one.
     """
     from ucds.training.features import frozen_features
 

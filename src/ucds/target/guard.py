@@ -48,30 +48,17 @@ class KnownLabels(NamedTuple):
 
 @dataclass(frozen=True)
 class Evidence:
-    """Use of a provider's labels, and the reasons.
-
-    Attributes:
-        use: whether the labels are set aside, vote, or count like all own clusterings.
-        own_agreement: adjusted mutual information of the target's clusterings in different spaces.
-        provider_agreement: adjusted mutual information of the provider's labels with these clusterings.
-        own_consistency: mean share of a sample's neighbours that the own consensus puts into its cluster.
-        provider_consistency: mean share of a sample's neighbours that have its label.
-        n_clusters: number of clusters of the target.
-        provider_clusters: number of clusters of the provider, whether or not all of them occur.
-        labelled: number of samples that have a label.
-        decided: ``"guarded"`` if the figures decided, else the use that the setting ``transfer`` names.
-        choices: weights and thresholds of the guard.
-    """
+    """Use of a provider's labels, and the reasons. Agreement is adjusted mutual information."""
 
     use: Use
-    own_agreement: float
-    provider_agreement: float
-    own_consistency: float
-    provider_consistency: float
-    n_clusters: int
-    provider_clusters: int
-    labelled: int
-    decided: Transfer
+    own_agreement: float  # of the target's clusterings in different spaces
+    provider_agreement: float  # of the provider's labels with these clusterings
+    own_consistency: float  # mean share of a sample's neighbours that the own consensus puts into its cluster
+    provider_consistency: float  # mean share of a sample's neighbours that have its label
+    n_clusters: int  # of the target
+    provider_clusters: int  # of the provider, whether or not all of them occur
+    labelled: int  # samples that have a label
+    decided: Transfer  # "guarded" if the figures decided, else the use that the setting `transfer` names
     choices: GuardChoices = GUARD
 
     @property
@@ -143,20 +130,12 @@ class Evidence:
 
 def weigh_labels(
     own: Vote,
-    graph: sparse.csr_array,
+    graph: sparse.csr_array,  # (n, n) row-stochastic: it averages over a sample and its neighbours
     labels: KnownLabels,
     transfer: Transfer = "guarded",
     choices: GuardChoices = GUARD,
 ) -> Evidence:
-    """Compare a provider's labels with clusterings of the target's own features, and choose their use.
-
-    Args:
-        own: clusterings of the target, and their consensus.
-        graph: ``(n, n)`` row-stochastic matrix that averages over a sample and its neighbours.
-        labels: provider's labels of some samples.
-        transfer: use of the labels, or ``"guarded"``.
-        choices: weights and thresholds.
-    """
+    """Compare a provider's labels with clusterings of the target's own features, and choose their use."""
     from sklearn.metrics import adjusted_mutual_info_score
 
     values, rows, provider_clusters = labels

@@ -65,13 +65,7 @@ _JOINERS = "\u200c\u200d"  # parts of words in some scripts
 
 
 class ClusterNames(BaseModel):
-    """Names that a person gave to the clusters of a model, as a reviewed run holds them.
-
-    Attributes:
-        format: name and version of the form of the file.
-        model: fingerprint of the model whose clusters are named.
-        names: name of each named cluster by its number.
-    """
+    """Names that a person gave to the clusters of the model that has a fingerprint."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -79,34 +73,19 @@ class ClusterNames(BaseModel):
     model: str
     names: dict[Annotated[int, Field(ge=0)], Annotated[str, Field(min_length=1, max_length=MOST_LETTERS)]]
 
-    @classmethod
-    def load(cls, path: str | Path) -> ClusterNames:
-        """Read a file of names.
 
-        Raises:
-            InputError: the file cannot be read.
-            DamagedFileError: the file holds anything but names.
-        """
-        return read_json(path, cls, "file of names")
-
-    @classmethod
-    def find(cls, run: Path, path: str | Path | None) -> ClusterNames | None:
-        """Read a file of names, or that of a run if none is given; ``None`` if the run has none either."""
-        own = run / NAMES_FILE
-        return cls.load(path or own) if path is not None or own.exists() else None
-
-    def of(self, stored: StoredModel) -> dict[int, str]:
-        """Return the names by cluster, if they are those of a model.
-
-        Args:
-            stored: model whose clusters are to be named.
-
-        Raises:
-            InputError: the names belong to the clusters of another model.
-        """
-        if self.model != stored.fingerprint or max(self.names, default=0) >= stored.card.n_clusters:
-            raise InputError("the names belong to another model: type them in `ucds review` of this one")
-        return self.names
+def read_names(run: Path, stored: StoredModel | None = None) -> dict[int, str]:
+    """Read the names of a run's clusters, those of its ``stored`` model alone; none if the run has none."""
+    path = run / NAMES_FILE
+    if not path.exists():
+        return {}
+    found = read_json(path, ClusterNames, "file of names")
+    if stored is not None:
+        foreign = found.model != stored.fingerprint or max(found.names, default=0) >= stored.card.n_clusters
+        if foreign:
+            told = f"the names in {path} belong to another model"
+            raise InputError(f"{told}: delete the file, and name the clusters in `ucds review`")
+    return found.names
 
 
 @shows("ids", "clusters", "confidence", "fits", "source", "names", "n_clusters")
@@ -182,13 +161,7 @@ class Predictions:
 
 
 class SortingRecord(BaseModel):
-    """What was sorted into a folder.
-
-    Attributes:
-        format: name and version of the form of the file.
-        model: fingerprint of the model whose clusters the folders are.
-        pictures: content key of each picture, in hexadecimal digits, by its path below the folder.
-    """
+    """What was sorted into a folder: content key of each picture, in hexadecimal, by its path below it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -197,11 +170,7 @@ class SortingRecord(BaseModel):
     pictures: dict[Annotated[str, Field(pattern=r"^[^./][^/]*/[^./][^/]*$")], str] = {}
 
     def require_of(self, folder: Path, run: Path, model: str) -> None:
-        """Make sure that the folder was sorted by the model of a run, or by one that the run is a review of.
-
-        Raises:
-            InputError: it was sorted by another one.
-        """
+        """Refuse a folder that neither the model of a run has sorted nor one that the run is a review of."""
         if self.model not in (model, *(read_object(run / RUN_FILE) or {}).get("reviewed", [])):
             raise InputError(f"another model sorted into {folder}: choose another `sort_into`")
 
@@ -211,12 +180,7 @@ class SortingRecord(BaseModel):
 
 
 def read_sorting(folder: Path) -> SortingRecord | None:
-    """Read what was sorted into a folder before; ``None`` if the folder is new or empty.
-
-    Raises:
-        InputError: the folder is a file, holds other things, or cannot be written.
-        DamagedFileError: its record cannot be read.
-    """
+    """Read what was sorted into a folder before; ``None`` if it is new or empty. Others are refused."""
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file: choose another `sort_into`")
     require_writable(record := folder / SORTING_FILE)
@@ -229,11 +193,7 @@ def read_sorting(folder: Path) -> SortingRecord | None:
 
 
 def require_room(folder: Path, files: Scan) -> None:
-    """Make sure that the disk has room for copies of images; earlier ones are taken to be the same.
-
-    Raises:
-        NoSpaceError: it has less.
-    """
+    """Make sure that the disk has room for copies of images; earlier ones are taken to be the same."""
     new = sum(path.stat().st_size for path in map(files.file, range(len(files))) if path.exists())
     earlier = [path.lstat().st_size for path in folder.glob("[!.]*/*")]
     remedy = "or choose another `sort_into`"
@@ -242,10 +202,10 @@ def require_room(folder: Path, files: Scan) -> None:
 
 def sort_into_folders(
     folder: Path,
-    found: Predictions,
-    keys: Sequence[bytes],
+    found: Predictions,  # with their files
+    keys: Sequence[bytes],  # of the contents of the images
     how: Sorting = "copy",
-    model: str = "",
+    model: str = "",  # its fingerprint
     watch: Watch | None = None,
 ) -> None:
     """Sort images into one folder per cluster, under names that differ and that every file system takes.
@@ -257,18 +217,6 @@ def sort_into_folders(
     In a folder that was sorted into before, new images are added, and those whose cluster is another one
     move. What a person removed, renamed, changed or added there stays as it is. If an image cannot be
     sorted, none is. After a kill the same call completes the folder.
-
-    Args:
-        folder: new or empty folder, or one of an earlier call, see :func:`read_sorting`.
-        found: clusters of images, with their files.
-        keys: content key of each image.
-        how: ``"copy"``, or ``"link"`` for symbolic links to the images where they are.
-        model: fingerprint of the model.
-        watch: told after each image.
-
-    Raises:
-        OSError: an image cannot be read.
-        NoSpaceError: the disk is full, or the folder is not writable.
     """
     assert found.files is not None
     places, record = _folder_names(found, folder), read_sorting(folder)

@@ -14,16 +14,21 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
 from ucds.data.content import KEY_BYTES, KEY_TYPE, Column, find_places, keys_of
+from ucds.data.dataset import Dataset
+from ucds.data.samples import subset
 from ucds.data.vectors import read_arrays
+from ucds.encoders.spec import LENGTHS
 from ucds.errors import DamagedFileError
 from ucds.files import digest_of, parse_json, write_atomically
-from ucds.math.arrays import FloatArray, IntArray
+from ucds.math import novelty
+from ucds.math.arrays import DoubleArray, FloatArray, IntArray
 from ucds.math.consensus import Memberships, Partition, blend, mean_shares, memberships, soften
 from ucds.math.corrections import ASIDE
 from ucds.math.doubts import Doubts
 from ucds.math.parts import cut_into_parts
 from ucds.received import require_few
 from ucds.showing import shows
+from ucds.training.loaded import Model
 from ucds.training.run_folder import FEATURES_FILE, VOTES_FILE
 from ucds.training.seeds import numpy_generator
 
@@ -41,6 +46,7 @@ LABELS_WEIGHT = 0.5
 
 
 _FEW_CLUSTERS = 2**12  # numbers that may be given in any case
+_TOGETHER = 50_000  # new samples whose features are held in memory
 
 
 def most_clusters(n: int) -> int:
@@ -136,6 +142,24 @@ class Remembered:
         back = np.flatnonzero((before == ASIDE) & (clusters != ASIDE))
         shares[back, clusters[back]] = 1
         return shares
+
+    def fits(self, model: Model, data: Dataset, features: FloatArray) -> DoubleArray | None:
+        """Compute the p-value ``(n,)`` of opened samples; NaN for those that the run knows by their content.
+
+        The remembered samples have ``(m, d_f)`` features. ``None`` is returned if the run knows all samples,
+        or if its encoder was trained on those that it knows: it fits them better than any others.
+        """
+        new = np.flatnonzero(~np.isin(keys_of(data.samples.keys).array, keys_of(self.keys).array))
+        if not len(new) or model.stored.card.tune == "full":
+            return None
+        found = np.full(len(data.samples), np.nan)
+        rng, lengths = numpy_generator(0, "fits"), model.stored.card.encoder.name == LENGTHS
+        n_clusters = len(np.setdiff1d(self.own, [ASIDE]))
+        known = features[novelty.draw_known(self.own, rng)]
+        for rows in np.array_split(new, -(-len(new) // _TOGETHER)):
+            given = model.outputs(Dataset(subset(data.samples, rows), data.view)).features
+            found[rows] = novelty.fit(known, given, n_clusters, rng, lengths)
+        return found
 
     def correct(
         self,

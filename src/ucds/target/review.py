@@ -34,21 +34,21 @@ from ucds.math.telling_words import TellingWords, words_of_path
 from ucds.showing import shows
 from ucds.target.actions import Actions
 from ucds.target.answers import ANSWERS_FILE
-from ucds.target.finishing import Reviewed, ReviewedRun, vote_afterwards
+from ucds.target.finishing import ReviewedRun, fit, vote_afterwards, write_successor
 from ucds.target.predictions import (
-    ClusterNames,
     Predictions,
+    read_names,
     read_sorting,
     require_room,
     sort_into_folders,
 )
 from ucds.target.questions import Answer, Question
-from ucds.target.remembered import SOURCES, read_remembered
+from ucds.target.remembered import SOURCES, Remembered, read_remembered
 from ucds.target.seen import Near, Seen, likeliest
 from ucds.training.loaded import Model, load
 from ucds.training.model_file import StoredModel, load_model
 from ucds.training.options import Compute
-from ucds.training.run_folder import LABELS_FILE, VOTES_FILE
+from ucds.training.run_folder import LABELS_FILE, VOTES_FILE, RunFolder
 
 WORTH_ASKING = 0.003
 """Share of the samples that the next answer should be expected to move; below it, answers hardly pay."""
@@ -93,10 +93,8 @@ class Review(Actions):
         self.run, self._compute = Path(run), compute
         if not (self.run / VOTES_FILE).exists():
             vote_afterwards(self.run, images, compute)
-        named = ClusterNames.find(self.run, None)
-        known = {} if named is None else dict(named.names)
-        start, features = read_remembered(self.run)
-        super().__init__(self.run / ANSWERS_FILE, start, features, known, keep_clusters=keep_clusters)
+        (start, features), names = read_remembered(self.run), read_names(self.run)
+        super().__init__(self.run / ANSWERS_FILE, start, features, names, keep_clusters=keep_clusters)
         self._seen: tuple[int, Seen] | None = None
         self._words: tuple[Mapping[str, str] | None, TellingWords] | None = None
 
@@ -225,26 +223,31 @@ class Review(Actions):
             InputError: nothing was answered, every sample is set aside, or the folder is in use.
             NoSpaceError: the folder cannot be written.
         """
-        if not self.answered:
+        kept, names, answered = self.now()
+        if not answered:
             raise InputError("no answer was given: there is nothing to write")
-        return self.reviewed.write(
-            self.run.with_name(f"{self.run.name}-reviewed") if out is None else Path(out)
-        )
+        out = self.run.with_name(f"{self.run.name}-reviewed") if out is None else Path(out)
+        RunFolder(out).require_usable(None, resume=False)
+        inside, stored = kept.own[kept.own != ASIDE], self._stored
+        if not len(inside):
+            raise InputError("every sample is set aside: there is nothing for a model to learn")
+        if np.array_equal(kept.own, self.start.own):  # only names were given
+            kept = replace(kept, n_clusters=self.start.n_clusters)
+        else:
+            stored = fit(stored, self.start, kept.own, kept.n_clusters, self.features)
+        agreement = write_successor(self.run, out, stored, kept, self.features, "review", names=names)
+        return ReviewedRun(out, answered, len(np.unique(inside)), agreement)
 
-    @property
-    def reviewed(self) -> Reviewed:
-        """The review as it stands, which later answers do not change."""
+    def now(self) -> tuple[Remembered, Mapping[int, str], int]:
+        """Return what a run would remember that ends here, names of its clusters, and the number of answers.
+
+        A number that no sample has any more stays as an empty cluster, so that the others keep theirs.
+        """
         with self._lock:
-            return Reviewed(
-                run=self.run,
-                start=self.start,
-                features=self.features,
-                clusters=self.partition.copy(),
-                by_person=self._by_person,
-                n_clusters=self._answers.first,
-                names=self.names,
-                answered=self.answered,
-            )
+            own, number, answered = self.partition.copy(), self._answers.first, self.answered
+            by_person = self._by_person if answered else self.start.by_person
+            kept = replace(self.start, own=own, n_clusters=number, by_person=by_person, proposed=None)
+            return kept, self.names, answered
 
     def save_table(self, path: str | Path) -> Path:
         """Write a table of the samples with their clusters, as ``ucds predict`` does.

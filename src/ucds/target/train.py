@@ -135,29 +135,12 @@ def train_target(
 
 def fit_target(
     work: Work[MethodSettings],
-    encoder: Encoder,
+    encoder: Encoder,  # to be trained with PCD and `tune="full"`
     data: Dataset,
-    n_clusters: int | str,
-    labels: ClusterLabels | None,
+    n_clusters: int | str,  # labels play no part where it is to be chosen, see `settle_clusters`
+    labels: ClusterLabels | None,  # in the order of the samples, some of which may have none
 ) -> Training:
-    """Learn a clustering model of the target's samples, by the method of the run's settings.
-
-    Args:
-        work: the run, with the settings of a method.
-        encoder: frozen encoder, or the one to train with PCD and ``--tune full``.
-        data: target samples and views.
-        n_clusters: number of clusters, K; ``"auto"`` or a range such as ``"3..40"`` lets ucds choose: see
-            :func:`ucds.training.cluster_choice.settle_clusters`. The labels play no part in the choice.
-        labels: provider's labels in the order of the samples, see :meth:`ClusterLabels.align`; some samples
-            may have none. ``None`` clusters the samples alone.
-
-    Raises:
-        InputError: there are too few samples, or PCD is given labels of another number of clusters, or
-            labels and no number.
-
-    Warns:
-        UcdsWarning: only some samples have a label.
-    """
+    """Learn a clustering model of the target's samples, by the method of the run's settings."""
     if labels is not None and len(labels.ids) < len(data.samples):
         message = f"{len(labels.ids):,} of {len(data.samples):,} samples have a label of the provider"
         warn(f"{message}; the others are clustered along with them")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from ucds.arguments import checked
 from ucds.config import ConsensusSettings
-from ucds.data.about import choose_rows, column_of
+from ucds.data.about import choose_rows
 from ucds.data.content import Column, find_places, keys_of
 from ucds.data.dataset import Dataset
 from ucds.data.kept_about import KeptAbout, join_about
@@ -38,7 +38,8 @@ from ucds.target.finishing import fit, write_successor
 from ucds.target.followed import tell_followed
 from ucds.target.growing import Growth, grow
 from ucds.target.guard import KnownLabels
-from ucds.target.predictions import ClusterNames
+from ucds.target.known import places_in
+from ucds.target.predictions import read_names
 from ucds.target.remembered import Remembered, read_remembered
 from ucds.target.review import Review
 from ucds.training.centring import Centring, features_of
@@ -167,9 +168,10 @@ def update(
         watch=Work(settings, compute).watch,
     )
     after = _remember(found, ids, Column[bytes](keys), held)
-    done = _compare(out, before, after, old, clusters)
+    done, latest = _compare(out, before, after, old, clusters), place and str(place.resolve())
     entries = {
-        "images": None if place is None else str(place.resolve()),
+        "images": latest,
+        "earlier": [each for each in map(str, places_in(described)) if each != latest],
         "data": data.samples.fingerprint,
         "labels": answers and answers.fingerprint,
         "update": {**asdict(done), "path": out.name, "sentences": done.sentences},
@@ -239,7 +241,7 @@ def _encode(
         return np.empty((0, model.stored.card.bottleneck_width), np.float32), centring
     data = Dataset(subset(data.samples, new), data.view)
     if centring is not None:
-        texts = column_of({} if kept is None else kept.columns, centring.column)[-len(new) :]  # they are last
+        texts = centring.texts_in({} if kept is None else kept.columns)[-len(new) :]  # they are last
         below = features_of(model.stored.encoder, data, model.compute)
         centring = centring.extend(texts, data.samples, below)
         data = centring.apply(texts, data.samples, below)
@@ -256,19 +258,18 @@ def _answers_of(
     return ClusterLabels(chosen, values[rows], known.n_clusters, known.provider, marks, known.columns)
 
 
-def _remembered(run: Path, model: Model, compute: Compute) -> tuple[Remembered, FloatArray, dict[int, str]]:
+def _remembered(
+    run: Path, model: Model, compute: Compute
+) -> tuple[Remembered, FloatArray, Mapping[int, str]]:
     """Return what a run remembers after all answers of its review, its features, and names of its clusters.
 
     The clusters of a run that nobody has reviewed are those that its model gives.
     """
     if (run / ANSWERS_FILE).exists() or not (run / VOTES_FILE).exists():
-        state = Review(run, compute=compute).reviewed
-        features, names = state.features, dict(state.names)
-        by_person = state.by_person if state.answered else state.start.by_person
-        before = replace(state.start, own=state.clusters, by_person=by_person, n_clusters=state.n_clusters)
+        review = Review(run, compute=compute)
+        (before, names, _), features = review.now(), review.features
     else:  # a review would look for doubts, which takes memory and time
-        (before, features), named = read_remembered(run), ClusterNames.find(run, None)
-        names = {} if named is None else dict(named.names)
+        (before, features), names = read_remembered(run), read_names(run)
     if before.by_person is None:
         before = replace(before, own=(features @ model.stored.head.prototypes).argmax(1).astype(np.int64))
     return before, features, names

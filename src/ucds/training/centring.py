@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from scipy import sparse
 
-from ucds.data.about import column_of, find_about
+from ucds.data.about import About, find_about
 from ucds.data.dataset import Dataset
 from ucds.data.images import MemoryImages
 from ucds.data.kept_about import KeptAbout
@@ -88,6 +88,13 @@ class Centring:
             f"were subtracted; their differences made up {self.share:.0%} of the variance of the features"
         )
 
+    def texts_in(self, about: About) -> list[str]:
+        """Return the group of each sample, from what is known about them."""
+        if self.column not in about:
+            told = f"the run was centred by {shown(self.column, 40)}, which nothing tells of these samples"
+            raise InputError(f"{told}: give a table with this column as `about`")
+        return about[self.column]
+
     def extend(self, texts: Sequence[str], samples: Samples, features: Samples) -> Centring:
         """Add the groups of samples that the training did not have: each has its own mean, if it is large."""
         names, groups = _number(texts)
@@ -142,14 +149,13 @@ def features_of(encoder: Encoder, data: Dataset, compute: Compute) -> Samples:
 def as_trained(run: Path, model: Model, data: Dataset, about: str | Path | None = None) -> Dataset:
     """Return samples that a model has opened as its training has seen them: centred, if it was.
 
-    The table ``about`` has the column that the run was centred by; ``None`` if the samples are known, or
-    image files tell it themselves.
+    A table ``about`` them tells the column that the run was centred by. It may be left out for samples that
+    the run knows, and for image files that tell it themselves.
     """
     if (centring := Centring.load(run)) is None:
         return data
-    samples, kept = data.samples, KeptAbout.load(run / ABOUT_FILE)
-    known = find_about(samples, about) if about is not None or kept is None else kept.of(samples)
-    texts = column_of(known, centring.column)
+    samples, kept = data.samples, None if about is not None else KeptAbout.load(run / ABOUT_FILE)
+    texts = centring.texts_in(find_about(samples, about) if kept is None else kept.of(samples))
     features = features_of(model.stored.encoder, data, model.compute)
     return centring.extend(texts, samples, features).apply(texts, samples, features)
 

@@ -21,7 +21,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -173,13 +173,6 @@ class RunFolder:
         """Remove the checkpoint, once the result is written."""
         for name in (ARRAYS_FILE, CHECKPOINT_FILE):
             (self.path / name).unlink(missing_ok=True)
-
-
-def require_same_samples(described: Mapping[str, Any], fingerprint: str) -> None:
-    """Make sure that samples are those of a run, whose description led to them and may name any place."""
-    if described.get("data") != fingerprint:
-        place = described.get("images")
-        raise InputError(f"{place} does not hold what the run was trained on: name the samples after the run")
 
 
 def files_read(run: Path | None, *sources: Source | None) -> list[Path]:
