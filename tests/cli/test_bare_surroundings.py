@@ -11,7 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-TRAIN = f"{sys.executable} -m ucds train-target x.npy --clusters 3 --out run --no-report --json"
+TRAIN = (
+    f"{sys.executable} -m ucds train-target x.npy --clusters 7 --set starts=1 --out run --no-report --json"
+)
 NOBODY = "unshare -U --map-user=12345 --map-group=12345 env -u HOME -u XDG_CACHE_HOME"
 
 

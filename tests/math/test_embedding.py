@@ -92,8 +92,8 @@ def descend(vectors: FloatArray, width: int, steps: int, seed: int) -> np.ndarra
 
 @pytest.mark.parametrize(("width", "steps"), [(2, 6), (20, 3)])
 def test_the_descent_is_that_of_single_samples(width: int, steps: int) -> None:
-    found = place(blobs(0.3), 1, width, steps)
-    np.testing.assert_allclose(found, descend(blobs(0.3), width, steps, 1), atol=0.01)
+    vectors = blobs(0.3)[:80]
+    np.testing.assert_allclose(place(vectors, 1, width, steps), descend(vectors, width, steps, 1), atol=0.01)
 
 
 @pytest.mark.slow  # umap-learn compiles itself anew
@@ -115,11 +115,11 @@ def test_kmeans_finds_the_groups_as_it_does_beside_umap(vectors: FloatArray, tru
 def test_equal_seeds_give_equal_positions_for_any_number_of_threads(width: int) -> None:
     vectors = blobs(0.3)
     found = []
-    for threads in (1, 2, 4):
+    for threads in (1, 3):
         with threadpool_limits(threads):
-            found.append(place(vectors, width=width, steps=50))
-    assert all(np.array_equal(found[0], other) for other in found[1:])
-    assert not np.array_equal(found[0], place(vectors, seed=1, width=width, steps=50))
+            found.append(place(vectors, width=width, steps=20))
+    assert np.array_equal(*found)
+    assert not np.array_equal(found[0], place(vectors, seed=1, width=width, steps=20))
 
 
 @pytest.mark.parametrize("n", [2, 3, 11])

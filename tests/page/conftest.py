@@ -15,6 +15,7 @@ from ucds.labels.cluster_labels import ClusterLabels
 sys.path.insert(0, str(Path(__file__).parents[1] / "cli"))  # for `cli_kit`
 
 from cli_kit import SHAPES, draw_domain
+from quick import quick
 from review_kit import BRIEF, EDGES
 
 
@@ -55,7 +56,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run on pictures of three shapes, which it sorts into six clusters."""
     root = tmp_path_factory.mktemp("review")
     draw_domain(root / "pictures", ("green", "white"), 3, count=40)
-    ucds.train_target(root / "pictures", root / "run", n_clusters=6, encoder=EDGES, settings=BRIEF)
+    ucds.train_target(
+        root / "pictures", root / "run", n_clusters=6, encoder=EDGES, settings=quick(bottleneck_width=8)
+    )
     return root / "run"
 
 

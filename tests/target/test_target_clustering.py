@@ -23,7 +23,7 @@ METHODS = ["consensus", pytest.param("pcd", marks=pytest.mark.torch)]
 Blobs = Callable[..., dict[str, Any]]
 
 
-@parametrize_with_checks([TargetClustering(settings={"starts": 1}, random_state=0)])
+@parametrize_with_checks([TargetClustering(settings=quick(), random_state=0)])
 @pytest.mark.filterwarnings("ignore:Number of distinct clusters")
 def test_keeps_scikit_learns_contract(estimator: TargetClustering, check: Callable[[Any], None]) -> None:
     check(estimator)

@@ -200,7 +200,7 @@ def test_labels_of_the_new_samples_come_from_the_same_provider(run: Path, tmp_pa
     ids = [str(i) for i in range(len(OLD))]
     old, new = saved(tmp_path / "old.npy", OLD), saved(tmp_path / "new.npy", NEW)
     with_labels = ucds.train_target(
-        old, tmp_path / "run", labels=labels_of(ids, OLD_KIND), compute=CPU
+        old, tmp_path / "run", labels=labels_of(ids, OLD_KIND), settings=BRIEF, compute=CPU
     ).folder
     given = labels_of(ids[: len(NEW)], NEW_KIND)
     ucds.update(with_labels, new, tmp_path / "next", labels=given, compute=CPU)
@@ -283,7 +283,7 @@ def told(tmp_path: Path) -> Path:
     """A run with a table: scanner B made the samples of one kind, which have a cluster of their own."""
     table = write_scanners(tmp_path / "about.csv", ["AB"[int(kind == 0)] for kind in OLD_KIND])
     old, given = saved(tmp_path / "old.npy", OLD), {"about": table, "group": "patient"}
-    run = ucds.train_target(old, tmp_path / "told", n_clusters=K, compute=CPU, **given).folder
+    run = ucds.train_target(old, tmp_path / "told", n_clusters=K, settings=BRIEF, compute=CPU, **given).folder
     table.unlink()
     return run
 
@@ -336,7 +336,7 @@ def test_a_centred_run_sees_new_groups_from_their_own_means(tmp_path: Path) -> N
     old = saved(tmp_path / "old.npy", OLD + shifts[scanner])
     table = write_scanners(tmp_path / "about.csv", ["AB"[one] for one in scanner])
     given = {"about": table, "centre_by": "scanner"}
-    run = ucds.train_target(old, tmp_path / "run", n_clusters=K, compute=CPU, **given).folder
+    run = ucds.train_target(old, tmp_path / "run", n_clusters=K, settings=BRIEF, compute=CPU, **given).folder
     new = saved(tmp_path / "new.npy", NEW + shifts[2])
     week = write_scanners(tmp_path / "week.csv", ["C"] * len(NEW))
     done = ucds.update(run, new, tmp_path / "next", about=week, compute=CPU)
