@@ -90,10 +90,6 @@ def test_a_run_is_loaded_asked_printed_and_pickled(run: Path, x: Any) -> None:
     np.testing.assert_array_equal(again.predict(x), found.clusters)
 
 
-def test_a_text_names_the_cache(tmp_path: Path) -> None:
-    assert ucds.Compute("cpu", cache=str(tmp_path)).cache == tmp_path
-
-
 def test_provider_and_client_meet_in_arrays(x: Any) -> None:
     provider = SourceClustering(4, settings=QUICK, random_state=0).fit(x)
     answers = provider.label(x, provider="north")

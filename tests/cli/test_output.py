@@ -86,12 +86,6 @@ def test_a_process_does_what_is_to_be_done_at_its_end_and_keeps_the_status() -> 
     assert (done.returncode, done.stdout, done.stderr) == (3, "closed\nand told", "")
 
 
-def test_a_command_may_be_started_without_an_output() -> None:
-    command = f'"{sys.executable}" -m ucds settings pcd >&-'
-    done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stderr) == (0, "")
-
-
 def test_the_version_is_that_of_the_package() -> None:
     assert run_command("--version") == Result(0, f"ucds {importlib.metadata.version('ucds')}\n", "")
 

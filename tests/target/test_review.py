@@ -118,17 +118,6 @@ def test_a_review_goes_on_where_it_was_left_whatever_line_a_crash_cut_off(review
             file.write(b'{"did": "separated", "group"')
 
 
-def test_undo_takes_back_the_last_answer_and_asks_it_again(review: Review) -> None:
-    answer_all(review, most=2)
-    question, clusters = review.question(), review.clusters
-    assert question is not None
-    review.answer(right_answer(question))
-    review.undo()
-    assert review.clusters == clusters
-    assert review.question() == question
-    assert review.answered == 2
-
-
 @pytest.mark.parametrize("given", ["mixed", "skip"])
 def test_answers_that_say_nothing_change_nothing_and_are_not_asked_again(
     review: Review, given: Answer
@@ -147,22 +136,6 @@ def test_what_is_no_answer_is_refused_and_not_kept(review: Review) -> None:
         with pytest.raises(ucds.InputError, match="does not answer a question"):
             review.answer(given)  # type: ignore[arg-type]
     assert not (review.run / ANSWERS_FILE).exists()
-
-
-def test_samples_are_moved_and_clusters_joined_by_hand(review: Review) -> None:
-    numbers = sorted(set(review.clusters.values()))
-    names = [next(name for name, found in review.clusters.items() if found == number) for number in numbers]
-    one, other = numbers[:2]
-    review.move(names, other)
-    assert {review.clusters[name] for name in names} == {other}
-    review.join([one, other])
-    assert len(set(review.clusters.values())) == 4
-    assert Review(review.run).clusters == review.clusters
-    joined = review.clusters[names[0]]  # the number of the larger of the two
-    with pytest.raises(ucds.InputError, match="no sample 'nobody'"):
-        review.move(["nobody"], joined)
-    with pytest.raises(ucds.InputError, match="no cluster 77"):
-        review.join([joined, 77])
 
 
 def test_the_number_of_clusters_can_be_kept(run: Path) -> None:
@@ -193,16 +166,6 @@ def test_the_reviewed_run_has_the_clusters(review: Review, tmp_path: Path) -> No
         review.finish(tmp_path / "reviewed")
     second = Review(found.path)
     assert list(second.clusters.values()) == list(review.clusters.values())
-
-
-def test_answers_are_taken_over_by_the_ids_of_samples(review: Review, tmp_path: Path) -> None:
-    answer_all(review, most=6)
-    expected = review.clusters
-    kept = tmp_path / "answers.jsonl"
-    (review.run / ANSWERS_FILE).rename(kept)
-    other = Review(review.run)
-    assert other.take(kept) == (6, 0)
-    assert other.clusters == expected
 
 
 @pytest.mark.parametrize(

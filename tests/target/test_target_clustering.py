@@ -98,15 +98,6 @@ def test_survives_its_run_folder(method: str, x: Any, tmp_path: Path) -> None:
     np.testing.assert_array_equal(opened.predict(x), target.labels_)
 
 
-def test_probabilities_are_of_the_labels(x: Any) -> None:
-    target = brief().fit(x)
-    probabilities = target.predict_proba(x)
-    assert probabilities.shape == (48, 4)
-    assert probabilities.dtype == np.float32
-    np.testing.assert_allclose(probabilities.sum(1), 1, rtol=1e-5)
-    np.testing.assert_array_equal(probabilities.argmax(1), target.labels_)
-
-
 @pytest.mark.parametrize(
     ("labels", "words"),
     [
@@ -159,15 +150,3 @@ def test_folders_at_any_depth_are_one_domain(images: Path, tmp_path: Path) -> No
 def test_the_papers_method_may_have_more_clusters_than_samples() -> None:
     tiny = np.eye(3, dtype=np.float32)
     assert brief(8, **PCD).fit(tiny).labels_.shape == (3,)
-
-
-@pytest.mark.parametrize(
-    ("parameters", "words"),
-    [
-        ({"method": "pcd", "settings": {"source_epochs": 3}}, "'source_epochs' is a setting of the other"),
-        ({"method": "ucds"}, "`method` must be one of pcd, consensus"),
-    ],
-)
-def test_settings_that_are_not_looked_at_are_refused(parameters: dict[str, Any], words: str) -> None:
-    with pytest.raises(InputError, match=words):
-        TargetClustering(2, **parameters).fit(np.zeros((8, 3), dtype=np.float32))
