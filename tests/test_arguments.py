@@ -1,7 +1,5 @@
 """Every public function refuses an argument that is not of its annotated kind by name, before any work."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from pathlib import Path

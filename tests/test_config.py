@@ -1,7 +1,5 @@
 """Tests of the settings: the paper's values, what is refused, and how they are written."""
 
-from __future__ import annotations
-
 from dataclasses import FrozenInstanceError
 from typing import Any
 

@@ -1,7 +1,5 @@
 """No error holds a secret that was typed in a wrong place."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """No message repeats long data, whichever argument they were given as."""
 
-from __future__ import annotations
-
 import inspect
 import itertools
 import shutil

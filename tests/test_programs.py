@@ -1,7 +1,5 @@
 """Small programs that a user of scikit-learn would write: each works, or ends in an error of this package."""
 
-from __future__ import annotations
-
 import json
 import pickle
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Tests of ACIDS: source weights, aligned statistics, clusters that do not depend on the domain."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Pictures, embeddings and finished runs for the tests of the command line; the tests only read them."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable

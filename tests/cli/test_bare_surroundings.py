@@ -1,7 +1,5 @@
 """Tests of commands where something is missing that is usually there: streams, a home folder, a reader."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

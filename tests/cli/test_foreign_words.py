@@ -1,7 +1,5 @@
 """Tests that names and texts of others stay words wherever they are shown, and that secrets stay secret."""
 
-from __future__ import annotations
-
 import io
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Every mistake that a user can make is answered by one line, and leaves nothing behind."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

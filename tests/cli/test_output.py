@@ -1,7 +1,5 @@
 """Tests of what commands print: help, version, settings, JSON, silence, and the completion of a shell."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import json
 import re

@@ -1,7 +1,5 @@
 """`ucds sort`: the first hour in one command, and a run's own names without an option."""
 
-from __future__ import annotations
-
 import io
 import json
 import shlex

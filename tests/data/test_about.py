@@ -1,7 +1,5 @@
 """What is known about samples: tables that name them in several ways, and what image files tell."""
 
-from __future__ import annotations
-
 import io
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Sizes that an image file names: each file is read or refused in one line, in bounded memory and time."""
 
-from __future__ import annotations
-
 import io
 import struct
 import time

@@ -3,8 +3,6 @@
 Every image is a square of ``SIDE`` pixels, so that nothing is resized.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import io
 import struct

@@ -1,7 +1,5 @@
 """Hostile and unusual files, one by one. Nothing may be raised but `UnusableImageError`."""
 
-from __future__ import annotations
-
 import io
 import struct
 import warnings

@@ -1,7 +1,5 @@
 """Tests of image files without their metadata: the same pixels, in the same direction, and nothing else."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Tests of the one way in: whatever holds the same samples gives the same samples."""
 
-from __future__ import annotations
-
 import io
 import warnings
 from pathlib import Path

@@ -5,8 +5,6 @@ of the encoders; a graph of a few nodes for DINOv2. What a person does in the re
 that the report would save.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -1,7 +1,5 @@
 """Tests of the embedding of neighbours: its graph, its descent, and UMAP beside it."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import warnings

@@ -1,7 +1,5 @@
 """What clusters follow: known answers, a rate that holds for any kind of groups, and power within groups."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

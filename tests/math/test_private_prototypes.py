@@ -1,7 +1,5 @@
 """Tests of `ucds.math.private_prototypes`: sums, axes, clusters, mergers, sensitivities, budget, a canary."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 

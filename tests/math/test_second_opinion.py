@@ -1,7 +1,5 @@
 """Tests of the second opinion: when it is taken, what votes then, many samples, threads."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Finished runs on drawn pictures, to be looked at and reviewed."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 from pathlib import Path

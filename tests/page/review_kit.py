@@ -1,7 +1,5 @@
 """Runs ``ucds review`` for tests, and reads what it keeps."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """A person's hour with the page, in a real browser; a server that is killed loses and doubles nothing."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import threading

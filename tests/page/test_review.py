@@ -3,8 +3,6 @@
 One command serves the page for all tests but those that kill it; each test takes back what it does.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

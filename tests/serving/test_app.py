@@ -1,7 +1,5 @@
 """What a client sees: answers, refusals, and the shape of both; and what the own client makes of them."""
 
-from __future__ import annotations
-
 import json
 import math
 import socket

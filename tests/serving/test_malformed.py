@@ -1,7 +1,5 @@
 """Requests that no honest client sends: each is refused in words, and leaves nothing behind."""
 
-from __future__ import annotations
-
 import random
 import struct
 import zlib

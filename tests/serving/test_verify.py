@@ -1,7 +1,5 @@
 """Every change of a ledger is found: of columns and rows, by entries against the rules, by setting back."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import shutil

@@ -1,7 +1,5 @@
 """Tests of `ucds.source.domains`, the provider's part of the consensus; and of PCD with many samples."""
 
-from __future__ import annotations
-
 from contextlib import closing
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Tests of `ucds.train_source` and `ucds.label`: what the provider does, as functions and as commands."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

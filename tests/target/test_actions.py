@@ -1,7 +1,5 @@
 """Every action changes what it says, is on the disk when it returns, and is taken back and done again."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

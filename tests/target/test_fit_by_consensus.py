@@ -1,7 +1,5 @@
 """Tests of `fit_target_by_consensus`: alone, with labels, stopped and resumed."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from contextlib import ExitStack, closing

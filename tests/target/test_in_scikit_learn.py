@@ -1,7 +1,5 @@
 """The estimators do in scikit-learn what its own clusterings do: pipelines, searches, joblib, data frames."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Tests of `ucds.predict`: the client's model finds clusters, as a function and as a command."""
 
-from __future__ import annotations
-
 import csv
 import subprocess
 import sys

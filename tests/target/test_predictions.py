@@ -1,7 +1,5 @@
 """Tests of the table of predictions, of sorting images into folders, and of the names of clusters."""
 
-from __future__ import annotations
-
 import csv
 import json
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """A review asks, keeps every answer, goes on where it was left, and writes a run that has the clusters."""
 
-from __future__ import annotations
-
 import json
 import re
 import resource

@@ -1,7 +1,5 @@
 """What a person said of a sample holds for its content, in the table, the sorted folders and the report."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re

@@ -1,7 +1,5 @@
 """What a person sees of the clusters of a review, and takes away, after every action."""
 
-from __future__ import annotations
-
 import csv
 import io
 import shutil

@@ -1,7 +1,5 @@
 """A run takes new samples: its clusters keep their numbers, and what a person has said stays in force."""
 
-from __future__ import annotations
-
 import csv
 import json
 import shutil

@@ -1,7 +1,5 @@
 """Settings with which a consensus of few samples takes a sixth of a second, for tests of other things."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import ucds

@@ -1,7 +1,5 @@
 """Tests of numbers of clusters that are chosen: commands, functions and estimators choose alike."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A run tells how it was made, and an estimator that is loaded from it makes the same model again."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """Tests of a finished model's file: what survives, and what is refused."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import random

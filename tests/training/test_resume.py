@@ -1,7 +1,5 @@
 """A run that was killed, or whose disk was full, ends with the weights of one that never stopped."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Tests of the life of a run: what it writes, how it is resumed, and how signals stop it."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
