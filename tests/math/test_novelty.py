@@ -34,7 +34,7 @@ def test_rejections_follow_benjamini_and_hochberg() -> None:
 @pytest.mark.parametrize("together", [False, True])
 def test_false_alarms_are_at_most_as_frequent_as_stated(together: bool, count: int) -> None:
     rates = []
-    for seed in range(24):
+    for seed in range(40):
         rng = np.random.default_rng(seed)
         old, new = draw(rng, count, K)[0], draw(rng, 60, K)[0]
         found = fit_together(old, new, K, rng) if together else fit_alone(old, new)

@@ -120,7 +120,7 @@ def work(page: Any, run: Path, finer: int) -> None:
         page.wait_for_timeout(50)
     assert sizes(page) == finest
 
-    number = next(iter(finest))
+    number = max(finest, key=finest.__getitem__)
     page.click(f".pick[data-cluster='{number}']")
     page.fill("#name", "<i>first</i>")
     page.keyboard.press("Tab")

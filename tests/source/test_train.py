@@ -48,11 +48,6 @@ def test_the_function_and_the_command_give_the_same_model(
     np.testing.assert_array_equal(one.stored.proportions, other.stored.proportions)
 
 
-def test_the_consensus_method_is_the_default(domains: Path, tmp_path: Path) -> None:
-    ucds.train_source(domains, tmp_path / "run", 4, options=CPU)
-    assert ucds.load(tmp_path / "run").stored.card.stages == ("cluster-domains",)
-
-
 def test_a_finished_run_is_resumed_and_a_damaged_model_is_no_finished_run(
     domains: Path, tmp_path: Path
 ) -> None:

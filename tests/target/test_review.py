@@ -3,14 +3,13 @@
 import json
 import re
 import resource
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnxruntime
 import pytest
-from quick import quick
+from quick import Listener, quick
 
 import ucds
 from ucds.exports.hub import write_card
@@ -22,23 +21,10 @@ from ucds.target.questions import Answer, Question
 from ucds.target.remembered import number_alike
 from ucds.target.review import Review
 from ucds.training.model_file import load_model
-from ucds.training.progress import Quiet
 from ucds.training.run_folder import FEATURES_FILE
 
 BRIEF = quick()
 K = 6
-
-
-class Listener(Quiet):
-    def __init__(self) -> None:
-        self.heard: list[str] = []
-
-    def show(self, title: str, done: int, total: int, figures: Mapping[str, float] | None = None) -> None:
-        if done == 0:
-            self.heard.append(title)
-
-    def say(self, message: str) -> None:
-        self.heard.append(message)
 
 
 def make_embeddings() -> tuple[np.ndarray, np.ndarray]:
@@ -241,19 +227,7 @@ def test_the_outlook_says_how_much_is_open_and_what_comes_first(review: Review) 
 
 
 @pytest.mark.torch
-def test_a_run_that_trained_its_encoder_votes_when_its_review_begins(tmp_path: Path) -> None:
-    labels = ClusterLabels(tuple(TRUTH), GROUPS, K, "a provider")
-    settings = ucds.PCDSettings(clustering_epochs=1, refinement_epochs=1)
-    review = Review(train(tmp_path, labels=labels, settings=settings))
-    assert list(review.clusters.values()) == list(ucds.load(tmp_path / "run").predict(VECTORS))
-    answer_all(review, most=3)
-    found = review.finish()
-    assert found.path == tmp_path / "run-reviewed"
-    assert Review(found.path).clusters == review.clusters
-
-
-@pytest.mark.torch
-def test_of_many_samples_of_such_a_run_some_vote_those_with_a_label_first(tmp_path: Path) -> None:
+def test_of_a_run_that_trained_its_encoder_some_vote_those_with_a_label_first(tmp_path: Path) -> None:
     labelled = tuple(str(i) for i in range(150, 180))
     labels = ClusterLabels(labelled, GROUPS[150:180], K, "a provider")
     settings = ucds.PCDSettings(clustering_epochs=1, refinement_epochs=1, most_samples=120)
@@ -263,10 +237,16 @@ def test_of_many_samples_of_such_a_run_some_vote_those_with_a_label_first(tmp_pa
     review = Review(run, compute=ucds.Compute(reporter=listener))
     assert set(labelled) < set(review.clusters)
     assert len(review.clusters) == len(review.features) == 120
-    assert listener.heard[0].startswith("120 of 200 samples, drawn at random (setting most_samples)")
-    assert listener.heard[1:] == ["find neighbours", "k-means", "find the consensus", "embed"]
+    assert listener.said[0].startswith("120 of 200 samples, drawn at random (setting most_samples)")
+    begun = [title for title, _ in listener.begun]
+    assert begun == ["find neighbours", "k-means", "find the consensus", "embed"]
+    predicted = ucds.load(run).predict(VECTORS)
+    assert list(review.clusters.values()) == [predicted[int(name)] for name in review.clusters]
     answer_all(review, most=3)
-    everyone = ucds.predict(review.finish().path, tmp_path / "target.npy")
+    found = review.finish()
+    assert found.path == tmp_path / "run-reviewed"
+    assert Review(found.path).clusters == review.clusters
+    everyone = ucds.predict(found.path, tmp_path / "target.npy")
     assert len(everyone.clusters) == 200
 
 

@@ -58,7 +58,7 @@ def test_clusters_are_seen_with_their_sizes_doubt_and_members(review: ucds.Revie
         assert sorted(typical.tolist()) == sorted(doubtful.tolist()) == seen.members(number, "row").tolist()
         assert (np.diff(seen.typicality[typical]) <= 0).all()
         assert (np.diff(seen.confidence[doubtful]) >= 0).all()
-        assert seen.doubt[number] == pytest.approx(1 - seen.confidence[doubtful].mean())
+        assert seen.doubt[number] == pytest.approx(1 - seen.confidence[doubtful].mean(), abs=1e-6)
         own = unit_rows(review.features[typical])
         assert seen.typicality[typical] == pytest.approx(own @ unit_rows(own.mean(0)[None])[0], abs=1e-5)
 

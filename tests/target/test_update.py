@@ -9,12 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from quick import quick
+from quick import Listener, quick
 
 import ucds
 from ucds.data.kept_about import KeptAbout
 from ucds.target.remembered import read_remembered, write_remembered
-from ucds.training.progress import Quiet
 
 BRIEF = quick()
 CPU, K, WIDTH = ucds.Compute("cpu"), 5, 12
@@ -300,20 +299,10 @@ def test_a_run_keeps_what_a_table_told_of_its_samples(told: Path, tmp_path: Path
         ucds.report(told, compute=CPU)
 
 
-class Heard(Quiet):
-    """Keeps what is said."""
-
-    def __init__(self) -> None:
-        self.said: list[str] = []
-
-    def say(self, message: str) -> None:
-        self.said.append(message)
-
-
 def test_an_update_keeps_what_old_and_new_tables_tell(told: Path, tmp_path: Path) -> None:
     table = write_scanners(tmp_path / "week.csv", ["AB"[int(kind == 0)] for kind in NEW_KIND])
     new = saved(tmp_path / "new.npy", NEW)
-    heard = Heard()
+    heard = Listener()
     compute = ucds.Compute("cpu", reporter=heard)
     done = ucds.update(told, new, tmp_path / "next", about=table, compute=compute)
     assert any("the clusters follow 1 of 1 columns: scanner" in line for line in heard.said)

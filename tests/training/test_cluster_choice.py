@@ -12,6 +12,7 @@ from quick import quick
 import ucds
 from ucds import InputError, SourceClustering, TargetClustering, UcdsWarning
 from ucds.choices import ClusterRange, read_clusters
+from ucds.training.run import TrainedRun
 
 BRIEF = quick(bottleneck_width=8)
 CPU = ucds.RunOptions()
@@ -81,7 +82,7 @@ def test_the_command_the_function_and_the_estimator_choose_the_same_number(
 
 
 def test_a_resumed_run_keeps_its_number_and_must_ask_for_the_same(samples: Path, tmp_path: Path) -> None:
-    def train(asked: str) -> ucds.TrainedRun:
+    def train(asked: str) -> TrainedRun:
         options = ucds.RunOptions(resume=(tmp_path / "run").exists())
         return ucds.train_target(samples, tmp_path / "run", n_clusters=asked, settings=BRIEF, options=options)
 
