@@ -1,7 +1,5 @@
 """What holds for every test: one thread, a cache of its own, and no network but the machine itself."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Tests of atomic writing: a reader sees the old file or the new one, whatever happens."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os

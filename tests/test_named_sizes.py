@@ -1,7 +1,5 @@
 """Files that name sizes which they do not hold: refused in one line, or read, in little memory."""
 
-from __future__ import annotations
-
 import io
 import json
 import struct

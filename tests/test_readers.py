@@ -1,7 +1,5 @@
 """Every reader of a file either reads it or refuses it in one line, whatever is in it."""
 
-from __future__ import annotations
-
 import json
 from contextlib import closing
 from functools import partial

@@ -1,7 +1,5 @@
 """Files that come from somebody else: none leads out of its folder, or waits for ever."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

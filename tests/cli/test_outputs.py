@@ -1,7 +1,5 @@
 """An output takes the place of nothing that is read: every command that writes looks before the work."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import stat

@@ -1,7 +1,5 @@
 """`ucds sort`: the first hour in one command, and a run's own names without an option."""
 
-from __future__ import annotations
-
 import io
 import json
 import shlex
@@ -70,12 +68,11 @@ def test_the_same_command_opens_what_is_there_and_other_images_are_refused(place
     assert (place / "photos-groups/model.safetensors").read_bytes() == model
 
 
-@pytest.mark.parametrize("name", [".", "sub/.."])
-def test_the_folder_is_known_by_its_own_name(place: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_folder_is_known_by_its_own_name(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.rmtree(place / "photos-groups")
     (place / "photos/sub").mkdir()
     monkeypatch.chdir(place / "photos")
-    run_successfully("sort", name, *BARE)
+    run_successfully("sort", "sub/..", *BARE)
     assert (place / "photos-groups/report.html").exists()
 
 

@@ -1,7 +1,5 @@
 """Tests of tables: columns become numbers or words, and what is no table is refused in one line."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Tests of the researcher's commands: what they pass on, write and print."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

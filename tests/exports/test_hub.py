@@ -1,7 +1,5 @@
 """Tests of folders in the layout of a hub: written, and opened again."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Tests of a checkpoint: its round trip, its damage, and the log that it cuts."""
 
-from __future__ import annotations
-
 import io
 import json
 from contextlib import closing

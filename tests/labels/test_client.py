@@ -1,7 +1,5 @@
 """Tests of the client of a label service: every answer that a service may give."""
 
-from __future__ import annotations
-
 import socket
 import ssl
 import threading

@@ -1,7 +1,5 @@
 """Tests of cluster labels: what they hold, what is refused, and their file."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import json

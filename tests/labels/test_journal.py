@@ -1,7 +1,5 @@
 """Tests of the journal, the file of the labels received so far: what is kept and what is refused."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import random

@@ -1,7 +1,5 @@
 """Tests of queries, by Python and `ucds query`: each sample once, receipts checked, kills at any moment."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -1,7 +1,5 @@
 """Tests of `ucds.report`: what the page says, what it is made from, and what is refused."""
 
-from __future__ import annotations
-
 import base64
 import io
 import json

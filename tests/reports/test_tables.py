@@ -1,7 +1,5 @@
 """Tests of pages: figures by hand, what is missing, what is compared with what."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The life of a key of a client, from its making to its end, and the file of the key that signs receipts."""
 
-from __future__ import annotations
-
 import json
 import time
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Tests of `ucds.source.private`: a source model with differential privacy, from samples to its file."""
 
-from __future__ import annotations
-
 import csv
 import math
 from importlib.util import find_spec

@@ -1,7 +1,5 @@
 """Tests of the table of predictions, of sorting images into folders, and of the names of clusters."""
 
-from __future__ import annotations
-
 import csv
 import json
 import shutil
@@ -17,7 +15,6 @@ import ucds
 from ucds.choices import Sorting
 from ucds.data.content import content_key
 from ucds.data.folders import Scan, scan_folder
-from ucds.errors import InputError
 from ucds.target import predictions
 from ucds.target.predictions import NAMES_FILE, Predictions
 from ucds.training.model_file import load_model
@@ -39,12 +36,6 @@ def test_a_table_has_one_row_a_sample_and_no_formula(tmp_path: Path) -> None:
     ]
     replace(FOUND, names={}).save(tmp_path / "bare.csv")
     assert (tmp_path / "bare.csv").read_text("utf-8-sig").splitlines()[0] == '"sample","cluster","confidence"'
-
-
-def test_another_suffix_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"must end in \.csv or \.parquet"):
-        FOUND.save(tmp_path / "p.xlsx")
-    assert not list(tmp_path.iterdir())
 
 
 PATHS = ("a/1.png", "a__1.png", "b/deep/2.png", "3.png")

@@ -1,7 +1,5 @@
 """Runs that see each group of samples from its own mean: in the training, and of known and unseen groups."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Any
