@@ -250,11 +250,11 @@ def test_no_name_leads_out_of_a_folder(tmp_path: Path, name: str) -> None:
 @pytest.mark.usefixtures("either_way")
 def test_what_is_no_file_is_named_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "nothing")
-    with pytest.raises(DamagedFileError, match="link is a link, which is not opened: put an"):
+    with pytest.raises(DamagedFileError, match="link is a link, and is not opened: put an"):
         open_received(tmp_path / "link")
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(tmp_path / "socket"))
-        with pytest.raises(DamagedFileError, match="socket is hollow or no file"):
+        with pytest.raises(DamagedFileError, match="socket is hollow or not a file"):
             open_received(tmp_path / "socket")
     with pytest.raises(FileNotFoundError):
         open_received(tmp_path / "absent")
@@ -302,7 +302,7 @@ def test_a_link_in_a_run_ends_a_command_in_one_line(
         main()
     said = capsys.readouterr().err.strip().splitlines()
     assert end.value.code == 2
-    assert said[-1].startswith(f"error: {run}/transfer.json is a link, which is not opened")
+    assert said[-1].startswith(f"error: {run}/transfer.json is a link, and is not opened")
     assert not (run / "report.html").exists()
 
 

@@ -19,7 +19,7 @@ _SMALLEST = 1e-12  # length of a vector that has a direction
 
 @dataclass(frozen=True, eq=False)
 class Head:
-    """The layers of a model above its encoder, which are arrays: an affine map, and one prototype a cluster.
+    """The layers of a model above its encoder, as arrays: an affine map, and one prototype per cluster.
 
     Features of equal samples are equal to the bit, however many samples are computed together.
 
@@ -27,7 +27,7 @@ class Head:
         weight: weights of the affine map, ``(d_f, width)``.
         bias: its shift, ``(d_f,)``.
         prototypes: prototypes of the clusters as columns, ``(d_f, K)``.
-        unit_features: whether the encoder's features are brought to unit length first.
+        unit_features: whether the encoder's features are scaled to unit length first.
     """
 
     weight: FloatArray
@@ -52,7 +52,7 @@ class Head:
 
     @property
     def fingerprint(self) -> str:
-        """Twelve hexadecimal digits that change with any prototype: numbers of clusters mean the same."""
+        """Twelve hexadecimal digits that change with any prototype, and so with what a cluster means."""
         return digest_of(np.ascontiguousarray(self.prototypes).tobytes())[:12]
 
     def features(self, below: FloatArray, means: FloatArray | None = None) -> FloatArray:
@@ -60,8 +60,8 @@ class Head:
 
         Args:
             below: features of the encoder.
-            means: ``(n, width)`` mean from which each sample is seen in place of the head's own, as in
-                :meth:`recentred`; a row of NaN stands for the head's own.
+            means: ``(n, width)`` mean that is subtracted from each sample in place of the head's own, as in
+                :meth:`recentred`; a row of NaN stands for the head's own mean.
         """
         if self.unit_features:
             lengths = np.sqrt(np.einsum("nd,nd->n", below, below))[:, None]
@@ -81,10 +81,10 @@ class Head:
         return softmax(self.logits(features))
 
     def recentred(self, mean: FloatArray) -> Head:
-        """Return a head that sees samples from another mean.
+        """Return a head that subtracts another mean from the samples.
 
-        A head that was made of clusters subtracts a mean, which is a part of its bias. Samples of a domain
-        that it has not seen are compared better from their own mean.
+        A head that was made from clusters subtracts a mean, as a part of its bias. Samples of a domain that
+        is new to the head are compared better after their own mean is subtracted.
 
         Args:
             mean: ``(width,)`` mean of the encoder's features, after their normalisation.
@@ -100,9 +100,9 @@ def softmax(logits: FloatArray) -> FloatArray:
 
 
 def mean_direction(blocks: Iterator[FloatArray] | list[FloatArray]) -> FloatArray:
-    """Compute the mean ``(width,)`` of features that are brought to unit length, in double precision.
+    """Compute the mean ``(width,)`` of features scaled to unit length, in double precision.
 
-    The features ``(n, width)`` come in blocks, of which one is in memory at a time.
+    The features ``(n, width)`` come in blocks; one block is in memory at a time.
     """
     total, count = np.zeros(()), 0
     for block in blocks:
@@ -122,7 +122,7 @@ def _one_thread() -> Callable[..., AbstractContextManager[Any]]:
 
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """Multiply in one thread: several take longer for small matrices, and may round otherwise."""
+    """Multiply in one thread: several threads take longer for small matrices, and may round differently."""
     with _one_thread()(limits=1, user_api="blas"):
         yield
 

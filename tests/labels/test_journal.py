@@ -172,7 +172,7 @@ def full_at(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-NO_SPACE = r"cannot write .*labels\.json\.receipts: File too large; free some space, then do the same again"
+NO_SPACE = r"cannot write .*labels\.json\.receipts: File too large; free some space, then run the same again"
 MANY = {bytes([number]) * 16: 1 for number in range(10, 60)}
 
 
