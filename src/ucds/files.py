@@ -127,7 +127,8 @@ def make_private(folder: Path) -> None:
     """Make a folder that its owner alone may enter; one that exists stays as it is.
 
     Raises:
-        InputError: the folder cannot be made. NoSpaceError: the disk is full, or the place is not writable.
+        InputError: the folder cannot be made.
+        NoSpaceError: the disk is full, or the place is not writable.
     """
     try:
         with writing(folder):

@@ -221,7 +221,7 @@ def archive_entries(
     out: Annotated[Path, Option(help="File to write; `ucds ledger verify --archive` reads it.")],
     signers: SignerOption = None,
 ) -> None:
-    """Move all entries before the last snapshot into a file. Answers stay, and repeated questions are free."""
+    """Move all entries before the last snapshot into a file. Answers stay; repeated questions are free."""
     with _open_ledger(ledger, output, signers=signers) as book:
         from ucds.serving.verify import archive
 

@@ -1,4 +1,4 @@
-"""What a run keeps of what was known about its samples, by their content."""
+"""The table about its samples that a run keeps, by their content."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from ucds.received import require_few
 
 @dataclass(frozen=True, eq=False)
 class KeptAbout:
-    """What a run keeps of a table about its samples, by their content.
+    """Table about the samples of a run, kept by their content.
 
     Attributes:
         keys: content keys of the samples.
         columns: text of each sample in each column.
-        group: column of what belongs together; ``None`` if none was named.
+        group: column that says which samples belong together; ``None`` if none was named.
     """
 
     keys: Sequence[bytes]
@@ -39,14 +39,14 @@ class KeptAbout:
         return find_places(*(Column(keys_of(each).array) for each in (keys, self.keys)))
 
     def of(self, samples: Samples, rows: IntArray | None = None) -> About:
-        """Return the texts of samples in the columns; of samples that are new, what image files tell.
+        """Return the texts of samples in the columns; for new samples, what their image files tell.
 
         Args:
             samples: samples.
             rows: ``(m,)`` positions of the samples that are wanted; all if ``None``.
 
         Warns:
-            UcdsWarning: nothing tells the texts of new samples in some column.
+            UcdsWarning: the texts of new samples in some column are unknown.
         """
         rows = np.arange(len(samples)) if rows is None else rows
         places = self.places(keys_of(samples.keys).take(rows))
@@ -55,7 +55,7 @@ class KeptAbout:
             own = read_own(samples, rows[new])
             if silent := [name for name in found if name not in own]:
                 names = ", ".join(shown(name, 40) for name in silent[:3])
-                told = f"{len(new):,} samples are new, and nothing tells their {names}"
+                told = f"{len(new):,} new samples lack values of {names}"
                 warn(f"{told}: give a table with such columns, `about`")
             places[new] = len(self.keys) + np.arange(len(new))
             found = {name: [*texts, *own.get(name, [""] * len(new))] for name, texts in found.items()}
@@ -70,10 +70,10 @@ class KeptAbout:
 
     @classmethod
     def load(cls, path: Path) -> KeptAbout | None:
-        """Read what a run keeps; ``None`` if there is no such file.
+        """Read the table that a run keeps; ``None`` if it keeps none.
 
         Raises:
-            DamagedFileError: it cannot be read.
+            DamagedFileError: the file cannot be read.
         """
         try:
             found = read_arrays(path)
@@ -91,7 +91,7 @@ class KeptAbout:
         except FileNotFoundError:
             return None
         except (OSError, DamagedFileError, ValueError, KeyError, TypeError) as error:
-            raise DamagedFileError(f"{path} is damaged ({error}): delete it, to do without it") from None
+            raise DamagedFileError(f"{path} is damaged ({error}): delete it, and go on without it") from None
 
 
 def join_about(
@@ -101,13 +101,13 @@ def join_about(
     group: str | None,
     keys: Sequence[bytes],
 ) -> KeptAbout | None:
-    """Join what a run keeps of its samples and what a table tells of others; ``None`` if nothing is known.
+    """Join the table that a run keeps and one about other samples; ``None`` if there is neither.
 
     Args:
         kept: texts of the run's samples, if it keeps any.
         samples: samples that were given.
-        about: table about them; see :meth:`KeptAbout.of` for what is known without.
-        group: column of what belongs together; that of the run if ``None``.
+        about: table about these samples; :meth:`KeptAbout.of` says what is known without one.
+        group: column that says which samples belong together; the run's column if ``None``.
         keys: content keys of the samples that are wanted.
 
     Raises:

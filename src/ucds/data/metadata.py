@@ -1,4 +1,4 @@
-"""Takes everything but the pixels from the bytes of JPEG and PNG files.
+"""Removes everything but the pixels from the bytes of JPEG and PNG files.
 
 The compressed pixels stay as they are, so that an image gives the same bytes with every version of the
 libraries.
@@ -23,7 +23,7 @@ def bare_file(data: bytes, exif: bytes | None = None) -> bytes | None:
 
     Args:
         data: bytes of the file, which may be damaged.
-        exif: EXIF data that the result holds, maybe none; those of the file if ``None``.
+        exif: EXIF data of the result, possibly empty; the file's own if ``None``.
     """
     if data.startswith(_JPEG):
         return _bare_jpeg(data, exif)

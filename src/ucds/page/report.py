@@ -94,13 +94,14 @@ def report(
         images: samples, see :func:`ucds.data.sources.find_samples`; those that the run was trained on if
             ``None``.
         out: HTML file to write; ``report.html`` in the run folder if ``None``.
-        names: file of names of the clusters; ``names.json`` in the run folder, if there is one, if ``None``.
-        pictures: folder of the images that a folder of features was computed from, where each has its id as
-            its path; the folder that they were read from if ``None``. Without images the page shows ids.
-        about: table about the samples, see :func:`ucds.data.about.find_about`, for what the clusters follow;
-            if ``None``, what the run keeps of the table of its training, and else folders and the headers of
-            image files.
-        group: column of what belongs together, such as the patient; that of the training if ``None``.
+        names: file of names of the clusters; if ``None``, ``names.json`` in the run folder, if it exists.
+        pictures: folder of the images that a folder of features was computed from, each under its id as its
+            path; if ``None``, the folder that they were read from. Without images the page shows ids.
+        about: table about the samples, see :func:`ucds.data.about.find_about`, to find what the clusters
+            follow. If ``None``, the table that the run keeps from its training counts or, without one,
+            folders and the headers of image files.
+        group: column that says which samples belong together, such as the patient; the training's column if
+            ``None``.
         compute: device, precision, cache and reporter; the defaults if ``None``.
 
     Raises:

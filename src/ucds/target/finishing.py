@@ -1,4 +1,4 @@
-"""The two ends of a review: what it starts from where a run remembers nothing, and the run that it writes."""
+"""The start of a review whose run remembers no clustering, and the run that a review writes."""
 
 from __future__ import annotations
 
@@ -53,7 +53,8 @@ class ReviewedRun:
         path: run folder.
         answered: number of answers that count.
         n_clusters: number of clusters that have samples.
-        agreement: share of the samples in a cluster of the review that the model gives this cluster.
+        agreement: share of the clustered samples to which the model gives the cluster that they have in the
+            review.
     """
 
     path: Path
@@ -63,7 +64,7 @@ class ReviewedRun:
 
     @property
     def sentence(self) -> str:
-        """What was done, for the person."""
+        """Sentence that tells the person what was done."""
         return (
             f"{self.path} written: {self.n_clusters} clusters after {self.answered} answers; the model gives "
             f"{self.agreement:.1%} of the samples the cluster that they have in the review"
@@ -73,15 +74,15 @@ class ReviewedRun:
 @shows("run", "clusters", "by_person", "n_clusters", "names", "answered")
 @dataclass(frozen=True, eq=False)
 class Reviewed:
-    """A review as it stands, which later answers do not change.
+    """A review at one moment; later answers do not change it.
 
     Attributes:
         run: folder of the run that is reviewed.
         start: clustering from which the review started.
         features: ``(n, d_f)`` bottleneck features.
         clusters: ``(n,)`` clusters; -1 for samples that are set aside.
-        by_person: ``(n,)`` whether the person has named a sample itself, in this review or an earlier one.
-        n_clusters: number of clusters, those without samples included.
+        by_person: ``(n,)`` whether a person has placed the sample itself, in this review or an earlier one.
+        n_clusters: number of clusters, including empty ones.
         names: names of clusters, by their numbers.
         answered: number of answers that count.
     """
@@ -133,11 +134,11 @@ def write_successor(
         features: ``(n, d_f)`` bottleneck features of the samples.
         stage: name of what was done, for the description of the model.
         names: names of clusters by their numbers.
-        described: entries of the description that differ from those of the run before.
+        described: entries of the description that differ from those of the earlier run.
         write_more: writes further files into the folder.
 
     Returns:
-        Share of the samples in a cluster that the model gives this cluster.
+        Share of the clustered samples to which the model gives their cluster.
     """
     before = read_object(run / RUN_FILE) or {}
     reviewed = [*before.get("reviewed", []), load_model(run).fingerprint]  # models whose numbers are kept
@@ -179,9 +180,9 @@ def fit(
 
 
 def vote_afterwards(run: Path, images: Source | None, compute: Compute | None) -> None:
-    """Cluster the features of a run's samples, and write down what a review of its clusters starts from.
+    """Cluster the features of a run's samples, and write what a review of its clusters needs to start.
 
-    Above ``most_samples``, that many are clustered, as in a training by consensus.
+    If there are more than ``most_samples``, that many are clustered, as in a training by consensus.
     """
     model, described = load(run, role="target", compute=compute), read_object(run / RUN_FILE) or {}
     place = described.get("images") if images is None else images

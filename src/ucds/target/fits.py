@@ -1,4 +1,4 @@
-"""Tells of samples that a run does not know whether they fit what it knows."""
+"""Tests whether samples that are new to a run fit what the run knows."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _TOGETHER = 50_000  # samples whose features are held in memory
 def fit(model: Model, data: Dataset, remembered: Remembered, features: FloatArray) -> DoubleArray | None:
     """Compute the p-value ``(n,)`` of each sample; NaN for those that the run knows by their content.
 
-    ``None`` if the run knows all samples, or if the encoder was trained on those of the run: it fits them
-    better than any others.
+    ``None`` if the run knows all samples, or if the encoder was trained on the run's samples: such an encoder
+    fits these better than any others.
 
     Args:
         model: model of the run.
-        data: samples that were opened for it.
+        data: samples that were opened for the model.
         remembered: samples of the run.
-        features: ``(m, d_f)`` bottleneck features of these.
+        features: ``(m, d_f)`` bottleneck features of the remembered samples.
     """
     new = np.flatnonzero(~np.isin(keys_of(data.samples.keys).array, keys_of(remembered.keys).array))
     if not len(new) or model.stored.card.tune == "full":

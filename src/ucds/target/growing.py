@@ -30,9 +30,9 @@ class Growth:
 
     Attributes:
         clusters: ``(n,)`` numbers of the clusters; -1 for samples in none.
-        n_clusters: number of clusters, those without samples included.
-        proposed: ``(n,)`` cluster that is proposed for each sample: where it would be if all were clustered
-            anew, or the nearest cluster of one that waits; its own otherwise.
+        n_clusters: number of clusters, including empty ones.
+        proposed: ``(n,)`` cluster that is proposed for each sample: the one that it would have if all samples
+            were clustered anew; for a sample in no cluster, the nearest one; otherwise the present one.
         partitions: ``(P, n)`` clusterings that voted.
         labels: ``(n, K')`` provider's labels, averaged over neighbours; ``None`` without labels.
         agreed: vote of the samples that were compared.
@@ -63,10 +63,10 @@ def grow(
     Args:
         features: ``(n, d)`` features of old and new samples.
         clusters: ``(n,)`` clusters of the old samples, -1 for new ones and for those in no cluster.
-        held: ``(n,)`` whether a person has said where a sample belongs, be it in no cluster.
-        n_clusters: number of clusters, those without samples included.
+        held: ``(n,)`` whether a person has placed the sample, in a cluster or in none.
+        n_clusters: number of clusters, including empty ones.
         settings: settings of the vote.
-        rng: generator of all that is random.
+        rng: generator of the random draws.
         labels: provider's labels of some samples.
         lengths: whether distances from the mean count, see :func:`ucds.math.spaces.make_spaces`.
         watch: told after each part of the work.
@@ -117,7 +117,7 @@ def _agree(
     lengths: bool,
     watch: Watch | None,
 ) -> tuple[Agreed, IntArray]:
-    """Cluster all samples, or a part of many, anew, and find the one like which each sample votes."""
+    """Cluster all samples, or some of many, anew; return also which clustered one stands for each sample."""
     new, old = np.flatnonzero(is_new), np.flatnonzero(~is_new)
     some = new[draw_representatives(len(new), rng, max(_MOST_COMPARED // 2, _MOST_COMPARED - len(old)))]
     others = old[draw_representatives(len(old), rng, _MOST_COMPARED - len(some))]

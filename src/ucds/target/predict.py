@@ -48,14 +48,13 @@ def predict(
     Args:
         run: folder of a finished target run.
         images: samples, see :func:`ucds.data.sources.find_samples`. Files that cannot be used are left out of
-            what is returned and written: it goes by ids.
+            the result and of the table, which name samples by ids.
         out: table to write, in .csv; none if ``None``.
         sort_into: folder to make, with the images in one folder per cluster, or one that an earlier call made
             with this run or a review of it, see :func:`ucds.target.predictions.sort_into_folders`; none if
             ``None``.
         sort_how: ``"copy"`` or ``"link"``: the images in that folder are copies or symbolic links.
-        names: file of names of the clusters; ``names.json`` in the run folder, if
-            there is one, if ``None``.
+        names: file of names of the clusters; if ``None``, ``names.json`` in the run folder, if it exists.
         about: table about the samples, for a run that was centred by one of its columns; see
             :func:`ucds.training.centring.as_trained`.
         min_confidence: confidence, 0 to 1, below which a sample gets
@@ -65,7 +64,7 @@ def predict(
 
     Raises:
         InputError: the run, the samples or the names cannot be used, ``sort_into`` is in use or lies inside
-            ``images``, ``out`` cannot be written, or ``min_confidence`` is no probability.
+            ``images``, ``out`` cannot be written, or ``min_confidence`` is not a probability.
         DamagedFileError: the model file or the file of names cannot be read.
     """
     if not 0 <= min_confidence <= 1:
@@ -124,7 +123,7 @@ def predict(
 
 
 def _asks_memory(run: Path, keys: Sequence[bytes]) -> bool:
-    """Whether a person has said something of the run's samples, or the run does not know all these keys."""
+    """Return whether the run was reviewed, or does not know all these keys."""
     if not (run / VOTES_FILE).exists():
         return False
     kept = read_arrays(run / VOTES_FILE, ("by_person", "keys"))

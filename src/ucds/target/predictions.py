@@ -46,7 +46,7 @@ MOST_LETTERS = 80
 """Characters of a cluster's name at most."""
 
 UNSORTED = -1
-"""Number in place of a cluster, for a sample whose confidence is below the least one asked for."""
+"""Number in place of a cluster, for a sample whose confidence is below ``min_confidence``."""
 
 UNSORTED_FOLDER = "unsorted"
 """Folder of the images that are left without a cluster, beside those of the clusters."""
@@ -91,12 +91,12 @@ class ClusterNames(BaseModel):
 
     @classmethod
     def find(cls, run: Path, path: str | Path | None) -> ClusterNames | None:
-        """Read a file of names, or that of a run if none is given; ``None`` if the run has none either."""
+        """Read the given file of names, or else that of the run; ``None`` if there is neither."""
         own = run / NAMES_FILE
         return cls.load(path or own) if path is not None or own.exists() else None
 
     def of(self, stored: StoredModel) -> dict[int, str]:
-        """Return the names by cluster, if they are those of a model.
+        """Return the names by cluster, once it is known that they belong to a model.
 
         Args:
             stored: model whose clusters are to be named.
@@ -105,7 +105,9 @@ class ClusterNames(BaseModel):
             InputError: the names belong to the clusters of another model.
         """
         if self.model != stored.fingerprint or max(self.names, default=0) >= stored.card.n_clusters:
-            raise InputError("the names belong to another model: type them in `ucds review` of this one")
+            raise InputError(
+                "the names belong to another model: name the clusters of this one in `ucds review`"
+            )
         return self.names
 
 
@@ -116,8 +118,8 @@ class Predictions:
 
     Attributes:
         ids: id of each sample.
-        clusters: ``(n,)`` most probable cluster of each sample; :data:`UNSORTED` where its confidence is
-            below the least one asked for.
+        clusters: ``(n,)`` most probable cluster of each sample; :data:`UNSORTED` where the confidence is
+            below ``min_confidence``.
         confidence: ``(n,)`` confidence in the most probable cluster, see ``docs/consensus.md``.
         names: name of each named cluster by its number.
         n_clusters: number of clusters, K.
@@ -126,7 +128,7 @@ class Predictions:
             reviewed the run.
         fits: ``(n,)`` p-value of each sample that the run does not know, see :func:`ucds.math.novelty.fit`;
             NaN for those that it knows. ``None`` if the run remembers nothing to compare with.
-        unused: numbers that stand for no cluster any more, which get no folder.
+        unused: numbers of clusters that exist no longer; they get no folder.
     """
 
     ids: Sequence[str]
@@ -146,7 +148,7 @@ class Predictions:
 
     @property
     def strangers(self) -> int:
-        """Number of samples that fit no cluster; of these 5 % at most are false alarms, on average."""
+        """Number of samples that fit no cluster; on average, at most 5 % of them are false alarms."""
         from ucds.math.novelty import reject
 
         return 0 if self.fits is None else int(reject(self.fits).sum())
@@ -156,7 +158,7 @@ class Predictions:
 
         Args:
             path: file to write; its name ends in .csv or .parquet.
-            marked: whether a CSV file begins with a byte order mark in any case.
+            marked: whether a CSV file always begins with a byte order mark.
 
         Returns:
             Path of the file.
@@ -197,10 +199,10 @@ class SortingRecord(BaseModel):
     pictures: dict[Annotated[str, Field(pattern=r"^[^./][^/]*/[^./][^/]*$")], str] = {}
 
     def require_of(self, folder: Path, run: Path, model: str) -> None:
-        """Make sure that the folder was sorted by the model of a run, or by one that the run is a review of.
+        """Make sure that the folder was sorted by the model of a run, or by a model that the run reviews.
 
         Raises:
-            InputError: it was sorted by another one.
+            InputError: another model sorted the folder.
         """
         if self.model not in (model, *(read_object(run / RUN_FILE) or {}).get("reviewed", [])):
             raise InputError(f"another model sorted into {folder}: choose another `sort_into`")
@@ -229,10 +231,10 @@ def read_sorting(folder: Path) -> SortingRecord | None:
 
 
 def require_room(folder: Path, files: Scan) -> None:
-    """Make sure that the disk has room for copies of images; earlier ones are taken to be the same.
+    """Make sure that the disk has space for copies of images, less those that an earlier call made.
 
     Raises:
-        NoSpaceError: it has less.
+        NoSpaceError: the disk has less space.
     """
     new = sum(path.stat().st_size for path in map(files.file, range(len(files))) if path.exists())
     new -= sum(path.lstat().st_size for path in folder.glob("[!.]*/*"))
@@ -253,9 +255,9 @@ def sort_into_folders(
     Images without a cluster have a folder of their own. A file in a sub-folder, ``a/b.jpg``, becomes
     ``a__b.jpg``; if that is too long or taken, ``sample 7.jpg``, where 7 is the sample's row in the table.
 
-    In a folder that was sorted into before, new images are added, and those whose cluster is another one
-    move. What a person removed, renamed, changed or added there stays as it is. If an image cannot be
-    sorted, none is. After a kill the same call completes the folder.
+    In a folder of an earlier call, new images are added, and images whose cluster has changed are moved. What
+    a person removed, renamed, changed or added there stays as it is. If an image cannot be sorted, none is.
+    After a kill the same call completes the folder.
 
     Args:
         folder: new or empty folder, or one of an earlier call, see :func:`read_sorting`.
@@ -293,7 +295,7 @@ def _plan(
     places: Mapping[int, str],
     pictures: dict[str, str],
 ) -> tuple[dict[int, str], dict[str, str]]:
-    """Bring a record up to date; return new places, of images by position, and of files by their old one."""
+    """Update a record; return the new places of images by position, and of files by their old place."""
     assert found.files is not None
     there = {str(path.relative_to(folder)) for path in folder.glob("[!.]*/*")}
     taken, known = {_alike(place) for place in (*there, *pictures)}, defaultdict[str, list[str]](list)
@@ -353,12 +355,12 @@ def portable_name(text: str) -> str:
 
 
 def _alike(name: str) -> str:
-    """Return what is the same for names that macOS or Windows take for one."""
+    """Return a text that is equal for names that macOS or Windows take for the same."""
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
 
 
 def _folder_names(found: Predictions, folder: Path) -> dict[int, str]:
-    """Return the folder of each cluster: its name or number, and an underscore where others have that."""
+    """Return the folder of each cluster: name or number, with an underscore if that is taken."""
     digits = len(str(found.n_clusters - 1))
     owners: dict[str, tuple[bool, str]] = {}
     places = {}
