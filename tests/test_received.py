@@ -281,11 +281,11 @@ def test_a_run_that_names_other_samples_than_its_own_shows_none_of_them(
     np.save(tmp_path / "private.npy", blobs({"a": 60}, 3, seed=9)["a"])
     assert report(run, compute=CPU).samples == 60
     _change(run / "run.json", images=str(tmp_path / "private.npy"))
-    with pytest.raises(InputError, match=r"private\.npy does not hold what the run was trained on: name the"):
+    with pytest.raises(InputError, match=r"private\.npy does not hold the run's samples: give the folder"):
         report(run, compute=CPU)
     assert report(run, tmp_path / "private.npy", compute=CPU).samples == 60  # which the user names
     (run / "votes.npz").unlink()
-    with pytest.raises(InputError, match="does not hold what the run was trained on"):
+    with pytest.raises(InputError, match="does not hold the run's samples"):
         Review(run)
 
 
@@ -314,7 +314,7 @@ def test_an_export_for_a_hub_replaces_nothing_but_an_earlier_one(run: Path, tmp_
     (repository / "model.safetensors").write_text("of somebody else")
     for config in ("", "{}", json.dumps({"model_type": "bert"}), json.dumps({"model_type": "ucds"})):
         (repository / "config.json").write_text(config or "{}")
-        with pytest.raises(InputError, match="holds other things than an exported model"):
+        with pytest.raises(InputError, match="holds something other than an exported model"):
             ucds.export(run, repository, form="hub")
     assert (repository / "README.md").read_text() == "# Years of work"
     (run / "hub").symlink_to(repository)

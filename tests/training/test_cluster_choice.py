@@ -148,9 +148,7 @@ def test_too_few_samples_for_a_choice_are_refused(tmp_path: Path) -> None:
 def test_where_no_number_stands_out_the_client_gets_the_finest_good_one(tmp_path: Path) -> None:
     noise = np.random.default_rng(0).normal(size=(80, 24)).astype(np.float32)
     given: dict[str, Any] = {"n_clusters": "2..5", "settings": BRIEF, "options": CPU}
-    message = (
-        "stands out, 2 to 5 are about as good: you get the finest, 5, and `ucds review .*run` joins them down"
-    )
+    message = "stands out, 2 to 5 are about as good: you get 5; join clusters in `ucds review .*run`, down"
     with pytest.warns(UcdsWarning, match=message):
         found = ucds.train_target(noise, tmp_path / "run", **given)
     kept = json.loads((tmp_path / "run/clusters.json").read_text())

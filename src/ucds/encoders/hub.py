@@ -15,8 +15,8 @@ PREFIX = "hf:"
 
 CONFIG = "config.json"
 GRAPHS = ("onnx/vision_model.onnx", "onnx/model.onnx", "vision_model.onnx", "model.onnx")
-"""Places of a graph in a repository. The first one that exists counts: it is the part for images, where
-another part takes texts."""
+"""Places of a graph in a repository. The first that exists counts; if a model has
+parts for images and texts, it is the part for images."""
 
 _REVISION = re.compile(r"([\w-]+([./][\w-]+)*)?")
 _PROBE_SECONDS = 6.0
@@ -57,10 +57,10 @@ def open_folder(folder: Path) -> Repository:
 def fetch_repository(name: str) -> Repository:
     """Find the files of an encoder in the hub's cache on this machine, or download them there.
 
-    What is in the cache is used as it is; a name with ``@REVISION`` asks for other contents.
+    Files in the cache are used as they are; a name with ``@REVISION`` asks for another revision.
 
     Args:
-        name: ``hf:OWNER/NAME``, with ``@REVISION`` for another commit, tag or branch than the main one.
+        name: ``hf:OWNER/NAME``, with ``@REVISION`` for a commit, tag or branch other than the main branch.
 
     Raises:
         InputError: the name is malformed, the repository holds no ONNX graph with its
@@ -78,7 +78,7 @@ def fetch_repository(name: str) -> Repository:
 
 
 def _cached(repository: str, revision: str | None) -> Repository | None:
-    """Return what the hub's cache holds, ``None`` unless that is all."""
+    """Return the files in the hub's cache; ``None`` if any is missing."""
     from huggingface_hub import try_to_load_from_cache
 
     def path_of(file: str) -> Path | None:
@@ -93,7 +93,7 @@ def _cached(repository: str, revision: str | None) -> Repository | None:
 
 
 def _download(name: str, repository: str, revision: str | None) -> Repository:
-    """Download what is missing, all of it from one commit."""
+    """Download the missing files, all from one commit."""
     from huggingface_hub import constants, hf_hub_download
     from huggingface_hub.errors import EntryNotFoundError
 
@@ -124,12 +124,12 @@ def _in_snapshot(preprocessor: Path, graph: Path) -> Repository:
 
 
 def require_reachable(url: str, wanted: str, remedy: str) -> None:
-    """Make sure that the server of a download answers within a few seconds, whatever its answer.
+    """Make sure that the server of a download gives any answer within a few seconds.
 
-    The model hubs' own clients retry for half a minute before they give up, and print each try.
+    The hubs' own clients would retry for half a minute and print each try.
 
     Raises:
-        InputError: it does not; the message says what was wanted, and the remedy.
+        InputError: the server does not answer; the message says what was wanted, and what to do.
     """
     import httpx  # it takes a tenth of a second, which most commands need not wait for
 

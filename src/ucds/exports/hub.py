@@ -27,7 +27,7 @@ def write_hub_folder(stored: StoredModel, folder: Path, run: Path | None) -> Non
     The card tells what the run folder knows of its data, if there is one.
 
     Raises:
-        InputError: the folder holds other things than an earlier export, which its configuration tells.
+        InputError: the folder holds anything but an earlier export, which its configuration identifies.
         DamagedFileError: the description of the run cannot be read; nothing was written.
     """
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
@@ -36,7 +36,7 @@ def write_hub_folder(stored: StoredModel, folder: Path, run: Path | None) -> Non
     others = names - {".git", ".gitattributes"}  # which a new clone of a hub's repository has
     known = read_object(folder / CONFIG_FILE) or {}
     if others and not (others <= {*_FILES} and known.get("model_type") == "ucds" and "card" in known):
-        raise InputError(f"{folder} holds other things than an exported model: choose another `out`")
+        raise InputError(f"{folder} holds something other than an exported model: choose another `out`")
     card = write_card(stored, run)
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)  # for others, in contrast to a run folder
@@ -79,7 +79,7 @@ def write_card(stored: StoredModel, run: Path | None) -> str:
 
 
 def _as_text(value: object) -> str:
-    """Write a text so that Markdown and HTML show it as it is, on one line."""
+    """Escape a text so that Markdown and HTML show it unchanged, on one line."""
     return re.sub(r"([\\`*\[\]|#~!])", r"\\\1", escape(shown(str(value)), quote=False))
 
 

@@ -26,7 +26,7 @@ def join(stored: StoredModel, taken: str, outputs: list[str]) -> Any:
         outputs: names of the outputs: "probabilities", "features" and, for images, "embeddings".
 
     Raises:
-        InputError: the encoder is no graph.
+        InputError: the encoder is not a graph.
     """
     from onnx import TensorProto, helper
 
@@ -64,7 +64,7 @@ class _Part:
         self.constants: list[Any] = []
 
     def add(self, operator: str, *inputs: str | NDArray[Any], out: str, **attributes: Any) -> str:
-        """Add a node, whose inputs are names or constants, and return the name of its output."""
+        """Add a node with names or constants as inputs, and return the name of its output."""
         from onnx import helper, numpy_helper
 
         names: list[str] = []
@@ -78,7 +78,7 @@ class _Part:
 
 
 def _add_head(part: _Part, head: Head, below: str) -> None:
-    """Add the layers above the encoder's features, which have a name."""
+    """Add the layers above the encoder's features, given by their name."""
     if head.unit_features:
         below = part.add("LpNormalization", below, out="directions", axis=1, p=2)
     features = part.add("Gemm", below, head.weight, head.bias, out="features", transB=1)
@@ -106,7 +106,7 @@ def _see(part: _Part, encoder: Encoder, taken: str) -> str:
 
 
 def _graph_of(encoder: Encoder, taken: str) -> Any:
-    """Return the graph of an encoder of images, whose input gets a name."""
+    """Return the graph of an encoder of images, with the given name for its input."""
     import onnx
 
     model = onnx.compose.add_prefix(onnx.load_model_from_string(encoder.as_graph().content), _PREFIX)
@@ -120,7 +120,7 @@ def _graph_of(encoder: Encoder, taken: str) -> Any:
 
 
 def _pool(part: _Part, features: str, pooling: Pooling | None, *, tokens: bool) -> str:
-    """Add the way from an encoder's output, of tokens or maps, to "embeddings", and return this name."""
+    """Add the pooling of an encoder's tokens or maps into "embeddings", and return this name."""
     if pooling == "class":
         return part.add("Gather", features, np.array(0), out="embeddings", axis=1)
     if pooling == "mean":

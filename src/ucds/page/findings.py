@@ -65,7 +65,7 @@ class RunRecord:
         """
         place = self.described.get("images")
         if not place:
-            raise InputError("the run does not say where its samples lie: give their folder after the run's")
+            raise InputError("the run does not say where its samples lie: give their folder")
         if not Path(place).exists():
             raise InputError(f"the run's samples were in {place}, which is gone: give their new folder")
         return Path(place)

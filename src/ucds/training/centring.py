@@ -1,7 +1,7 @@
-"""Sees the features of each group of samples, such as those of one scanner, from the group's own mean.
+"""Centres the features of each group of samples, such as those of one scanner, on the group's own mean.
 
-From the features of a group its mean is subtracted, and the mean of all samples in the training is added: a
-model sees all groups in one place. A group with too few samples to tell its mean stays where it is.
+The mean of a group is subtracted from its features, and the mean of all training samples is added, so that
+all groups lie in one place. A group with too few samples to estimate a mean is not moved.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _BLOCK = 4096  # samples that are read at a time
 
 
 class MovedSamples(Samples):
-    """Features of samples, moved by the shift of each one's group when they are read.
+    """Features of samples; when they are read, each is moved by the shift of its group.
 
     Args:
-        samples: samples themselves, for their ids and contents.
-        features: their features, or vectors of the user's own.
+        samples: samples, for their ids and contents.
+        features: features of the samples, or the user's own vectors.
         shifts: ``(G, d)`` shift of each group.
         groups: ``(n,)`` group of each sample.
     """
@@ -59,14 +59,14 @@ class MovedSamples(Samples):
 
 @dataclass(frozen=True, eq=False)
 class Centring:
-    """Means from which the groups of a training were seen.
+    """Means on which the groups of a training were centred.
 
     Attributes:
         column: column that names the group of each sample.
         names: names of the groups.
-        means: ``(G, d)`` mean of each group; that of all samples where a group is too small.
+        means: ``(G, d)`` mean of each group; for groups that are too small, the mean of all samples.
         mean: ``(d,)`` mean of all samples.
-        share: share of the variance of the features that the means made up; known in the training alone.
+        share: share of the features' variance that was between the means; known during the training only.
     """
 
     column: str
@@ -88,7 +88,7 @@ class Centring:
         if large.sum() < 2:
             raise InputError(
                 f"`centre_by` {shown(column, 40)} needs two groups of at least {FEWEST_TO_CENTRE} samples, "
-                f"and it has {large.sum()}: name a column with larger groups"
+                f"but it has {large.sum()}: name a column with larger groups"
             )
         means = np.where(large[:, None], sums / counts[:, None], mean)
         between = (counts * np.square(means - mean).sum(1)).sum()
@@ -97,15 +97,15 @@ class Centring:
 
     @property
     def sentence(self) -> str:
-        """What was done, for the person."""
+        """Sentence that tells the person what was done."""
         moved = int((self.means != self.mean).any(1).sum())
         return (
-            f"centred by {shown(self.column, 40)}: the means of {moved} of its {len(self.names):,} groups "
+            f"centred by {shown(self.column, 40)}: the means of {moved} of {len(self.names):,} groups "
             f"were subtracted; their differences made up {self.share:.0%} of the variance of the features"
         )
 
     def extend(self, texts: Sequence[str], samples: Samples, features: Samples) -> Centring:
-        """Add the groups of samples that the training did not have: each has its own mean, if it is large."""
+        """Add the groups that are new since the training; each gets its own mean, if it is large enough."""
         names, groups = _number(texts)
         counts = np.bincount(groups)
         unseen = [g for g, name in enumerate(names) if name not in self.names]
@@ -117,7 +117,7 @@ class Centring:
         return replace(self, names=(*self.names, *(names[g] for g in unseen)), means=means)
 
     def apply(self, texts: Sequence[str], samples: Samples, features: Samples) -> Dataset:
-        """Move the features of samples whose groups the ``texts`` name; those of others stay."""
+        """Move the features of samples whose groups the ``texts`` name; other features stay."""
         names, groups = _number(texts)
         known = dict(zip(self.names, self.means, strict=True))
         shifts = np.array([self.mean - known.get(name, self.mean) for name in names])
@@ -132,10 +132,10 @@ class Centring:
 
     @classmethod
     def load(cls, run: Path) -> Centring | None:
-        """Read the means of a run; ``None`` if it was not centred.
+        """Read the means of a run; ``None`` if the run was not centred.
 
         Raises:
-            DamagedFileError: they cannot be read.
+            DamagedFileError: the means cannot be read.
         """
         path = run / CENTRES_FILE
         try:
@@ -152,7 +152,7 @@ class Centring:
 
 
 def features_of(encoder: Encoder, data: Dataset, compute: Compute) -> Samples:
-    """Compute the features of images; vectors of the user's own, and features, stay as they are."""
+    """Compute the features of images; the user's own vectors, and features, stay as they are."""
     if data.samples.kind != "images":
         return data.samples
     keep = not isinstance(data.samples, MemoryImages)  # which may never come again
@@ -160,14 +160,14 @@ def features_of(encoder: Encoder, data: Dataset, compute: Compute) -> Samples:
 
 
 def as_trained(run: Path, model: Model, data: Dataset, about: str | Path | None = None) -> Dataset:
-    """Return samples that a model has opened as its training has seen them: centred, if it was.
+    """Return samples that a model has opened, centred if those of its training were centred.
 
     Args:
         run: run folder of the model.
         model: model of the run.
         data: samples that :meth:`Model.open` returned.
-        about: table with the column that the run was centred by; ``None`` if the samples are known, or image
-            files tell it themselves.
+        about: table with the column that the run was centred by; ``None`` if the run knows the samples, or
+            the image files tell the column.
 
     Raises:
         InputError: the table cannot be used, or has no such column.

@@ -44,7 +44,7 @@ class Inputs:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Description of the inputs; a resumed run must have the same."""
+        """Description of the inputs; a resumed run must have the same inputs."""
         return {
             "data": self.data.samples.fingerprint,
             "encoder": asdict(self.encoder.spec),
@@ -60,11 +60,12 @@ def open_for_training(
 ) -> Inputs:
     """Open samples that :func:`ucds.data.sources.find_samples` has found, and the encoder to train on them.
 
-    The part ``tune`` of the model is to be trained; any if ``None``. An encoder of the caller's own takes the
-    samples as they are, images if it has an input size.
+    ``tune`` names the part of the model to train; any part if ``None``. The caller's own encoder takes the
+    samples as they are: images if it has an input size.
 
     Raises:
-        InputError: the samples or the encoder cannot be used, or the encoder of features is to be trained.
+        InputError: the samples or the encoder cannot be used, or the samples are features, whose encoder
+            cannot be trained.
         DamagedFileError: a folder of features is damaged.
     """
     if isinstance(encoder, Encoder):
@@ -96,13 +97,13 @@ def open_for_training(
 
 
 def _require_device(encoder: Encoder, compute: Compute) -> None:
-    """Make sure, before images are decoded, that an encoder can compute where it is told to.
+    """Make sure, before images are decoded, that an encoder can compute on the chosen device.
 
     Raises:
-        InputError: there is no such device, or it lacks the precision.
+        InputError: the machine has no such device, or the device lacks the precision.
 
     Warns:
-        UcdsWarning: a GPU was named, and this encoder does not use it.
+        UcdsWarning: a GPU was named, but this encoder does not use it.
     """
     placed = encoder.on(compute.accelerator, compute.precision)
     if compute.accelerator in GPUS and not placed.computed_by.startswith("torch"):
@@ -115,7 +116,7 @@ def open_for_prediction(source: Source, encoder: Encoder, side: Role, compute: C
     A folder for the side "source" holds one folder per domain.
 
     Raises:
-        InputError: the samples cannot be used, or their kind, width or columns are not what the model takes.
+        InputError: the samples cannot be used, or the model takes other kinds, widths or columns of samples.
     """
     what = str(source) if isinstance(source, str | Path) else "the input"
     found, spec = find_samples(source, by_domain=side == "source"), encoder.spec
@@ -138,10 +139,10 @@ def open_for_prediction(source: Source, encoder: Encoder, side: Role, compute: C
 
 
 def see_vectors(samples: Samples) -> Encoder:
-    """Choose the encoder of vectors: one that keeps lengths where they tell something, or the identity.
+    """Choose the encoder of vectors: one that keeps lengths if they tell something, or else the identity.
 
-    Embeddings are directions in many dimensions. In few dimensions, as most tables have them, directions
-    alone do not tell clumps on a line apart; see ``docs/consensus.md``.
+    Embeddings are directions in many dimensions. Most tables have few dimensions, where directions alone do
+    not separate clumps on a line; see ``docs/consensus.md``.
     """
     width = _width(samples)
     rows = np.linspace(0, len(samples) - 1, min(len(samples), 1000, _SEEN // width + 1)).astype(np.int64)
@@ -180,7 +181,7 @@ def _open_images(found: Scan | Pictures, spec: EncoderSpec, compute: Compute) ->
 
 
 def _load_encoder(folder: Path, manifest: Manifest) -> Encoder:
-    """Find the encoder of a folder of features, with the weights that the features were computed with."""
+    """Find the encoder of a folder of features, with the weights by which they were computed."""
     path = folder / ENCODER_FILE
     try:
         saved, _ = read_tensors(path, "np")

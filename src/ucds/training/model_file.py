@@ -40,12 +40,12 @@ _LOWER = "lower the learning rate, or look for extreme values in the data"
 @with_config(ConfigDict(extra="forbid"))
 @dataclass(frozen=True)
 class Making:
-    """How a training was asked to make a model, and what computed it; ``run.json`` has the same entries.
+    """How a model was made: what was asked for, and what computed it; ``run.json`` has the same entries.
 
     Attributes:
         method: name of the method.
-        settings: settings of the method, by name; those of the other side left out.
-        clusters: number of clusters, or text that asked for a choice.
+        settings: settings of the method, by name, without those of the other side.
+        clusters: number of clusters, or the text that asked ucds to choose it.
         seed: seed of every random choice.
         precision: precision of forward passes.
         versions: version of Python and of each package that computed something, by name.
@@ -70,13 +70,13 @@ class ModelCard:
         n_clusters: number of clusters, K.
         bottleneck_width: width of bottleneck features and prototypes, d_f.
         encoder: description of the encoder.
-        weights: origin of the weights that the encoder has, or started from.
+        weights: origin of the encoder's weights, or of those that its training started from.
         domains: names of the domains that the model was trained on, in the order of the proportions.
         stages: names of the stages that the model went through, in order.
-        making: way in which it was made; for a reviewed or updated model, that of the one it goes back to.
+        making: how the model was made; for a reviewed or updated model, how the original one was made.
         tune: ``"full"`` if the encoder was trained, ``"head"`` if it stayed frozen.
-        recentres: whether the model labels a set of samples better from the set's own mean.
-        unit_features: whether the encoder's features are brought to unit length.
+        recentres: whether the model labels a set of samples better if the set's own mean is subtracted.
+        unit_features: whether the encoder's features are scaled to unit length.
         privacy: guarantee of differential privacy; ``None`` without one.
     """
 
@@ -117,12 +117,12 @@ class StoredModel:
 
     @property
     def fingerprint(self) -> str:
-        """Twelve hexadecimal digits that change with any prototype: numbers of clusters mean the same."""
+        """Twelve hexadecimal digits that change with any prototype, and so with what a cluster means."""
         return self.head.fingerprint
 
     @property
     def arrays(self) -> Arrays:
-        """All that the model file holds besides the description, by name."""
+        """All arrays in the model file, by name."""
         named = {
             "head.weight": self.head.weight,
             "head.bias": self.head.bias,
@@ -150,7 +150,7 @@ def save_model(run: Path, stored: StoredModel) -> None:
 
 
 def _in_order(content: bytes) -> tuple[bytes, memoryview]:
-    """Sort the header of a safetensors file, whose order is random: equal models have equal files."""
+    """Sort the header of a safetensors file, whose order is random, so that equal models give equal files."""
     start = 8 + int.from_bytes(content[:8], "little")
     header = json.dumps(json.loads(content[8:start]), sort_keys=True).encode()
     header += b" " * (-len(header) % 8)
@@ -203,17 +203,17 @@ def make_encoder(
     path: Path,
     given: Encoder | None = None,
 ) -> Encoder:
-    """Make an encoder again, of what it has saved.
+    """Make an encoder again from its saved arrays.
 
     Args:
         spec: description of the encoder.
         weights: origin of its weights.
         saved: arrays that :meth:`ucds.encoders.encoder.Encoder.saved` returned.
-        path: file that they come from, for messages.
-        given: encoder of the caller's own, if it was one.
+        path: file of these arrays, for messages.
+        given: the caller's own encoder, if the model was trained with one.
 
     Raises:
-        InputError: it was an encoder of the caller's own, and none is given; or a package is missing.
+        InputError: the model needs the caller's own encoder, and none is given; or a package is missing.
         KeyError: an array is missing.
     """
     if "network" in saved:

@@ -1,4 +1,4 @@
-"""Chooses the samples that a run works on, and gathers what has come of it."""
+"""Chooses the samples that a run works on, and holds its result."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class Training:
     Attributes:
         encoder: function from inputs to features, frozen or trained.
         head: layers above the encoder.
-        data: samples that the head takes, features of the encoder; those that a trained encoder takes.
-        tune: part that was trained, with the head or without.
+        data: samples: features of the encoder; if the encoder was trained, the samples that it takes.
+        tune: part that was trained: ``"full"`` or ``"head"``.
         stages: results of the stages, in order.
-        recentres: whether the model labels a set of samples better from the set's own mean, see
+        recentres: whether the model labels a set of samples better if the set's own mean is subtracted, see
             :meth:`ucds.heads.Head.recentred`.
         privacy: guarantee of differential privacy; ``None`` without one.
     """
@@ -45,7 +45,7 @@ class Training:
 
 
 def tuned_part(settings: MethodSettings | ModelSettings, encoder: Encoder) -> Tune:
-    """Return what a training tunes: the head alone where the encoder takes vectors as they are."""
+    """Return the part to train: the head alone if the encoder takes vectors as they are."""
     return "head" if encoder.spec.name in VECTORS else settings.tune
 
 
@@ -55,11 +55,11 @@ def draw_dataset(
     first: Sequence[IntArray] = (),
     use: str = "are clustered; the model gives the others their clusters",
 ) -> tuple[Dataset, IntArray]:
-    """Draw samples where a domain has more than ``most_samples``.
+    """Draw at most ``most_samples`` samples of each domain.
 
-    What is done with the drawn ones takes bounded time and memory, whatever the size of the data. Groups of
-    positions in ``first`` are drawn before all others, the first group before the second. The words ``use``
-    tell the user what becomes of the drawn samples, and of the others.
+    So later work takes bounded time and memory, whatever the size of the data. Groups of positions in
+    ``first`` are drawn before all others, the first group before the second. The text ``use`` tells the user
+    what happens to the drawn samples, and to the others.
 
     Returns:
         The data drawn, and its positions ``(m,)`` in ``data``, ascending.

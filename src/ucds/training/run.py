@@ -1,4 +1,4 @@
-"""Trains in a run folder: opens it, stops on signals with all work saved, and writes the result."""
+"""Trains in a run folder: opens the folder, saves all work when a signal stops it, and writes the result."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class TrainedRun:
         folder: run folder, with the model in it.
         role: side that trained.
         n_clusters: number of clusters, K.
-        seconds: time spent in the stages; 0 if the run was finished already.
-        resumed_finished: whether the run was finished already, so that nothing was left to do.
+        seconds: time spent in the stages; 0 if the run had already finished.
+        resumed_finished: whether the run had already finished, so that nothing was done.
     """
 
     folder: Path
@@ -50,11 +50,11 @@ class TrainedRun:
 
 
 def require_able(settings: MethodSettings, options: RunOptions, compute: Compute) -> None:
-    """Make sure, before any work, that a method can be run in the way that is asked for.
+    """Make sure, before any work, that a method can be run with the chosen options.
 
     Raises:
-        InputError: the method needs packages that are not installed, or runs in one process only; or the
-            machine lacks the devices, or these the precision.
+        InputError: the method needs packages that are not installed, or runs in one process only; the machine
+            lacks the devices; or the devices lack the precision.
     """
     if isinstance(settings, PCDSettings):
         require_extra("torch", '`method="pcd"`')
@@ -81,8 +81,8 @@ def train_run(
 ) -> TrainedRun:
     """Train in the run folder ``out``, and write the model into it.
 
-    The number of clusters is given as it was asked for: a number, or text that asks for a choice. The
-    function ``train`` trains in the run that it is given. A resumed run must have the same ``identity``.
+    The number of clusters is a number, or the text that asks ucds to choose it. The function ``train`` does
+    the training of the run that it receives. A resumed run must have the same ``identity``.
 
     Raises:
         InputError: the folder cannot be used, or the machine lacks the devices.
@@ -112,7 +112,7 @@ def train_run(
 def open_run(
     out: Path, described: Mapping[str, Any], settings: MethodSettings, options: RunOptions, compute: Compute
 ) -> Iterator[Work[MethodSettings]]:
-    """Open a run folder, for the time of a run.
+    """Open a run folder for the duration of a run.
 
     The first SIGINT or SIGTERM asks the run to save its work and stop; a second one stops it at once.
     Arguments and errors are those of :func:`train_run`.
@@ -139,7 +139,7 @@ def open_run(
 def make_work(
     settings: MethodSettings, options: RunOptions, compute: Compute, folder: RunFolder | None = None
 ) -> Work[MethodSettings]:
-    """Make a run of a method; with a folder, :meth:`ucds.training.work.Work.open` begins it."""
+    """Make the run of a method; if it has a folder, call :meth:`ucds.training.work.Work.open` next."""
     if isinstance(settings, ConsensusSettings):
         return Work(settings, compute, seed=options.seed, folder=folder)
     from ucds.gradients.session import Session  # it brings torch, which takes seconds
@@ -195,7 +195,7 @@ def how_made(
 
 
 def _computing(settings: MethodSettings, encoder: Encoder) -> Iterator[str]:
-    """Name the packages on whose arithmetic the result of a training rests."""
+    """Name the packages whose arithmetic the result of a training depends on."""
     yield from ("ucds", "numpy", "scipy", "scikit-learn")
     spec, by_torch = encoder.spec, encoder.computed_by.startswith("torch")
     if spec.input_size is not None:
@@ -213,7 +213,7 @@ def _computing(settings: MethodSettings, encoder: Encoder) -> Iterator[str]:
 
 
 def describe_trained(found: Training, role: Role, name: str, making: Making) -> StoredModel:
-    """Put a trained model together with its description; a provider signs labels with the ``name``."""
+    """Combine a trained model with its description; a provider's labels carry the ``name``."""
     card = ModelCard(
         role=role,
         name=name,

@@ -2,20 +2,16 @@
 
 | file | holds |
 | --- | --- |
-| `run.json` | what was run: role, settings, data and where it lay, versions |
-| `labels.json` | the provider's labels, if a target was given any |
-| `clusters.json` | the evidence for the number of clusters, if it was to be chosen |
-| `stability.json` | how far the clusters of a target depend on chance, with the method `consensus` |
-| `transfer.json` | what became of the provider's labels there, and why |
-| `votes.npz` | what a review starts from: ids, content keys, own partitions, averaged labels, own consensus |
-| `about.npz` | what `--about` and `--group` told of the samples, by their content keys |
-| `centres.npz` | the means of the groups of `--centre-by` |
-| `features.npy` | bottleneck features of the samples that were clustered |
-| `.map.npz` | where these samples lie on the map of the page, once it was drawn |
-| `log.jsonl` | one line a logged step or evaluation |
-| `checkpoint.npz` | clusters that an unfinished run of the method `consensus` has found |
-| `checkpoint.pt` | the state of an unfinished run that learns by gradients |
-| `model.safetensors` | the result, written last |
+| `run.json` | the run: role, settings, data and its place, versions | | `labels.json` | the provider's
+labels, if a target run was given any | | `clusters.json` | the evidence for the number of clusters, if ucds
+chose it | | `stability.json` | how far the clusters of a target depend on chance, with the method `consensus`
+| | `transfer.json` | how the provider's labels were used, and why | | `votes.npz` | the start of a review:
+ids, content keys, partitions that voted, averaged labels, clusters | | `about.npz` | the columns of `--about`
+and `--group`, by the content keys of the samples | | `centres.npz` | the means of the groups of `--centre-by`
+| | `features.npy` | bottleneck features of the samples that were clustered | | `.map.npz` | places of these
+samples on the page's map, once it was drawn | | `log.jsonl` | one line a logged step or evaluation | |
+`checkpoint.npz` | clusters that an unfinished run of the method `consensus` has found | | `checkpoint.pt` |
+the state of an unfinished run that learns by gradients | | `model.safetensors` | the result, written last |
 """
 
 from __future__ import annotations
@@ -87,13 +83,13 @@ class RunFolder:
         self._fresh = False
 
     def open(self, identity: dict[str, Any], *, resume: bool) -> None:
-        """Take possession of the folder for a run, which may be there already if it is to be resumed.
+        """Take possession of the folder for a run; to resume a run, the folder must hold it.
 
-        Its identity is all that a resumed run must have the same, and versions.
+        The identity is everything that a resumed run must share, and the versions.
 
         Raises:
-            InputError: the folder holds another run, or this one and ``resume`` is not set; or another
-                process is training in it; or it cannot be made.
+            InputError: the folder holds another run, or this run although ``resume`` is not set; or another
+                process is training in it; or the folder cannot be made.
             DamagedFileError: the description of the run in it cannot be read.
             NoSpaceError: the disk is full, or the folder is not writable.
         """
@@ -116,8 +112,8 @@ class RunFolder:
         The inputs are the folder or file of the samples; ``None`` if they are in memory.
 
         Raises:
-            InputError: it holds something else, or a run and ``resume`` is not set; or it lies inside the
-                folder of the samples.
+            InputError: the folder holds something else, or a run although ``resume`` is not set; or it lies
+                inside the folder of the samples.
         """
         if inputs is not None:
             refuse_inside(self.path, inputs)
@@ -125,7 +121,7 @@ class RunFolder:
         require_writable(self.path / RUN_FILE)
 
     def _is_occupied(self, resume: bool) -> bool:
-        """Return whether the folder holds a run that is to be resumed; refuse it if it is not free else."""
+        """Return whether the folder holds a run to resume; refuse a folder that is neither this nor free."""
         if self.path.exists() and not self.path.is_dir():
             raise InputError(f"{self.path} is a file: choose another `out`")
         # Hidden files are the lock, and what a crash left of a description never finished.
@@ -137,7 +133,7 @@ class RunFolder:
         return occupied
 
     def refuse_other_run(self, identity: dict[str, Any]) -> None:
-        """Make sure that the run in the folder is the one described; the error names the first difference."""
+        """Make sure that the folder holds the described run; the error names the first difference."""
         path = self.path / RUN_FILE
         before: Any = None
         with suppress(OSError, ValueError):
@@ -153,7 +149,7 @@ class RunFolder:
             key, before, now = f"{key}.{name}".lstrip("."), before.get(name), now.get(name)
         if key == "data":
             raise InputError(
-                f"{self.path} holds a run on other samples, or on these before some changed: choose another "
+                f"{self.path} holds a run on other samples, or some samples have changed: choose another "
                 "`out`, or add what is new by `ucds update`"
             )
         raise InputError(
@@ -162,7 +158,7 @@ class RunFolder:
         )
 
     def abandon(self) -> None:
-        """Remove everything of a run that failed before its first checkpoint."""
+        """Remove all files of a run that failed before its first checkpoint."""
         if not self._fresh or self.has_checkpoint():
             return
         for name in (*EARLY_FILES, LOG_FILE, ".lock"):
@@ -186,18 +182,18 @@ class RunFolder:
 
 
 def require_same_samples(described: Mapping[str, Any], fingerprint: str) -> None:
-    """Make sure that samples are those of a run, whose description led to them and may name any place.
+    """Make sure that samples found through a run's description, which may name any place, are the run's.
 
     Raises:
-        InputError: they are others.
+        InputError: they are other samples.
     """
     if described.get("data") != fingerprint:
         place = described.get("images")
-        raise InputError(f"{place} does not hold what the run was trained on: name the samples after the run")
+        raise InputError(f"{place} does not hold the run's samples: give the folder that does")
 
 
 def files_read(run: Path | None, *sources: Source | None) -> list[Path]:
-    """List the files of a run and of what is read, so that no output takes their place; images apart."""
+    """List the files that a command reads, except images, so that no output replaces them."""
     from ucds.data.sources import is_plain_folder, place_of  # here, because help need not wait for them
 
     places = [place for source in sources if source is not None and (place := place_of(source)) is not None]
@@ -208,18 +204,18 @@ def files_read(run: Path | None, *sources: Source | None) -> list[Path]:
 def place_of_output(
     run: Path, name: str, out: str | Path | None, suffixes: Sequence[str], *sources: Source | None
 ) -> Path:
-    """Return where an output of a finished run is written, once nothing stands in its way.
+    """Return the path that an output of a finished run is written to, or refuse it.
 
     Args:
         run: folder of the run.
         name: name of the output in that folder, if ``out`` is ``None``.
-        out: file that a user named; it must end in one of the suffixes.
-        suffixes: suffixes of such a file.
+        out: file that a user named; its name must end in one of the suffixes.
+        suffixes: allowed suffixes of the file.
         sources: further inputs of the command, see :func:`files_read`.
 
     Raises:
-        InputError: something is in the way, see :func:`ucds.files.require_writable`.
-        NoSpaceError: its disk is full.
+        InputError: the output cannot be written there, see :func:`ucds.files.require_writable`.
+        NoSpaceError: the disk is full.
     """
     if out is not None:
         return require_writable(Path(out), *suffixes, inputs=files_read(run, *sources))
@@ -228,7 +224,7 @@ def place_of_output(
 
 
 def require_model(run: Path) -> Path:
-    """Return the path of a run's model, once it is known to be there; it is not read.
+    """Return the path of a run's model file, which must exist; the file is not read.
 
     Raises:
         InputError: there is no finished run in the folder.
