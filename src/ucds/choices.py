@@ -38,7 +38,7 @@ TableForm = Literal["csv", "parquet"]
 ExportFormat = Literal["onnx", "sklearn", "hub"]
 """Form in which a model is exported: an ONNX graph, a scikit-learn object, or a folder for a model hub."""
 Pooling = Literal["class", "mean"]
-"""How the features of an image follow from those of its tokens: the first token, or the mean of all."""
+"""Rule that makes features of an image from those of its tokens: the first token, or the mean of all."""
 Engine = Literal["plain", "ray"]
 """Engine that runs bulk work: a loop in this process, or workers of Ray."""
 

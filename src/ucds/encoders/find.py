@@ -60,7 +60,7 @@ def find_graph(
             ``hf:OWNER/NAME``; or a folder with the files of such a repository.
         image_size: side of the square crop in pixels; the encoder's own if ``None``.
         output: output of the graph that holds the features.
-        pooling: how the features of tokens become those of the image.
+        pooling: rule that makes features of an image from those of its tokens.
 
     Returns:
         The encoder; ``None`` for any other name.

@@ -36,8 +36,8 @@ class EncoderSpec:
         resize: side in pixels to which images are resized before the crop; ``None`` means 256 for a crop of
             224, and in proportion for other crops.
         output: output of the graph that holds the features; its only one if ``None``.
-        pooling: how the features of tokens ``(n, tokens, width)`` become those of a sample; ``None`` for an
-            output ``(n, width)``.
+        pooling: rule that makes features of a sample from those of its tokens, ``(n, tokens, width)``;
+            ``None`` for an output ``(n, width)``.
 
     Raises:
         InputError: the width is below 1, a size below 1 or above :data:`LARGEST_INPUT`, the crop is larger

@@ -73,7 +73,7 @@ class ModelCard:
         weights: origin of the encoder's weights, or of those that its training started from.
         domains: names of the domains that the model was trained on, in the order of the proportions.
         stages: names of the stages that the model went through, in order.
-        making: how the model was made; for a reviewed or updated model, how the original one was made.
+        making: the training that made the model; for a reviewed or updated model, that of the original one.
         tune: ``"full"`` if the encoder was trained, ``"head"`` if it stayed frozen.
         recentres: whether the model labels a set of samples better if the set's own mean is subtracted.
         unit_features: whether the encoder's features are scaled to unit length.

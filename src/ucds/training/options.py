@@ -120,7 +120,7 @@ class EncoderOptions:
             random start.
         image_size: side of the square crop in pixels; the encoder's own if ``None``.
         output: output of an ONNX graph that holds the features; its only one if ``None``.
-        pooling: how an ONNX graph's features of tokens become those of the image.
+        pooling: rule that makes features of an image from an ONNX graph's features of tokens.
 
     Raises:
         InputError: there is no such file of weights, or no such pooling.
