@@ -95,7 +95,7 @@ def test_every_problem_is_told_at_once_and_the_nearest_name_is_suggested() -> No
 @pytest.mark.parametrize("name", ["spaces", "epsilon", "learning_rate", "batch_size", "tune"])
 def test_a_setting_of_another_method_is_refused(name: str, side: Role) -> None:
     method, owner = ("pcd", "consensus") if name == "spaces" else ("consensus", "pcd")
-    message = f"^bad settings: '{name}' is a setting of method '{owner}', which this method does not look at$"
+    message = f"^bad settings: '{name}' is a setting of method '{owner}', which this method does not use$"
     with pytest.raises(InputError, match=message):
         given(f"{name}=1", method=method, side=side)
 

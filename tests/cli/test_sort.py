@@ -62,7 +62,7 @@ def test_the_same_command_opens_what_is_there_and_other_images_are_refused(place
     refused = run_command("sort", place / "photos", *BARE, "--out", place / "other")
     assert refused.status == 2
     assert (
-        "other holds a run on other samples, or on these before some changed: choose another --out"
+        "other holds a run on other samples, or some samples have changed: choose another --out"
         in refused.err
     )
     assert (place / "photos-groups/model.safetensors").read_bytes() == model

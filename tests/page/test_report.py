@@ -56,7 +56,7 @@ def test_the_page_shows_why_there_are_so_many_clusters(client: Path, tmp_path: P
     (run / "clusters.json").write_text(json.dumps(evidence))
     done = ucds.report(run, compute=CPU)
     page = done.path.read_text()
-    assert "The number of clusters, 3, was chosen from 2 to 5; 3 to 4 are plausible." in done.summary
+    assert "The number of clusters, 3, was chosen from 2 to 5; 3 to 4 are about as good." in done.summary
     assert "Why 3 clusters" in text_of(page)
     assert "Clusters Stability Separation Score 2 0.50 0.20 0.10 3 0.90 0.50 0.45 4" in text_of(page)
     assert 'points="2,-0.1 3,-0.45 4,-0.4 5,-0.12 "' in page  # the score
@@ -209,7 +209,7 @@ def test_a_run_whose_samples_are_gone_asks_for_them(client: Path, tmp_path: Path
     run = shutil.copytree(client, tmp_path / "run")
     described = json.loads((run / "run.json").read_text()) | {"images": str(tmp_path / "gone")}
     (run / "run.json").write_text(json.dumps(described))
-    with pytest.raises(ucds.InputError, match="gone, which is gone: name their folder"):
+    with pytest.raises(ucds.InputError, match="gone, which is gone: give their new folder"):
         ucds.report(run)
     del described["images"]
     (run / "run.json").write_text(json.dumps(described))

@@ -82,7 +82,7 @@ def test_without_domains_there_is_one(x: Any) -> None:
 
 @pytest.mark.parametrize("wrong", [["a"] * 63, [["a"]] * 64, "a", 3])
 def test_domains_that_do_not_fit_are_refused(wrong: Any, x: Any) -> None:
-    with pytest.raises(InputError, match=r"sample_domain must have one entry a sample, \(64,\)"):
+    with pytest.raises(InputError, match=r"sample_domain must have one entry for each row: 64"):
         brief().fit(x, sample_domain=wrong)
 
 

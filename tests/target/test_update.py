@@ -144,7 +144,7 @@ def test_what_everything_anew_would_change_is_asked_and_not_done(run: Path, tmp_
     assert sorted(map(int, question.groups[0])) == rows.tolist()
     assert question.clusters[:3] == (1, 2, 1)  # a part of 1, what is proposed, or the rest of 1
     assert question.titles[:3] == ("part of cluster 1", "cluster 2", "the rest of cluster 1")
-    assert "take 9 samples out of cluster 1" in question.about
+    assert "9 samples do not belong in cluster 1" in question.about
     review.answer(1)  # with the rest
     assert {review.clusters[str(row)] for row in rows} == {1}
     review.undo()
@@ -292,7 +292,7 @@ def test_a_run_keeps_what_a_table_told_of_its_samples(told: Path, tmp_path: Path
     other = saved(tmp_path / "other.npy", NEW)  # the ids of others
     assert not any("scanner" in line for line in ucds.report(told, other, compute=CPU).summary)
     part = saved(tmp_path / "part.npy", np.concatenate([OLD, NEW]))
-    with pytest.warns(ucds.UcdsWarning, match="60 samples are new, and nothing tells their scanner, patient"):
+    with pytest.warns(ucds.UcdsWarning, match="60 new samples lack values of scanner, patient"):
         ucds.report(told, part, compute=CPU)
     (told / "about.npz").write_bytes(b"no table")
     with pytest.raises(ucds.DamagedFileError, match="about.npz is damaged"):

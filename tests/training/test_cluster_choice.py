@@ -144,12 +144,10 @@ def test_too_few_samples_for_a_choice_are_refused(tmp_path: Path) -> None:
         TargetClustering("2..101").fit(vectors())
 
 
-def test_where_no_number_stands_out_the_client_gets_the_finest_plausible_one(tmp_path: Path) -> None:
+def test_where_no_number_stands_out_the_client_gets_the_finest_good_one(tmp_path: Path) -> None:
     noise = np.random.default_rng(0).normal(size=(80, 24)).astype(np.float32)
     given: dict[str, Any] = {"n_clusters": "2..5", "settings": BRIEF, "options": CPU}
-    message = (
-        "stands out, 2 to 5 are plausible: you get the finest, 5, and `ucds review .*run` joins them down"
-    )
+    message = "stands out, 2 to 5 are about as good: you get 5; join clusters in `ucds review .*run`, down"
     with pytest.warns(UcdsWarning, match=message):
         found = ucds.train_target(noise, tmp_path / "run", **given)
     kept = json.loads((tmp_path / "run/clusters.json").read_text())
@@ -160,12 +158,12 @@ def test_where_no_number_stands_out_the_client_gets_the_finest_plausible_one(tmp
         client = TargetClustering("2..5", settings=BRIEF, random_state=0).fit(noise)
     assert client.n_clusters_ == 5
     told = ucds.report(tmp_path / "run", noise).warnings
-    assert any("2 to 5 are plausible, and this run has 5. Join clusters" in line for line in told)
+    assert any("2 to 5 are about as good, and the run has 5. Join clusters" in line for line in told)
 
 
 def test_a_provider_has_nobody_to_join_clusters_and_gets_the_best_number() -> None:
     noise = np.random.default_rng(0).normal(size=(80, 24)).astype(np.float32)
     with pytest.warns(
-        UcdsWarning, match="stands out, 2 to 5 are plausible: choose `n_clusters` by what you need"
+        UcdsWarning, match="stands out, 2 to 5 are about as good: choose `n_clusters` by what you need"
     ):
         SourceClustering("2..5", random_state=0, settings=BRIEF).fit(noise)

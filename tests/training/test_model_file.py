@@ -113,7 +113,7 @@ def test_an_unfinished_run_no_run_and_a_folder_in_its_place_are_told_apart(tmp_p
     with pytest.raises(UserError, match="is not finished: continue it with `resume=True`"):
         load_model(tmp_path)
     (tmp_path / MODEL_FILE).mkdir()
-    with pytest.raises(DamagedFileError, match="is a folder, which is not opened"):
+    with pytest.raises(DamagedFileError, match="is a folder, and is not opened"):
         load_model(tmp_path)
 
 

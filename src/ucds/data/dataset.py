@@ -19,7 +19,7 @@ class View:
 
     @property
     def input_shape(self) -> tuple[int, ...]:
-        """Shape of one model input, without the batch; -1 where any length will do."""
+        """Shape of one model input, without the batch; -1 stands for any length."""
         return (-1,)
 
     def test(self, raw: NDArray[Any]) -> FloatArray:
@@ -29,7 +29,7 @@ class View:
 
 @dataclass(frozen=True)
 class Dataset:
-    """Unlabelled samples of one or several domains, with the view that makes inputs of the model of them."""
+    """Unlabelled samples of one or several domains, with the view that turns them into model inputs."""
 
     samples: Samples
     view: View = field(default_factory=View)

@@ -1,4 +1,4 @@
-"""What a run keeps of what was known about its samples, by their content."""
+"""The table about its samples that a run keeps, by their content."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ucds.received import require_few
 
 @dataclass(frozen=True, eq=False)
 class KeptAbout:
-    """What a run keeps of a table about its samples, by their content."""
+    """Table about the samples of a run, kept by their content."""
 
     keys: Sequence[bytes]  # content keys of the samples
     columns: About  # text of each sample in each column
@@ -41,7 +41,7 @@ class KeptAbout:
             own = read_own(samples, rows[new])
             if silent := [name for name in found if name not in own]:
                 names = ", ".join(shown(name, 40) for name in silent[:3])
-                told = f"{len(new):,} samples are new, and nothing tells their {names}"
+                told = f"{len(new):,} new samples lack values of {names}"
                 warn(f"{told}: give a table with such columns, `about`")
             places[new] = len(self.keys) + np.arange(len(new))
             found = {name: [*texts, *own.get(name, [""] * len(new))] for name, texts in found.items()}
@@ -56,7 +56,7 @@ class KeptAbout:
 
     @classmethod
     def load(cls, path: Path) -> KeptAbout | None:
-        """Read what a run keeps; ``None`` if there is no such file."""
+        """Read the table that a run keeps; ``None`` if it keeps none."""
         try:
             found = read_arrays(path)
             keys = Column[bytes](found.pop("keys").view(KEY_TYPE).ravel())
@@ -84,7 +84,7 @@ def join_about(
     group: str | None,  # column of what belongs together; that of the run if there is none
     keys: Sequence[bytes],  # of the samples that are wanted
 ) -> KeptAbout | None:
-    """Join what a run keeps of its samples and what a table tells of others; ``None`` if nothing is known."""
+    """Join the table that a run keeps and one about other samples; ``None`` if there is neither."""
     if about is None and group is None and kept is None:
         return None
     old = KeptAbout([], {}) if kept is None else kept

@@ -37,7 +37,7 @@ from ucds.training.loaded import Model
 from ucds.training.run_folder import LABELS_FILE, MAP_FILE, RUN_FILE, STABILITY_FILE, TRANSFER_FILE
 
 MOST_SHOWN = 10_000
-"""Number of samples that a page shows at most; they are chosen at random."""
+"""Largest number of samples that a page shows; from more, it shows a random choice."""
 
 _COMPARED_SIDE = 32  # pixels of the pictures that near-duplicates are looked for on
 
@@ -123,10 +123,11 @@ def find_facts(
     remembered: Remembered | None,
     strangers: IntArray,
 ) -> Findings:
-    """Compute what a page says of samples; ``images`` has those of all, and ``texts`` are known by ids.
+    """Compute what a page says of samples; ``images`` holds the images of all, ``texts`` their texts by id.
 
-    What a person has reviewed holds for the samples that are ``remembered``. Those of a ``review`` have the
-    places on the map that they have there. The ``strangers`` are positions of samples that fit no cluster.
+    What a person has reviewed replaces the model's answers for ``remembered`` samples. Samples of a
+    ``review`` have the same places on the map as in the review. The ``strangers`` are positions of samples
+    that fit no cluster.
     """
     samples = data.samples
     shown = np.sort(np.random.default_rng(0).permutation(len(samples))[:MOST_SHOWN])

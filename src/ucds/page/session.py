@@ -32,7 +32,7 @@ SHOWN = 8
 """Pictures of a group in a question: typical ones, and those nearest to the other group."""
 
 NEAR = 30
-"""Samples that are shown as like others."""
+"""Number of samples that are shown as similar to others."""
 
 
 class Session:
@@ -42,7 +42,7 @@ class Session:
         review: the review; it is changed by :meth:`tell` alone.
         place: folder or file of the samples; ``None`` if the run does not say.
         files: image files of the samples where they lie, to be sorted; ``None`` if there are none.
-        left_out: number of samples of the run that are not in the review.
+        left_out: number of samples of the run that are outside the review.
         texts: text of each sample that has one, by its id.
     """
 
@@ -95,7 +95,7 @@ class Session:
         return places_of(place_remembered(self.review.run, self.review.features))
 
     def about(self) -> dict[str, Any]:
-        """Write what is known of the run, as a file says it, too; this may take long."""
+        """Write what is known of the run, as a report does; this may take long."""
         facts = gather(self.review.run, self._moved, pictures=self._root, compute=self._compute)
         rows = find_places(facts.findings.ids, self._ids).tolist()
         return {"html": render_about(facts, rows)}
@@ -116,7 +116,7 @@ class Session:
         }
 
     def question(self) -> dict[str, Any]:
-        """Return the question that is open, which takes longer to find than an action to carry out."""
+        """Return the open question; to find it takes longer than to carry out an action."""
         question, number = self._next_question(), self.review.recorded
         shown = None if question is None else self._show(question)
         return {"of": number, "question": shown, "worth": self.review.worth_asking}
@@ -189,7 +189,7 @@ class Session:
         return [self._ids[int(row)] for row in rows]
 
     def _next_question(self) -> Question | None:
-        """Return the next question about a group of which something can be seen."""
+        """Return the next question about a group that can be shown."""
         pictured = self._pictures >= 0
         while (question := self.review.question()) is not None and pictured.any():
             if pictured[self.review.rows(question.groups[0])].any():
@@ -219,7 +219,7 @@ class Session:
 
 
 class Task:
-    """Work that goes on while requests are answered, one at a time, and how far it is."""
+    """Work in the background, one piece at a time, and its progress."""
 
     def __init__(self) -> None:
         self.state: dict[str, Any] = {"running": False}

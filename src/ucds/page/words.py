@@ -7,7 +7,7 @@ from ucds.page.findings import Findings, RunRecord
 from ucds.training.results import SAMPLES_TO_TELL, assess
 
 SURE, DOUBTFUL = 0.9, 0.5
-"""Certainties from which the model is called sure, and below which it is called doubtful, about a sample."""
+"""Confidence from which the model is called sure about a sample, and below which it is called doubtful."""
 
 MUCH_DOUBT = 0.25
 """Share of doubtful samples from which the report warns that the clusters as a whole are in doubt."""
@@ -32,7 +32,7 @@ def summarise(findings: Findings, record: RunRecord, what: str) -> list[str]:
         tried, low, high = record.choice.candidates, record.choice.low, record.choice.high
         lines.append(
             f"The number of clusters, {record.choice.number}, was chosen from {tried[0]} to {tried[-1]}; "
-            f"{low} to {high} are plausible."
+            f"{low} to {high} are about as good."
         )
     if record.stability is not None:
         agreement = float(record.stability["own_agreement"])
@@ -91,7 +91,7 @@ def warn(findings: Findings, record: RunRecord, what: str, learned: int, skipped
     if record.choice is not None and not record.choice.clear:
         number, low, high = record.choice.number, record.choice.low, record.choice.high
         warnings.append(
-            f"No number of clusters stands out: {low} to {high} are plausible, and this run has {number}. "
+            f"No number of clusters stands out: {low} to {high} are about as good, and the run has {number}. "
             "Join clusters in `ucds review`, or try another encoder."
         )
     if learned < SAMPLES_TO_TELL * k:

@@ -19,8 +19,8 @@ ANSWERS_FILE = "answers.jsonl"
 FORMAT = "ucds-answers/1"
 
 Record = Mapping[str, Any]
-"""What was done: ``did``; ids of samples in ``group``, ``to``, ``others`` and ``groups``; ``keys``, the
-contents of those that no line before has named; ``first``, the least number of a new cluster."""
+"""A record: ``did`` says what was done; ``group``, ``to``, ``others`` and ``groups`` hold ids of samples;
+``keys`` the contents of samples that no earlier line names; ``first`` the least number of a new cluster."""
 
 _ACTIONS = {*get_args(Change), "joined", "divided", "aside", "named", "undone", "redone"}
 
@@ -36,7 +36,7 @@ class Answers:
     keys: dict[str, str] = field(default_factory=dict)  # content of each named sample, in hexadecimal, by id
 
     def add(self, record: Record) -> None:
-        """Let a record count, or let it take back or do again another one."""
+        """Add a record, which takes effect, undoes another one, or redoes it."""
         self.recorded += 1
         self.first = max(self.first, record.get("first", 0))
         self.keys.update(record.get("keys", {}))
@@ -65,11 +65,11 @@ class Answers:
         self.add(record)
 
     def for_samples(self, start: Remembered) -> list[Record]:
-        """Return the records that count with the ids that their samples have in another run.
+        """Return the records in force, with the ids that their samples have in another run.
 
-        Samples are the same if their contents are. Where no content is known there, as in embeddings by
-        another encoder, they are the same if their ids are. Samples that are not there are left out; a record
-        about no others has no ids.
+        Samples are matched by their contents. If none matches, as with embeddings by another encoder, they
+        are matched by their ids. Samples that the other run lacks are left out, so that a record may have no
+        ids.
         """
         ids = {key.hex(): name for name, key in zip(reversed(start.ids), reversed(start.keys), strict=True)}
         same = {name: ids[key] for name, key in self.keys.items() if key in ids}
@@ -99,13 +99,13 @@ def _renamed(record: Record, same: Mapping[str, str]) -> Record:
 
 
 def read_answers(path: Path, digest: str | None) -> Answers:
-    """Read a file of answers; with a ``digest``, they must start from the clusters that have it.
+    """Read a file of answers; with a ``digest``, only one that starts from the clusters with this digest.
 
-    A last line without an end was left by a crash; the answer in it did not count, and it is dropped.
+    A last line without a line feed was left by a crash. It is dropped, because its answer did not count.
 
     Raises:
         InputError: the file cannot be read.
-        DamagedFileError: it holds anything but answers, or those to other clusters.
+        DamagedFileError: the file holds anything but answers, or answers about other clusters.
     """
     try:
         content = read_text(path)
@@ -125,7 +125,9 @@ def read_answers(path: Path, digest: str | None) -> Answers:
     if not right:
         raise DamagedFileError(f"{path} holds no answers of a review")
     if digest not in (None, header.get("clusters")):
-        raise DamagedFileError(f"{path} belongs to other clusters: move it away, or give it as `answers`")
+        raise DamagedFileError(
+            f"{path} holds answers about other clusters: move it away, or give it as `answers`"
+        )
     return answers
 
 

@@ -1,4 +1,4 @@
-"""The two ends of a review: what it starts from where a run remembers nothing, and the run that it writes."""
+"""The start of a review whose run remembers no clustering, and the run that a review writes."""
 
 from __future__ import annotations
 
@@ -50,7 +50,8 @@ class ReviewedRun:
         path: run folder.
         answered: number of answers that count.
         n_clusters: number of clusters that have samples.
-        agreement: share of the samples in a cluster of the review that the model gives this cluster.
+        agreement: share of the clustered samples to which the model gives the cluster that they have in the
+            review.
     """
 
     path: Path
@@ -60,7 +61,7 @@ class ReviewedRun:
 
     @property
     def sentence(self) -> str:
-        """What was done, for the person."""
+        """Sentence that tells the person what was done."""
         return (
             f"{self.path} written: {self.n_clusters} clusters after {self.answered} answers; the model gives "
             f"{self.agreement:.1%} of the samples the cluster that they have in the review"
@@ -123,9 +124,9 @@ def fit(
 
 
 def vote_afterwards(run: Path, images: Source | None, compute: Compute | None) -> None:
-    """Cluster the features of a run's samples, and write down what a review of its clusters starts from.
+    """Cluster the features of a run's samples, and write what a review of its clusters needs to start.
 
-    Above ``most_samples``, that many are clustered, as in a training by consensus.
+    If there are more than ``most_samples``, that many are clustered, as in a training by consensus.
     """
     model, described = load(run, role="target", compute=compute), read_object(run / RUN_FILE) or {}
     data, labels = open_known(model, described, None, images).data, None

@@ -99,7 +99,7 @@ def _agree(
     lengths: bool,
     watch: Watch | None,
 ) -> tuple[Agreed, IntArray]:
-    """Cluster all samples, or a part of many, anew, and find the one like which each sample votes."""
+    """Cluster all samples, or some of many, anew; return also which clustered one stands for each sample."""
     new, old = np.flatnonzero(is_new), np.flatnonzero(~is_new)
     some = new[draw_representatives(len(new), rng, max(_MOST_COMPARED // 2, _MOST_COMPARED - len(old)))]
     others = old[draw_representatives(len(old), rng, _MOST_COMPARED - len(some))]

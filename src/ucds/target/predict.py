@@ -47,7 +47,7 @@ def predict(
     Args:
         run: folder of a finished target run.
         images: samples, see :func:`ucds.data.sources.find_samples`. Files that cannot be used are left out of
-            what is returned and written: it goes by ids.
+            the result and of the table, which name samples by ids.
         out: table to write, in .csv; none if ``None``.
         sort_into: folder to make, with the images in one folder per cluster, or one that an earlier call made
             with this run or a review of it, see :func:`ucds.target.predictions.sort_into_folders`; none if
@@ -116,7 +116,7 @@ def predict(
 
 
 def _asks_memory(run: Path, keys: Sequence[bytes]) -> bool:
-    """Whether a person has said something of the run's samples, or the run does not know all these keys."""
+    """Return whether the run was reviewed, or does not know all these keys."""
     if not (run / VOTES_FILE).exists():
         return False
     kept = read_arrays(run / VOTES_FILE, ("by_person", "keys"))

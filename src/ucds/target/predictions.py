@@ -46,7 +46,7 @@ MOST_LETTERS = 80
 """Characters of a cluster's name at most."""
 
 UNSORTED = -1
-"""Number in place of a cluster, for a sample whose confidence is below the least one asked for."""
+"""Number in place of a cluster, for a sample whose confidence is below ``min_confidence``."""
 
 UNSORTED_FOLDER = "unsorted"
 """Folder of the images that are left without a cluster, beside those of the clusters."""
@@ -95,8 +95,8 @@ class Predictions:
 
     Attributes:
         ids: id of each sample.
-        clusters: ``(n,)`` most probable cluster of each sample; :data:`UNSORTED` where its confidence is
-            below the least one asked for.
+        clusters: ``(n,)`` most probable cluster of each sample; :data:`UNSORTED` where the confidence is
+            below ``min_confidence``.
         confidence: ``(n,)`` confidence in the most probable cluster, see ``docs/consensus.md``.
         names: name of each named cluster by its number.
         n_clusters: number of clusters, K.
@@ -105,7 +105,7 @@ class Predictions:
             reviewed the run.
         fits: ``(n,)`` p-value of each sample that the run does not know, see :func:`ucds.math.novelty.fit`;
             NaN for those that it knows. ``None`` if the run remembers nothing to compare with.
-        unused: numbers that stand for no cluster any more, which get no folder.
+        unused: numbers of clusters that exist no longer; they get no folder.
     """
 
     ids: Sequence[str]
@@ -125,7 +125,7 @@ class Predictions:
 
     @property
     def strangers(self) -> int:
-        """Number of samples that fit no cluster; of these 5 % at most are false alarms, on average."""
+        """Number of samples that fit no cluster; on average, at most 5 % of them are false alarms."""
         from ucds.math.novelty import reject
 
         return 0 if self.fits is None else int(reject(self.fits).sum())
@@ -135,7 +135,7 @@ class Predictions:
 
         Args:
             path: file to write; its name ends in .csv or .parquet.
-            marked: whether a CSV file begins with a byte order mark in any case.
+            marked: whether a CSV file always begins with a byte order mark.
 
         Returns:
             Path of the file.
@@ -193,7 +193,7 @@ def read_sorting(folder: Path) -> SortingRecord | None:
 
 
 def require_room(folder: Path, files: Scan) -> None:
-    """Make sure that the disk has room for copies of images; earlier ones are taken to be the same."""
+    """Make sure that the disk has space for copies of images, less those that an earlier call made."""
     new = sum(path.stat().st_size for path in map(files.file, range(len(files))) if path.exists())
     earlier = [path.lstat().st_size for path in folder.glob("[!.]*/*")]
     remedy = "or choose another `sort_into`"
@@ -214,9 +214,9 @@ def sort_into_folders(
     Images without a cluster have a folder of their own. A file in a sub-folder, ``a/b.jpg``, becomes
     ``a__b.jpg``; if that is too long or taken, ``sample 7.jpg``, where 7 is the sample's row in the table.
 
-    In a folder that was sorted into before, new images are added, and those whose cluster is another one
-    move. What a person removed, renamed, changed or added there stays as it is. If an image cannot be
-    sorted, none is. After a kill the same call completes the folder.
+    In a folder of an earlier call, new images are added, and images whose cluster has changed are moved. What
+    a person removed, renamed, changed or added there stays as it is. If an image cannot be sorted, none is.
+    After a kill the same call completes the folder.
     """
     assert found.files is not None
     places, record = _folder_names(found, folder), read_sorting(folder)
@@ -242,7 +242,7 @@ def _plan(
     places: Mapping[int, str],
     pictures: dict[str, str],
 ) -> tuple[dict[int, str], dict[str, str]]:
-    """Bring a record up to date; return new places, of images by position, and of files by their old one."""
+    """Update a record; return the new places of images by position, and of files by their old place."""
     assert found.files is not None
     there = {str(path.relative_to(folder)) for path in folder.glob("[!.]*/*")}
     taken, known = {_alike(place) for place in (*there, *pictures)}, defaultdict[str, list[str]](list)
@@ -302,12 +302,12 @@ def portable_name(text: str) -> str:
 
 
 def _alike(name: str) -> str:
-    """Return what is the same for names that macOS or Windows take for one."""
+    """Return a text that is equal for names that macOS or Windows take for the same."""
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
 
 
 def _folder_names(found: Predictions, folder: Path) -> dict[int, str]:
-    """Return the folder of each cluster: its name or number, and an underscore where others have that."""
+    """Return the folder of each cluster: name or number, with an underscore if that is taken."""
     digits = len(str(found.n_clusters - 1))
     owners: dict[str, tuple[bool, str]] = {}
     places = {}

@@ -56,20 +56,21 @@ def train_target(
         out: run folder to make.
         labels: label file or labels of a provider, see :func:`ucds.query`; ``None`` clusters the samples
             alone.
-        n_clusters: number of clusters, K; ``"auto"`` or a range such as ``"3..40"`` lets ucds choose from
-            the features of the frozen encoder, whatever the provider's number; the provider's if ``None``.
+        n_clusters: number of clusters, K; ``"auto"`` or a range such as ``"3..40"`` lets ucds choose from the
+            features of the frozen encoder, whatever the provider's number; ``None`` takes the provider's
+            number.
         encoder: encoder for images, of any architecture, or one of your own; the one in the package if
             ``None``.
-        method: ``"consensus"``, or ``"pcd"``, the paper's method; if ``None``, that of the settings, and else
-            ``"consensus"``.
+        method: ``"consensus"``, or ``"pcd"``, the paper's method; if ``None``, the method of the settings, or
+            ``"consensus"`` without settings.
         settings: :class:`ucds.PCDSettings` or :class:`ucds.ConsensusSettings`, or settings of the method by
             name; the defaults if ``None``.
         options: seed, processes and other options of the run; the defaults if ``None``.
         about: table about the samples, see :func:`ucds.data.about.find_about`; the run says which of its
             columns the clusters follow. ``None`` leaves this to the report.
-        group: column of what belongs together, such as the patient.
+        group: column that says which samples belong together, such as the patient.
         centre_by: column whose groups are centred on their own means, such as the scanner; see
-            :mod:`ucds.training.centring`. None if ``None``.
+            :mod:`ucds.training.centring`. Nothing is centred if ``None``.
         compute: device, precision, cache and reporter; the defaults if ``None``.
 
     Raises:

@@ -64,12 +64,12 @@ class UpdatedRun:
 
     Attributes:
         path: run folder.
-        joined: number of new samples.
+        joined: number of new samples that joined the run.
         forgotten: number of old samples that the run no longer remembers.
         moved: ids of old samples that changed their cluster.
         new_clusters: numbers of the clusters that are new.
-        waiting: number of samples that fit no cluster, and wait for a person's word.
-        doubtful: numbers of clusters that would be others if all samples were clustered anew.
+        waiting: number of samples that fit no cluster, and wait for a person to place them.
+        doubtful: numbers of clusters that would change if all samples were clustered anew.
         n_clusters: number of clusters that have samples.
     """
 
@@ -112,19 +112,20 @@ def update(
 ) -> UpdatedRun:
     """Take new samples into a run, and write the result as another run; ``ucds update`` does the same.
 
-    Clusters keep their numbers and names, and what a person has said stays in force. A call that was killed
-    leaves nothing; the same call does all of it, with features that were computed from the cache.
+    Clusters keep their numbers and names, and a person's decisions stay in force. A call that was killed
+    leaves no run. The same call starts again, and takes features that were already computed from the cache.
 
     Args:
         run: folder of a finished target run.
         images: new samples alone, or along with old ones, which are recognised by their content; see
             :func:`ucds.data.sources.find_samples`.
         out: run folder to make.
-        labels: labels of the new samples, from the same provider's model as those of the run; a file or the
-            labels.
-        about: table about the new samples, see :func:`ucds.data.about.find_about`; image files tell the
-            columns that the run keeps if ``None``.
-        group: column of what belongs together, such as the patient; that of the run if ``None``.
+        labels: label file or labels of the new samples, from the provider's model that labelled the run's
+            samples.
+        about: table about the new samples, see :func:`ucds.data.about.find_about`; if ``None``, the columns
+            that the run keeps are read from the image files.
+        group: column that says which samples belong together, such as the patient; the run's column if
+            ``None``.
         forget_missing: whether old samples that are not among ``images`` leave the run.
         compute: device, precision, cache and reporter; the defaults if ``None``.
 
@@ -217,7 +218,7 @@ def _remember(
 def _compare(
     out: Path, before: Remembered, after: Remembered, old: IntArray, clusters: IntArray
 ) -> UpdatedRun:
-    """Tell what changed; old samples, at ``old`` in the run before, come first and were in ``clusters``."""
+    """Describe what changed; old samples, at ``old`` in the earlier run, come first, with ``clusters``."""
     inside = after.own >= 0
     changes = np.zeros_like(inside) if after.proposed is None else after.proposed != after.own
     moved = np.flatnonzero(after.own[: len(old)] != clusters[: len(old)])
@@ -251,7 +252,7 @@ def _encode(
 def _answers_of(
     known: ClusterLabels | None, values: IntArray, rows: IntArray, ids: Sequence[str], keys: NDArray[np.void]
 ) -> ClusterLabels | None:
-    """Return the labels of the samples at some rows as labels of their provider; ``None`` without any."""
+    """Return the provider's labels of the samples at some rows; ``None`` if there are none."""
     if known is None or not len(rows):
         return None
     marks, chosen = marks_of(Column[bytes](keys[rows])), [ids[row] for row in rows.tolist()]
@@ -312,7 +313,7 @@ def _find_new(before: Remembered, samples: Samples, forget: bool) -> tuple[IntAr
 
 
 def _name_all(before: Remembered, samples: Samples, old: IntArray, new: IntArray) -> tuple[str, ...]:
-    """Name old samples, then new ones, by the ids of those given; an old one that is gone gives way."""
+    """Return the ids of old samples, then of new ones; a missing old one gives up its id to a given one."""
     places, old_keys = defaultdict[bytes, list[int]](list), keys_of(before.keys)
     for place, key in enumerate(samples.keys):
         places[key].append(place)
