@@ -121,7 +121,7 @@ def test_a_private_folder_is_its_owners_alone_and_one_that_exists_stays_as_it_is
         assert stat.S_IMODE((tmp_path / name).stat().st_mode) == mode
 
 
-FULL = "free some space, then run the same again (a training with `resume=True`)"
+FULL = r"free some space, then run the same again \(a training with `resume=True`\)"
 LOCKED = "choose a place that you may write to"
 
 

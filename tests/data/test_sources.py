@@ -214,7 +214,7 @@ def test_ids_of_digits_stay_as_they_are_written(tmp_path: Path) -> None:
             pandas.DataFrame({"x": ["1", ""]}),
             "the column 'x' holds '' in row 1, which is not a number: correct it",
         ),
-        (pandas.DataFrame({"x": [1, None]}, dtype=object), "holds 'None' in row 1, which is no number"),
+        (pandas.DataFrame({"x": [1, None]}, dtype=object), "holds 'None' in row 1, which is not a number"),
         (pandas.DataFrame({"id": ["Rome"]}), "no column holds samples"),
         (pandas.DataFrame({"x": [1.0, None]}), "NaN"),
         (

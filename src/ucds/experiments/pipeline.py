@@ -1,6 +1,6 @@
-"""The parts that methods are made of: a task, its options, and the stages that several methods share.
+"""The parts of methods: a task, its options, and the stages that several methods share.
 
-A stage is a function of its inputs and the seed, so that sharing its result changes no other result.
+A stage is a function of its inputs and the seed, so sharing its result changes no other result.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ class Task:
     Attributes:
         source: samples and views of the provider.
         target: samples and views of the client, one domain.
-        queries: target samples as the provider's encoder takes them.
-        source_encoder: function that makes the provider's pre-trained encoder, frozen ("head") or to be
-            trained ("full"), anew at every call.
-        encoder: function that makes the client's.
+        queries: target samples in the form that the provider's encoder takes.
+        source_encoder: function that returns a new copy of the provider's pre-trained encoder, frozen
+            ("head") or to be trained ("full").
+        encoder: function that returns a new copy of the client's encoder, likewise.
         source_clusters: number of clusters of the provider's consensus.
         n_clusters: number of clusters of all other clusterings, K.
     """
@@ -101,7 +101,7 @@ class Outcome:
 
     Attributes:
         labels: ``(n,)`` cluster of each target sample.
-        seconds: time spent in its stages, or in the clustering; cached features are not counted.
+        seconds: time spent in the stages or in the clustering, without that for cached features.
         stages: results of its stages, if it is made of this package's stages.
         model: model after these stages, a network or arrays; ``None`` for plain clusterings and baselines.
         parameters: number of parameters of the whole network, its frozen part included.
@@ -120,16 +120,16 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Sources:
-    """Source models that several pipelines share; all of them must have the same source data."""
+    """Source models that several pipelines share; all these pipelines must have the same source data."""
 
     learned: dict[str, Outcome] = field(default_factory=dict)  # by method and settings of the source
     checkpoints: Path | None = None  # of the state of unfinished ones; `None` keeps no state
 
 
 class Pipeline:
-    """Gives methods the stages they are made of; each stage is computed once, at its first use.
+    """Gives methods their stages; each stage is computed once, at its first use.
 
-    A source model is taken from ``sources`` if these have it, and put there otherwise.
+    A source model is taken from ``sources`` if it is there, and otherwise put there.
     """
 
     def __init__(self, task: Task, options: TaskOptions, sources: Sources | None = None) -> None:
@@ -166,7 +166,7 @@ class Pipeline:
         session: Session[MethodSettings],
         labels: IntArray | None = None,
     ) -> Outcome:
-        """Append the stages of a session to those done before; without labels, the model predicts them."""
+        """Append the stages of a session to earlier ones; if no labels are given, the model predicts them."""
         settings, n = session.settings, 0  # the consensus takes no steps
         if isinstance(settings, PCDSettings):
             n = min(settings.batch_size, len(model.data.samples))
@@ -214,7 +214,7 @@ class Pipeline:
         return self._sources.learned[key]
 
     def _predict(self, session: Session[Settings], model: Learning, data: Dataset) -> IntArray:
-        """Predict the clusters of samples by a network; those that it was not trained on may be images."""
+        """Predict the clusters of samples by a network; samples outside its training may be images."""
         if model.tune == "head":
             data = features_of(session, model.encoder, data)
         labels: IntArray = predict(model.trained, data, session.runtime).argmax(-1).cpu().numpy()

@@ -1,4 +1,4 @@
-"""The check of a ledger: the log by its rules, the answers by the log, both by what is kept elsewhere."""
+"""The check of a ledger: log against rules, answers against log, both against outside records."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ class Verdict:
     """The result of a check.
 
     Attributes:
-        number: number of entries, as far as they hold.
-        hash: hash of the last of these entries.
-        first: number of the first entry that was read; those before it are in archives that were not given.
-        faults: one sentence for each fault; none when all is well.
+        number: number of entries up to the last valid one.
+        hash: hash of the last valid entry.
+        first: number of the first entry that was read; earlier ones are in archives that were not given.
+        faults: one sentence for each problem; empty if there is none.
         agreed: number of checkpoints and receipts that agree with the log.
         lost: number of checkpoints and receipts that name entries whose loss was accepted.
-        unnamed: number of entries at the end of the log that nothing kept elsewhere names: if they, or
-            entries after them, were removed, this check could not see it. Snapshots are not counted.
+        unnamed: number of entries at the end of the log that no checkpoint or receipt names, snapshots not
+            counted. This check could not see that they, or entries after them, were removed.
     """
 
     number: int
@@ -65,8 +65,8 @@ def verify(
 
     Args:
         place: run folder, SQLite file, or database address.
-        signers: public keys of the provider, without which no snapshot stands for the entries before it, and
-            nothing that is kept elsewhere can be compared.
+        signers: public keys of the provider. Without them, no snapshot can replace the entries before it, and
+            checkpoints and receipts cannot be compared.
         checkpoints: files that the service wrote.
         receipts: files that clients kept.
         archives: files that `ucds ledger archive` wrote, the oldest first.
@@ -92,9 +92,9 @@ def verify(
 
 
 def archive(ledger: Ledger, out: Path) -> int:
-    """Move all entries before the last snapshot into a file, and return how many there are.
+    """Move all entries before the last snapshot into a file, and return their number.
 
-    Answers stay, so that a question asked again stays free. `verify` takes the file in place of the entries.
+    Answers stay, so that repeated questions stay free. `verify` reads the file in place of the entries.
     """
     out = require_writable(out)
     if out.exists():
@@ -152,7 +152,7 @@ class _Check:
         return Verdict(state.number, state.hash, self._first, faults, self._agreed, self._lost, unnamed)
 
     def _open(self, archives: Iterable[Path]) -> Iterator[Entry]:
-        """Return the entries to check, from the oldest that is given on; a snapshot replaces older ones."""
+        """Return the entries to check, from the oldest one given; a snapshot replaces older entries."""
         entries = log.read_entries(self._connection)
         first = next(entries, None)
         if first is None:
@@ -172,7 +172,7 @@ class _Check:
         return entries
 
     def _note(self, entry: Entry) -> None:
-        """Keep what is compared later."""
+        """Keep parts of an entry for later comparisons."""
         if entry.number in self._numbers:
             self._hashes[entry.number] = entry.hash
         if entry.hash in self._wanted:
@@ -187,7 +187,7 @@ class _Check:
         self._keys |= {row.key for row in rows}
         if not isinstance(body, Answered):
             if rows:
-                yield f"there are answers of entry {entry.number}, which gave none"
+                yield f"there are answers of entry {entry.number}, which charged for none"
         elif not rows:
             self._gone[entry.number] = body.key
         elif len(rows) != body.charged or log.digest_rows(rows) != body.digest:
@@ -196,7 +196,7 @@ class _Check:
             yield f"the answers of entry {entry.number} were given to another key, or by another model"
 
     def _check_rest(self) -> None:
-        """Check what only the whole log can tell."""
+        """Check the rules that need the whole log."""
         forgotten = {number for number, key in self._state.keys.items() if key.forgotten}
         gone = [entry for entry, key in self._gone.items() if key not in forgotten]
         self._faults += [f"the answers of entry {entry} are gone" for entry in gone]
@@ -211,8 +211,8 @@ class _Check:
         if self._connection.execute(asked).scalar_one() != self._answers:
             self._faults.append("there are answers of entries that are not in the log")
         if self._state.time > as_text(datetime.now(UTC) + _MOST_AHEAD):
-            what = f"the log ends at {self._state.time}, which is still to come"
-            self._faults.append(f"{what}: if the clock is right, `ucds ledger accept-clock` mends it")
+            what = f"the log ends at {self._state.time}, which lies in the future"
+            self._faults.append(f"{what}: if the clock is right, `ucds ledger accept-clock` repairs this")
 
     def compare_statement(self, source: str, told: Statement) -> None:
         """Compare a checkpoint with the log."""
@@ -241,7 +241,7 @@ class _Check:
         elif receipt.signer not in self._signers:
             self._faults.append(f"{source} is signed with another key than the provider's")
         elif receipt.answers_digest != answers_digest(labels.items()):
-            self._faults.append(f"{source} stands beside other labels than it was given for")
+            self._faults.append(f"{source} stands beside labels other than those it was given for")
         elif missing and self._state.excuses(receipt):
             self._lost += 1
         elif missing:
@@ -255,7 +255,7 @@ class _Check:
             self._named = max(self._named, *(self._entries[digest].number for digest in receipt.entries))
 
     def _holds(self, kept: KeptReceipt, labels: dict[bytes, int]) -> bool:
-        """Return whether the entries charged for these answers, as far as the ledger still has them."""
+        """Return whether the entries charged for these answers, those that the ledger still has."""
         entries = [self._entries[digest] for digest in kept.receipt.entries]
         bodies = [parse_body(entry) for entry in entries]
         charges = [body for body in bodies if isinstance(body, Answered)]
