@@ -1,7 +1,6 @@
 """The state of an unfinished run, and the file that holds it.
 
-A checkpoint is a sealed file of what ``torch.save`` wrote. It is read without running any code that it may
-hold.
+A checkpoint is a sealed file with the output of ``torch.save``. It is read without running any code in it.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ class StageProgress:
         step: number of training steps done.
         seconds: time spent so far.
         evaluations: evaluations so far, in order.
-        kept_model: weights at the evaluation that would be selected now; empty before the first one.
+        kept_model: weights at the evaluation that would be selected now; empty before the first evaluation.
         kept_proportions: ``(D, K)`` proportions at that evaluation.
         optimiser: state of the optimiser.
         state: tensors that the stage's loop carries from step to step, by name.
@@ -57,9 +56,9 @@ class Checkpoint:
     """Complete state of a run that is to be resumed.
 
     Attributes:
-        stage: name of the stage in progress, or of the stage that finished last.
+        stage: name of the stage in progress, or of the last finished stage.
         model: weights of the model.
-        progress: state of that stage; ``None`` once it has finished.
+        progress: state of the stage in progress; ``None`` once it has finished.
         results: results of the finished stages, in order.
         log: length of the run's log in bytes.
     """
@@ -88,7 +87,7 @@ def read_checkpoint(run: Path) -> Checkpoint | None:
     """Read a checkpoint onto the CPU; ``None`` when there is none.
 
     Raises:
-        DamagedFileError: it cannot be read, or is not as it was written.
+        DamagedFileError: the checkpoint cannot be read, or was changed after it was written.
     """
     path = run / CHECKPOINT_FILE
     try:

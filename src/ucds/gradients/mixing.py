@@ -12,11 +12,11 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Mixture:
-    """A mixed batch, with the pairs and the ratio that mix its targets alike.
+    """A mixed batch, with the pairs and the ratio by which its targets are mixed.
 
     Attributes:
         inputs: mixed samples, in the shape of the batch they came from.
-        partner: ``(n,)`` position of the sample that each one was mixed with.
+        partner: ``(n,)`` position of the sample with which each one was mixed.
         ratio: share of the original sample in the mixture, the paper's lambda.
     """
 

@@ -18,10 +18,10 @@ from ucds.networks.model import ClusteringModel, ModelOutput
 
 @contextmanager
 def threads_for(model: ClusteringModel) -> Iterator[None]:
-    """Use one thread for a model without a backbone network, until the outermost such block ends.
+    """Use one thread for a model without a backbone network, until the outermost block of this kind ends.
 
-    Its matrices are so small that passing them to more threads takes longer than multiplying them, and many
-    times longer on a busy machine.
+    Such a model has matrices so small that distributing them to threads takes longer than multiplying them,
+    and many times longer on a busy machine.
     """
     before = torch.get_num_threads()
     if model.spec.name != IDENTITY or before == 1:
@@ -37,7 +37,7 @@ def threads_for(model: ClusteringModel) -> Iterator[None]:
 def predict(model: ClusteringModel, data: Dataset, runtime: Runtime, batch_size: int = 64) -> Tensor:
     """Compute the cluster probabilities of every sample, with the work shared between processes.
 
-    The model is on the runtime's device, and sees the samples from the test side of the view.
+    The model is on the runtime's device, and gets the samples in their test view.
 
     Returns:
         ``(n, K)`` fp32 on the runtime's device, in the order of the samples, the same in every process.
@@ -57,7 +57,7 @@ def _compute_all(
     runtime: Runtime,
     batch_size: int,
 ) -> Tensor:
-    """Compute ``(b, m)`` rows that ``choose`` makes of the outputs of each batch, shared by all processes."""
+    """Compute the ``(b, m)`` rows that ``choose`` takes from each batch's outputs, split over processes."""
     n = len(data.samples)
     size = -(-n // runtime.processes)
     whole: Tensor | None = None  # allocated once: a list of all batches would take far more

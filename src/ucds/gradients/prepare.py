@@ -1,4 +1,4 @@
-"""Builds the network of a run, decides which part of it is trained, and folds it when it has been."""
+"""Builds the network of a run, decides which part is trained, and folds the trained layers at the end."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from ucds.training.prepare import Training, refuse_copies, tuned_part
 
 @dataclass(frozen=True)
 class Learning:
-    """A model that stages train in place, with what lies below it and the samples that it takes.
+    """A model that stages train in place, with the encoder below it and the samples that it takes.
 
     Attributes:
-        encoder: encoder, frozen, or the network that is a part of the model.
+        encoder: frozen encoder, or the network that is a part of the model.
         trained: whole model, or its layers above the encoder if that stays frozen.
         data: samples and views that ``trained`` takes.
         tune: part of the model that is trained.
@@ -36,7 +36,7 @@ class Learning:
     tune: Tune
 
     def count_frozen(self) -> int:
-        """Count the parameters of the encoder if it stays frozen; 0 where nothing tells their number."""
+        """Count the parameters of the encoder if it stays frozen; 0 if their number is unknown."""
         return 0 if self.tune == "full" else count_parameters(self.encoder)
 
     def count_parameters(self) -> int:
@@ -71,7 +71,7 @@ def prepare(
 
 
 def features_of(session: Session[Settings], encoder: Encoder, data: Dataset, batch_size: int = 64) -> Dataset:
-    """Compute the features of a frozen encoder, in the first process if there is a cache to share them."""
+    """Compute the features of a frozen encoder; with a shared cache, in the first process only."""
     compute = session.compute
     placed = encoder.on(compute.accelerator, compute.precision)
     work = partial(frozen_features, placed, data, compute, session.watch, batch_size=batch_size)

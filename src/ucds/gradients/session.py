@@ -35,20 +35,21 @@ class Session(Work[SettingsT]):
 
     A checkpoint holds the results of the finished stages, the weights, and the state of the stage in
     progress. A resumed run goes through the same stages: finished ones yield no steps, the others continue.
-    The log has one JSON object a line. A run that was killed wrote lines after its last checkpoint, and the
-    resumed one writes them again: so the checkpoint holds the length of the log, which is cut back to it.
+    The log has one JSON object a line. A killed run may have written lines after its last checkpoint, which
+    the resumed run writes again. So the checkpoint holds the length of the log, and the log is cut back to
+    this length.
 
     Args:
         settings: settings of the method.
         compute: device, precision, cache and reporter; by default, nothing is printed or kept on disk.
         seed: seed of every random choice of the run.
         folder: folder for checkpoints, log and result; ``None`` keeps nothing.
-        devices: number of processes, one a device.
+        devices: number of processes, one per device.
         checkpoint_seconds: longest time between two checkpoints, in seconds.
 
     Attributes:
         runtime: device and processes.
-        checkpoint: checkpoint that the run was resumed from; ``None`` from the end of the next stage on.
+        checkpoint: checkpoint from which the run was resumed; ``None`` after the end of the next stage.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class Session(Work[SettingsT]):
         self._log: IO[bytes] | None = None
 
     def open(self, identity: dict[str, Any], *, resume: bool) -> None:
-        """Start the processes, take possession of the folder, and take up what an earlier start left there.
+        """Start the processes, take possession of the folder, and load the checkpoint that it may hold.
 
         Arguments and further errors are those of :meth:`ucds.training.run_folder.RunFolder.open`.
 
@@ -97,10 +98,11 @@ class Session(Work[SettingsT]):
         return self.runtime.rank == 0
 
     def once(self, work: Callable[[], T]) -> T:
-        """Do something in the first process alone, and return what it returned in all of them.
+        """Do some work in the first process only, and return its result in all processes.
 
         Raises:
-            UserError: ``work`` raised it; all processes do, so that none waits for one that has stopped.
+            UserError: ``work`` raised it; then all processes raise it, so that none waits for one that has
+                stopped.
             Interrupted: the run was asked to stop during ``work``.
         """
         result: T | UserError | Interrupted | None = None
@@ -115,7 +117,7 @@ class Session(Work[SettingsT]):
         return cast("T", result)
 
     def asked_to_stop(self) -> bool:
-        """Return whether any process was asked to stop, with the same answer in all of them."""
+        """Return in all processes whether any of them was asked to stop."""
         return self.runtime.any_of(self.stop_requested)
 
     def has_lost_others(self, error: Exception) -> bool:
@@ -141,7 +143,7 @@ class Session(Work[SettingsT]):
         write_checkpoint(self.folder.path, checkpoint)
 
     def conclude(self, result: StageResult, model: dict[str, Tensor]) -> None:
-        """Record the result of a stage, and write a checkpoint with the model at its end."""
+        """Record the result of a stage, and write a checkpoint with the final model."""
         self.results.append(result)
         self.checkpoint = None
         self.save(result.name, model, None)

@@ -92,7 +92,7 @@ class Steps:
         self._terms = {name: term.detach() for name, term in terms.items()}
 
     def read_losses(self, step: int) -> dict[str, float] | None:
-        """Log the losses of the latest update, after every twentieth one and after the last one.
+        """Log the losses of the latest update, after every twentieth update and after the last.
 
         Returns:
             Losses by name; ``None`` after other steps.
@@ -119,7 +119,7 @@ class Steps:
 
 
 def diverged(name: str, step: int, what: str) -> InputError:
-    """Make the error of a stage whose numbers are no longer finite."""
+    """Return the error for a stage whose numbers are no longer finite."""
     return InputError(f"{name} is no longer finite at step {step} ({what}): lower the learning rate")
 
 

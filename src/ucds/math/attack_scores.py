@@ -1,7 +1,7 @@
 """Success of an attack that gives a score to members of a training set and to others.
 
-Label-only attacks give few different scores, so ties are counted as ties: half in the area under the curve,
-and all or none of them at a threshold.
+Label-only attacks give few different scores, so ties matter: they count half in the area under the curve, and
+all or none of them pass a threshold.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class AttackSuccess:
     Attributes:
         auc: probability that a member has a larger score than another sample, ties counted half.
         auc_low: lower end of the 95 % interval of ``auc``.
-        auc_high: upper end of it.
+        auc_high: upper end of this interval.
         tpr_at_10: share of the members found when at most one in ten others is taken for a member.
-        tpr_at_1: share of the members found when at most one in a hundred others is.
+        tpr_at_1: share of the members found when at most one in a hundred others is taken for a member.
         members: number of members.
         others: number of others.
     """
@@ -41,7 +41,7 @@ class AttackSuccess:
 
 
 def attack_success(members: Scores, others: Scores) -> AttackSuccess:
-    """Measure how far scores tell members from others; large scores speak for membership.
+    """Measure how well scores separate members from others; large scores indicate members.
 
     Args:
         members: ``(m,)`` scores of members, at least 2.

@@ -1,8 +1,7 @@
 """Chooses the group of samples about which a person's answer would change a clustering most.
 
-Each cluster consists of *parts*, groups that the votes keep together more than they keep the cluster. Parts
-are purer than clusters, so that a person can say where a part belongs, where nothing true could be said of
-the whole cluster.
+Each cluster consists of *parts*: groups that the votes keep together more than the whole cluster. Parts are
+purer than clusters, so a person can say where a part belongs even if the whole cluster is mixed.
 """
 
 from __future__ import annotations
@@ -18,10 +17,10 @@ from ucds.math.corrections import ASIDE, Corrections
 from ucds.math.parts import Groups
 
 OFFERED = 4
-"""Clusters at most, beside its own, to which a group may be said to belong."""
+"""Largest number of other clusters that are offered for a group."""
 
 LEAST_RELATION = 0.02
-"""Relation below which a cluster is not offered: hardly any vote puts it together with the group."""
+"""Least relation with a group for a cluster to be offered: below it, hardly any vote joins the two."""
 
 _JOIN_WEIGHT, _HALF_WEIGHT = 0.5, 0.25  # of the samples that such an answer might move
 _LARGEST_HALF = 0.55  # of a group: half of what it was when it was made, before it lost a few samples
@@ -35,9 +34,9 @@ class Doubt:
         samples: ``(m,)`` positions of the samples of the group, ascending.
         part: number of the part to which they belong.
         cluster: number of their cluster.
-        whole: whether the group is the whole cluster; the question is then whether it is one with another.
+        whole: whether the group is the whole cluster; the question is then whether two clusters are one.
         others: numbers of the other clusters to which the group may belong, the likeliest first.
-        score: number of samples that an answer is expected to move; to be compared, not to be believed.
+        score: number of samples that an answer is expected to move; good for comparisons only.
         is_proposed: whether the first of the other clusters is the one that is proposed for the group.
     """
 
@@ -51,7 +50,7 @@ class Doubt:
 
 
 class _Compared(NamedTuple):
-    """Parts and clusters, and what relates them."""
+    """Parts and clusters, and their relations."""
 
     numbers: IntArray  # of the parts
     clusters: IntArray  # their numbers
@@ -62,7 +61,7 @@ class _Compared(NamedTuple):
 
 
 class Doubts(Corrections):
-    """A clustering that changes by a person's answers only, and what is in doubt about it.
+    """A clustering that changes only by a person's answers, and the doubts about it.
 
     Attributes:
         proposed: groups that are asked about before all others: ascending positions of the samples, and the
@@ -74,15 +73,15 @@ class Doubts(Corrections):
     _ranked: tuple[tuple[int, float] | None, list[Doubt]] = (None, [])
 
     def skip(self, doubt: Doubt) -> None:
-        """Ask about a group no more."""
+        """Stop asking about a group."""
         self._skipped |= {(doubt.part, len(doubt.samples))}
         self._ranked = (None, [])
 
     def ranked(self, least: float = 0.0) -> list[Doubt]:
-        """List the groups in doubt about which something can be asked, the most doubtful first.
+        """List the groups in doubt that a question can be about, the most doubtful first.
 
         Args:
-            least: score below which only the first group need be listed, which saves time.
+            least: least score of listed groups, which saves time; the first group is listed in any case.
         """
         if self._ranked[0] != (known := (self.version, least)):
             proposed = [doubt for doubt in self._find_proposed() if self._is_open(doubt)]
@@ -115,7 +114,7 @@ class Doubts(Corrections):
             yield Doubt(samples, part, cluster, whole, others[:OFFERED], float(len(samples)), is_proposed)
 
     def _find(self, least: float, best: float) -> list[Doubt]:
-        """List what is in doubt of each part: its place or its cluster's, and that of its smaller half.
+        """List the doubts about each part: its place or its cluster's, and the place of its smaller half.
 
         The halves whose scores can reach neither ``least`` nor the ``best`` one are left out.
         """
@@ -147,7 +146,7 @@ class Doubts(Corrections):
         return [doubt for _, doubt in sorted(found.items()) if self._is_open(doubt)]
 
     def _doubt_part(self, compared: _Compared, row: int, whole: bool) -> Doubt:
-        """Say what is in doubt of a part, or of the whole cluster for which it stands."""
+        """Return the doubt about a part, or about the whole cluster that it represents."""
         part, own = int(compared.numbers[row]), compared.owners[row]
         parts, wholes = compared.parts, compared.wholes
         size, related = parts.sizes[row], compared.relations[row]
@@ -165,7 +164,7 @@ class Doubts(Corrections):
         return Doubt(samples, part, int(clusters[own]), whole, clusters[others].tolist(), score)
 
     def _doubt_half(self, compared: _Compared, row: int) -> Doubt | None:
-        """Say what is in doubt of the smaller half of a part, unless it was asked about or there is none."""
+        """Return the doubt about the smaller half of a part, if there is one that was not asked about."""
         part, members, clusters = int(compared.numbers[row]), compared.parts.members[row], compared.clusters
         if (part, len(members)) in self._known.divided or (halves := self._halve(members)) is None:
             return None

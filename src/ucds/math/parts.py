@@ -1,7 +1,7 @@
-"""Parts of clusters, which the votes of other clusterings keep together, and clusters from coarse to fine.
+"""Divides clusters into parts that the votes keep together, and orders clusterings from coarse to fine.
 
 The *co-association* of two samples is the share of the votes that put both into one cluster. The *relation*
-of two groups is the mean co-association between them, by that within them.
+of two groups is the mean co-association between them, divided by that within them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ucds.math.arrays import DoubleArray, FloatArray, IntArray
 from ucds.math.consensus import Memberships, Partition, average_linkage, average_tree, refine
 
 PARTS = 2.0
-"""Parts in relation to the number of clusters. With more, the first answers change less."""
+"""Number of parts per cluster. With more parts, the first answers change less."""
 
 _SMALLEST = 3  # samples of a part; fewer tell a person nothing
 _LEAST_SIDE = 0.1  # share of a group that the smaller side of a cut has at least; less is a few outliers
@@ -42,7 +42,7 @@ class Groups:
         self.within = np.where(sizes > 1, np.maximum(together, 0) / pairs, 1.0)
 
     def relations(self, others: Groups) -> DoubleArray:
-        """Return the relation of each group to each other one: 1 where both are as near as each to itself."""
+        """Return the relation of each group to each other one: 1 if two are as close as one by itself."""
         between = self.sums @ others.sums.T / np.outer(self.sizes, others.sizes)
         return np.asarray(between / np.sqrt(np.outer(self.within, others.within) + 1e-9))
 
@@ -73,19 +73,19 @@ def cut_into_parts(votes: Memberships, clusters: Partition, rng: np.random.Gener
 
 
 def divide(votes: Memberships, members: IntArray, most: int, seen: int = _SEEN) -> list[IntArray]:
-    """Divide a group by average linkage of the co-association, where the tree is widest.
+    """Divide a group by average linkage of the co-association, at the widest gaps of the tree.
 
-    Outliers do not count as a side: a cut is the first one, from the top of a branch, whose smaller side has
-    a tenth of the samples and three at least. Samples outside all sides follow the nearest one.
+    Outliers do not count as a side: from the top of a branch, the first cut counts whose smaller side has at
+    least a tenth of the samples, and at least three. Other samples follow the nearest side.
 
     Args:
         votes: ``(n, m)`` memberships.
         members: ``(k,)`` positions of the samples of the group, ascending.
         most: largest number of groups to make.
-        seen: samples of the group at most whose pairs are compared.
+        seen: largest number of samples of the group whose pairs are compared.
 
     Returns:
-        Positions of the samples of each group, ascending; the group alone, if it has no two such sides.
+        Positions of the samples of each group, ascending; only the group itself, if it has no two such sides.
     """
     if len(members) < 2 * _SMALLEST:
         return [members]
@@ -126,7 +126,7 @@ def divide_by_features(directions: FloatArray, members: IntArray, parts: int) ->
     Args:
         directions: ``(n, d)`` features of unit length.
         members: ``(k,)`` positions of the samples of the group, ascending.
-        parts: number of groups to make; samples that are all alike give fewer.
+        parts: number of groups to make; equal samples give fewer.
     """
     from sklearn.cluster import KMeans  # it takes a while to load
 
@@ -152,9 +152,9 @@ class Ladder:
     """Clusters from the finest to the coarsest: each step joins two groups of the one before.
 
     Attributes:
-        leaves: ``(n,)`` numbers of the groups at the finest, from 0; -1 for samples that are left out.
-        steps: ``(s, 2)`` one leaf of each of the two groups that a step joins, in order.
-        n_leaves: number of the groups at the finest.
+        leaves: ``(n,)`` numbers of the finest groups, from 0; -1 for samples that are left out.
+        steps: ``(s, 2)`` a leaf of each of the two groups that a step joins, in order.
+        n_leaves: number of the finest groups.
     """
 
     leaves: Partition
@@ -177,9 +177,9 @@ class Ladder:
 def make_ladder(
     votes: Memberships, leaves: Partition, clusters: Partition, apart: Sequence[tuple[int, int]]
 ) -> Ladder:
-    """Join the leaves of each cluster by average linkage of their relations, and then clusters.
+    """Join the leaves within each cluster by average linkage of their relations, and then the clusters.
 
-    So the present clusters are one of the steps: with fewer groups clusters are joined, with more divided.
+    So the present clusters are one of the steps: fewer groups join clusters, more groups divide them.
 
     Args:
         votes: ``(n, m)`` memberships.

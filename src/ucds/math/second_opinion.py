@@ -1,7 +1,8 @@
 """Asks embeddings of neighbours for a second opinion on the consensus of a domain; for both sides.
 
-Embeddings show groups of any form, which the spaces of the first vote do not show, but they also divide
-groups where there is no gap. So three figures decide whether it counts; letters as in ``docs/consensus.md``.
+Embeddings show groups of any shape, which the spaces of the first vote do not show, but they also divide
+groups without a gap. So three figures decide whether the second opinion counts; letters as in
+``docs/consensus.md``.
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ def cluster_by_opinions(
     second: OpinionChoices = SECOND,
     watch: Watch | None = None,
 ) -> Vote:
-    """Cluster the samples by vote, and let a second opinion vote too where three figures allow it.
+    """Cluster the samples by vote, and let a second opinion vote too if three figures allow it.
 
     Args:
         spaces: representations of the samples.
         n_clusters: number of clusters of the consensus, K.
-        rng: generator of all that is random.
-        choices: figures of both votes.
+        rng: generator of the random draws.
+        choices: parameters of both votes.
         second: parameters of the second opinion.
         watch: told after each part of the work.
     """

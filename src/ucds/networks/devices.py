@@ -23,7 +23,7 @@ def kind_of(accelerator: Accelerator) -> str:
 
 
 def describe_device(accelerator: Accelerator) -> dict[str, str | int]:
-    """Describe, for a record, what computes: the name of the device, and the number of threads beside it."""
+    """Describe the device for a record: its name, and the number of threads beside it."""
     kind = kind_of(accelerator)
     name = torch.cuda.get_device_name() if kind == "cuda" else kind
     return {"device": name, "threads": torch.get_num_threads()}
@@ -35,10 +35,10 @@ def peak_device_memory_mib() -> int:
 
 
 def check_devices(accelerator: Accelerator, devices: int, precision: Precision = "32-true") -> None:
-    """Make sure that the machine has a number of devices of a kind, and that they have a precision.
+    """Make sure that the machine has enough devices of a kind, and that they have the precision.
 
     Raises:
-        InputError: it has fewer, or they lack the precision.
+        InputError: the machine has fewer devices, or they lack the precision.
     """
     if devices < 1:
         raise InputError(f"the number of devices must be at least 1, not {devices}")
@@ -51,7 +51,7 @@ def check_devices(accelerator: Accelerator, devices: int, precision: Precision =
         raise InputError(f'PyTorch finds no {name} device: use `accelerator="cpu"`')
     if available < devices:
         count = "1 MPS device" if kind == "mps" else f"{available} CUDA devices"
-        raise InputError(f"this machine has {count}, and {devices} are asked for")
+        raise InputError(f"this machine has {count}, but {devices} are asked for")
     if kind == "mps" and precision != "32-true":
         raise InputError(
             f'MPS devices compute in single precision: use `precision="32-true"`, not {precision!r}'
@@ -62,7 +62,7 @@ def choose_device(accelerator: Accelerator, precision: Precision = "32-true") ->
     """Return the device of a program of one process, the one that Fabric would choose.
 
     Raises:
-        InputError: there is no such device, or it lacks the precision.
+        InputError: the machine has no such device, or the device lacks the precision.
     """
     check_devices(accelerator, 1, precision)
     kind = kind_of(accelerator)

@@ -1,7 +1,6 @@
 """Networks by name as ONNX graphs, which are made once and kept in the cache.
 
-This module loads PyTorch only where a graph has to be made: what finds it in the cache does not wait for
-seconds.
+This module loads PyTorch only if a graph has to be made, so a graph in the cache is found without a delay.
 """
 
 from __future__ import annotations
@@ -27,26 +26,26 @@ _DESCRIBED = TypeAdapter(tuple[EncoderSpec, str, str])
 
 
 def graph_of(name: str, weights: str, input_size: int | None, cache: Path | None) -> Encoder:
-    """Take the graph of a network from a cache, or build the network and make its graph.
+    """Take the graph of a network from a cache, or build the network and make the graph.
 
-    Published weights of a name are taken to stay the same in one version of their library. A graph that
-    cannot be kept is used all the same. That a network cannot become a graph is kept like a graph; what
-    failed for want of memory or disk space is tried again.
+    Published weights of a name are assumed to stay the same in one version of their library. A graph that
+    cannot be kept is still used. If a network cannot become a graph, the cache keeps this fact, unless memory
+    or disk space was lacking: then the next call tries again.
 
     Args:
         name: name of the network, see :func:`ucds.networks.build.build_network`.
-        weights: word or file, as there.
+        weights: word or file, as for that function.
         input_size: side of the square crop in pixels; the network's own if ``None``.
         cache: folder of the cache; ``None`` keeps nothing.
 
     Returns:
-        The graph; the network itself, which takes more time, where no graph of it can be made.
+        The graph; if none can be made, the network itself, which takes more time.
 
     Raises:
-        InputError: the name is unknown, or the weights cannot be had or do not fit.
+        InputError: the name is unknown, or the weights cannot be found or do not fit.
 
     Warns:
-        UcdsWarning: no graph can be made, and why.
+        UcdsWarning: no graph can be made; the warning says why.
     """
     given = Path(weights)
     content = digest_of(given.read_bytes()) if weights != NO_WEIGHTS and given.is_file() else ""

@@ -1,4 +1,4 @@
-"""Networks of model files: described there, with their weights, and built from both."""
+"""Builds networks from the descriptions and weights in model files."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def stored_network(
 
     Args:
         spec: description of the network.
-        weights: origin of the weights that it started from.
+        weights: origin of the weights that its training started from.
         content: bytes that :meth:`NetworkEncoder.saved` gave.
         path: model file, for messages.
-        given: encoder of the caller's own, if the model was trained with a module that no name can build.
+        given: the caller's own encoder, if the model was trained with a module that has no name.
 
     Raises:
-        InputError: the module was the caller's own, and is not given; or the architecture is unknown here, or
-            comes out with another width than described.
+        InputError: the module was the caller's own, but is not given; or the architecture is unknown here, or
+            has another width than described.
         DamagedFileError: the weights cannot be read, or do not fit the module.
     """
     own = given.module if isinstance(given, NetworkEncoder) else None
@@ -52,7 +52,7 @@ def stored_network(
 
 
 def count_parameters(encoder: Encoder) -> int:
-    """Count the parameters of a network, or of the one that a graph was made of; 0 of any other encoder."""
+    """Count the parameters of a network, or of a graph's original network; 0 for any other encoder."""
     module = encoder.module if isinstance(encoder, NetworkEncoder) else None
     if module is None and encoder.spec.input_size is not None:
         with suppress(InputError):
@@ -72,7 +72,7 @@ def _rebuild(spec: EncoderSpec) -> nn.Module:
 
 
 def _without_memory(spec: EncoderSpec) -> nn.Module | None:
-    """Build an architecture whose weights have shapes and no memory; ``None`` where it cannot be built so."""
+    """Build an architecture whose weights have shapes but no memory; ``None`` if this is impossible."""
     with torch.device("meta"), suppress(RuntimeError, ValueError, TypeError, NotImplementedError):
         return _rebuild(spec)
     return None

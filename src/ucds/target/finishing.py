@@ -53,7 +53,7 @@ class ReviewedRun:
         path: run folder.
         answered: number of answers that count.
         n_clusters: number of clusters that have samples.
-        agreement: share of the clustered samples to which the model gives the cluster that they have in the
+        agreement: share of the clustered samples to which the model puts the cluster that they have in the
             review.
     """
 
@@ -66,8 +66,8 @@ class ReviewedRun:
     def sentence(self) -> str:
         """Sentence that tells the person what was done."""
         return (
-            f"{self.path} written: {self.n_clusters} clusters after {self.answered} answers; the model gives "
-            f"{self.agreement:.1%} of the samples the cluster that they have in the review"
+            f"{self.path} written: {self.n_clusters} clusters after {self.answered} answers; the model puts "
+            f"{self.agreement:.1%} of the samples into their reviewed cluster"
         )
 
 
@@ -138,7 +138,7 @@ def write_successor(
         write_more: writes further files into the folder.
 
     Returns:
-        Share of the clustered samples to which the model gives their cluster.
+        Share of the clustered samples to which the model puts their cluster.
     """
     before = read_object(run / RUN_FILE) or {}
     reviewed = [*before.get("reviewed", []), load_model(run).fingerprint]  # models whose numbers are kept
