@@ -273,7 +273,7 @@ def test_a_file_that_cannot_be_written_is_told_before_any_work(tmp_path: Path) -
     require_writable(tmp_path / "a" / "b" / "c")
     with pytest.raises(InputError, match="is a folder: name the file"):
         require_writable(tmp_path)
-    with pytest.raises(InputError, match=r"b cannot be written: .*file exists, and is a file"):
+    with pytest.raises(InputError, match=r"b cannot be written: .*file is a file"):
         require_writable(tmp_path / "file" / "a" / "b")
 
 

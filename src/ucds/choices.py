@@ -54,7 +54,8 @@ AUTO = "auto"
 def require_choice(name: str, given: object, choices: Any) -> None:
     """Make sure that a word is one of the choices; Python itself does not check this.
 
-    The choices are one of the ``Literal`` types of this module; the name is the argument's, for the message.
+    The choices are one of the ``Literal`` types of this module; ``name`` is that of the argument, for the
+    message.
 
     Raises:
         InputError: the word is not one of the choices.
@@ -103,7 +104,7 @@ def read_clusters(given: int | str, least: int = 1) -> int | ClusterRange:
             raise InputError(f"the number of clusters must be at least {least}")
         return low
     if not 2 <= low < int(number[2]):
-        raise InputError(f"the range {given} cannot be used: it goes from at least 2 up to a larger number")
+        raise InputError(f"the range {given} cannot be used: begin at 2 or more, and end at a larger number")
     return ClusterRange(low, int(number[2]))
 
 

@@ -294,7 +294,8 @@ def choose_settings(
     """Take the settings of a method for one side as an object, by name, or not at all.
 
     Args:
-        method: ``"pcd"`` or ``"consensus"``; if ``None``, that of the settings, and else ``"consensus"``.
+        method: ``"pcd"`` or ``"consensus"``; if ``None``, the method of the settings, or ``"consensus"``
+            without settings.
         side: side that the settings are for.
         given: settings object, which may also set what only the other side uses; or a mapping of settings by
             name; the defaults if ``None``.

@@ -97,11 +97,13 @@ def require_writable(path: Path, *suffixes: str, inputs: Iterable[Path] = ()) ->
         leads = "" if target == path else f", but the link leads to {target}"
         raise InputError(f"{path} must end in {' or '.join(suffixes)}{leads}")
     if not above.is_dir():
-        raise InputError(f"{path} cannot be written: {above} exists, and is a file")
+        raise InputError(f"{path} cannot be written: {above} is a file, not a folder")
     if (is_there and not target.is_file()) or (path.is_symlink() and above != target.parent):
-        raise InputError(f"{path} cannot be written: it leads to no place for a file")
+        raise InputError(f"{path} cannot be written: its link leads to a place where no file can be")
     if not os.access(above, os.W_OK):
-        raise InputError(f"{path} cannot be written: {above} is locked; choose a place that you may write to")
+        raise InputError(
+            f"{path} cannot be written: {above} is read-only; choose a place that you may write to"
+        )
     if is_there and any(one.exists() and one.samefile(target) for one in inputs):
         raise InputError(f"{path} is read by this command: name another file to write")
     require_space(above, _LEAST_FREE, "or name another place")

@@ -120,7 +120,7 @@ MISTAKES = {
     "out occupied": (source(out="{bad}/occupied"), "is not empty: choose another --out"),
     "out occupied, resumed": (source("--resume", out="{bad}/occupied"), "holds no run to resume"),
     "out is a file": (source(out="{v}/labels.json"), "is a file: choose another --out"),
-    "out below a file": (source(out="{v}/labels.json/run"), "labels.json exists, and is a file"),
+    "out below a file": (source(out="{v}/labels.json/run"), "labels.json is a file"),
     "diverged": (
         source(*PCD, "--set=new_layer_learning_rate=1e30", "--set=source_epochs=20", "--quiet"),
         "no longer finite",

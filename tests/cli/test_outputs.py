@@ -56,7 +56,7 @@ REFUSED = {
     "a hard link to it": (f"{PREDICT} hard.csv", "is read by this command"),
     "a symbolic link to it": (f"{PREDICT} soft.csv", "is read by this command"),
     "a link to a photo": (f"{PREDICT} photo.csv", "must end in .csv, but the link leads to"),
-    "a link to no folder": (f"{PREDICT} lost.csv", "leads to no place"),
+    "a link to no folder": (f"{PREDICT} lost.csv", "leads to a place where no file can be"),
     "a link to itself": (f"{PREDICT} loop.csv", "cannot be written"),
     "a name that is too long": (f"{PREDICT} {LONG}.csv", "File name too long"),
     "a report as a photo": ("report target --out photo.jpg", "must end in .html or .htm"),
@@ -189,7 +189,7 @@ def test_a_place_that_takes_nothing_is_refused_before_the_work(
         *("train-target t.csv --clusters 3 --out {disk}/new", "features {pictures}/target --out {disk}/f"),
         "audit source --members t.csv --others t.csv --out {disk}/a.html",
     ]
-    words = "free some space" if is_full else "is locked; choose a place that you may write to"
+    words = "free some space" if is_full else "is read-only; choose a place that you may write to"
     before = state(disk)
     for line in commands:
         done = run_command(*line.format(disk=disk, pictures=pictures).split())

@@ -207,7 +207,7 @@ def test_ids_of_digits_stay_as_they_are_written(tmp_path: Path) -> None:
     ("source", "words"),
     [
         ({"a.png", "b.png"}, "samples need an order, which a set does not have: give a list"),
-        ([{"path": "a.png"}, {"file": "b.png"}], "row 1 of the data set has no 'path', which row 0 has"),
+        ([{"path": "a.png"}, {"file": "b.png"}], "row 1 of the data set has no 'path', unlike row 0"),
         (VECTORS * 1j, "must hold real numbers, not complex64"),
         (pandas.DataFrame({"city": ["Rome"], "x": [1]}), "the column 'city' holds no numbers"),
         (
@@ -251,7 +251,7 @@ def test_several_data_sets_are_refused_by_their_names(tmp_path: Path) -> None:
 def test_a_row_without_its_picture_is_refused_when_it_is_read() -> None:
     found = find_samples([{"image": PIXELS[0]}, {"picture": PIXELS[1]}], by_domain=False)
     assert isinstance(found, Pictures)
-    with pytest.raises(InputError, match="^row 1 of the data set has no 'image', which row 0 has$"):
+    with pytest.raises(InputError, match="^row 1 of the data set has no 'image', unlike row 0$"):
         list(found.pictures)
 
 

@@ -107,7 +107,7 @@ def test_every_image_gets_its_label_and_equal_ones_are_asked_about_once(clinic: 
         clinic.query(images)
     path = journal_path(out)
     path.write_bytes(path.read_bytes().replace(b'"time":"2026', b'"time":"2027'))
-    with pytest.raises(DamagedFileError, match="line 2 of .* is not a receipt as it was written"):
+    with pytest.raises(DamagedFileError, match="line 2 of .* was changed after it was written"):
         read_receipts(path)
 
 

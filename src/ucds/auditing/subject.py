@@ -187,9 +187,9 @@ def _open_both(
     known, rng = set(opened[0].samples.keys), numpy_generator(seed, "audit", "samples")
     apart = np.array([key not in known for key in opened[1].samples.keys])
     if not apart.any():
-        raise InputError("all of the others are members too: give samples that the model was not trained on")
+        raise InputError("all other samples are members too: give samples that the model was not trained on")
     if not apart.all():
-        compute.reporter.say(f"{(~apart).sum():,} of the others are members too, and are left out")
+        compute.reporter.say(f"{(~apart).sum():,} of the other samples are members too, and are left out")
     usable = (np.arange(len(opened[0].samples)), np.flatnonzero(apart))
     chosen = [
         Dataset(subset(data.samples, np.sort(rng.permutation(index)[:most])), data.view)

@@ -213,7 +213,7 @@ def split_norms(module: nn.Module, counts: Sequence[int]) -> None:
         )
     places = list(_children(module, _BatchNorm))
     if not places:
-        raise InputError("ACIDS aligns domains by batch normalisation, and this network has no such layers")
+        raise InputError("ACIDS aligns domains by batch normalisation, but this network has no such layers")
     for parent, name, norm in places:
         setattr(parent, name, DomainNorm(norm, counts))
 

@@ -66,7 +66,7 @@ def find_about(
         named = others
         places = find_places([files[i] for i in rows.tolist()], named)
     if (twice := first_repeated(named)) is not None:
-        raise InputError(f"{table} has two rows about {brief(twice)}: leave one of them")
+        raise InputError(f"{table} has two rows about {brief(twice)}: remove one of them")
     if missing := int((places < 0).sum()):
         told = f"{table} has no row about {missing:,} of {len(ids):,} samples"
         if missing == len(ids):

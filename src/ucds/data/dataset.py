@@ -17,7 +17,7 @@ IMAGENET_STD = (0.229, 0.224, 0.225)
 
 
 class View:
-    """Turns raw samples into model inputs; this one passes vectors on."""
+    """Turns raw samples into model inputs; this base class returns vectors unchanged."""
 
     @property
     def input_shape(self) -> tuple[int, ...]:

@@ -71,7 +71,7 @@ def find_samples(
     if by_domain:
         return found if domains is None else _of_domains(found, domains, what)
     if (several := len(found.domain_names)) > 1:
-        raise InputError(f"{what} holds {several} domains, but a target is one domain: give one of them")
+        raise InputError(f"{what} holds {several} domains, but a target is one domain: give one domain")
     return found
 
 

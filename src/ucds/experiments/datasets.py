@@ -116,7 +116,7 @@ class Located:
 
 
 def locate(data: Path, name: str, targets: Sequence[str]) -> Located:
-    """Find a data set: ``data`` itself, a folder of its name in it, or the only folder in one of these.
+    """Find a data set: ``data`` itself, the folder in it of this name, or the only folder in either.
 
     Case, spaces, hyphens and underscores in folder names do not matter. All domains of a known data set must
     exist, because all take part. Other folders are ignored.

@@ -55,9 +55,9 @@ class Method:
     Attributes:
         title: name in tables.
         run: function that clusters the target; ground truth has no part in it.
-        settings: class of its settings, one of :data:`FAMILIES`; ``None`` if it has none.
-        encoders: sides whose pre-trained encoder it needs.
-        needs: extra that it needs; empty if it needs none.
+        settings: class of the method's settings, one of :data:`FAMILIES`; ``None`` if it has none.
+        encoders: sides whose pre-trained encoder the method needs.
+        needs: extra that the method needs; empty if it needs none.
     """
 
     title: str

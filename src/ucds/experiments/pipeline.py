@@ -102,7 +102,7 @@ class Outcome:
     Attributes:
         labels: ``(n,)`` cluster of each target sample.
         seconds: time spent in the stages or in the clustering, without that for cached features.
-        stages: results of its stages, if it is made of this package's stages.
+        stages: results of the stages, if the method is made of this package's stages.
         model: model after these stages, a network or arrays; ``None`` for plain clusterings and baselines.
         parameters: number of parameters of the whole network, its frozen part included.
         images: number of images passed through training, every pass counted; 0 if unknown.

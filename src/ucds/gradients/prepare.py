@@ -64,7 +64,7 @@ def prepare(
     elif isinstance(encoder, NetworkEncoder):
         body = encoder
     else:
-        raise InputError("tune = 'full' trains a network: name one that timm or torchvision has")
+        raise InputError("tune = 'full' trains a network: name a network of timm or torchvision")
     width, generator = settings.bottleneck_width, torch_generator(session.seed, side)
     trained = ClusteringModel(body, n_clusters, bottleneck_width=width, generator=generator)
     return Learning(encoder, trained.to(device), data, tune)

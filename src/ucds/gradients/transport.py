@@ -98,8 +98,8 @@ def solve_transport(
         The plan (the paper's T), finite also when it has not converged.
 
     Raises:
-        ValueError: for shapes that do not fit, weights that are negative or whose totals differ by more than
-            0.1%, and costs that are not finite.
+        ValueError: shapes do not fit, weights are negative, the totals of the weights differ by more than
+            0.1%, or costs are not finite.
 
     Source: the semi-dual as in Cuturi and Peyre (2016), "A smoothed dual approach"; the safe step length from
     the generalised self-concordance of logsumexp, Sun and Tran-Dinh (2019). Checked against POT.

@@ -93,7 +93,7 @@ def choose_cluster_number(
     watch: Watch | None = None,
     lengths: bool = False,
 ) -> ClusterNumber:
-    """Choose a number of clusters for the samples of one or several domains, which share it.
+    """Choose one number of clusters for the samples of one or several domains.
 
     All numbers up to 12 are tried, and larger ones in steps of seven percent; then those around the best.
 

@@ -71,8 +71,8 @@ class Corrections:
         parts: ``(n,)`` numbers of the parts, each within one cluster, from
             :func:`ucds.math.parts.cut_into_parts`.
         next_number: number of the first new cluster.
-        keep_clusters: whether answers leave the number of clusters as it is: a new cluster is made once two
-            others have been merged.
+        keep_clusters: whether answers keep the number of clusters: a new cluster is then made only after two
+            others were merged.
 
     Attributes:
         clusters: ``(n,)`` numbers of the clusters after all answers.
@@ -157,7 +157,7 @@ class Corrections:
             others: samples of each of the other clusters that were offered.
             to: samples of the cluster to which the group goes; of two whole clusters, the larger one keeps
                 its number.
-            whole: whether the group is the whole cluster that holds most of it.
+            whole: whether the group is a whole cluster.
         """
         known, cluster = self._known, self.cluster_of(group)
         known.asked.add(group.tobytes())

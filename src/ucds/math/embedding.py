@@ -47,9 +47,9 @@ def embed(
 def link_neighbours(vectors: FloatArray, count: int) -> sparse.csr_array:
     """Build the symmetric ``(n, n)`` matrix of certainty, 0 to 1, that two unit vectors are neighbours.
 
-    For a sample, its nearest neighbour has certainty 1, and further ones have less with their relative
-    distance: the certainties of all sum to the binary logarithm of ``count``. Two samples are neighbours if
-    either counts the other as one.
+    A sample's nearest neighbour has certainty 1; for further neighbours, the certainty falls with the
+    relative distance. The certainties of a sample sum to the binary logarithm of ``count``. Two samples are
+    neighbours if either counts the other as one.
     """
     from sklearn.neighbors import NearestNeighbors
 

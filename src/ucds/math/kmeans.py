@@ -57,8 +57,8 @@ def run_kmeans(
 def side_by_side() -> Iterator[ThreadPoolExecutor]:
     """Open a pool with as many threads as libraries may use.
 
-    Inside it, libraries start no threads of their own, so that results are the same for any number of
-    threads. If the caller fails, work that has not begun is dropped.
+    Inside the block, libraries start no threads, so that results are the same for any number of threads. If
+    the caller fails, work that has not begun is dropped.
     """
     threads = max((library["num_threads"] for library in threadpool_info()), default=1)
     with threadpool_limits(1, "blas"):  # of the whole process

@@ -105,7 +105,7 @@ def fit_together(
         new: ``(m, d)`` features of the new samples. If there are more than 3,000, a random part is compared
             with each other, and the others are compared with this part.
         n_clusters: number of clusters, K; a neighbourhood is half an average cluster, of 10 to 20 samples.
-        rng: generator of the choice of this part.
+        rng: generator that draws the random part.
         lengths: whether distances from the mean count, see :func:`ucds.math.spaces.make_spaces`.
     """
     if len(old) < 2 or not len(new):

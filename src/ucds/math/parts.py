@@ -42,7 +42,7 @@ class Groups:
         self.within = np.where(sizes > 1, np.maximum(together, 0) / pairs, 1.0)
 
     def relations(self, others: Groups) -> DoubleArray:
-        """Return the relation of each group to each other one: 1 if two are as close as one by itself."""
+        """Return the relation of each group to each other one: 1 if they are as close as each by itself."""
         between = self.sums @ others.sums.T / np.outer(self.sizes, others.sizes)
         return np.asarray(between / np.sqrt(np.outer(self.within, others.within) + 1e-9))
 
@@ -56,7 +56,7 @@ def cut_into_parts(votes: Memberships, clusters: Partition, rng: np.random.Gener
     Args:
         votes: ``(n, m)`` memberships.
         clusters: ``(n,)`` clusters.
-        rng: generator of the choice of samples that are compared one by one, where there are many.
+        rng: generator that draws the samples to compare, if there are many.
 
     Returns:
         ``(n,)`` numbers of parts; every part lies in one cluster.

@@ -99,7 +99,7 @@ def learn_private_prototypes(
 
 
 class PrivateSpace(NamedTuple):
-    """Samples as a private clustering sees them; axes and mean are those of the result."""
+    """Samples in the space of a private clustering, with the axes and the mean of this space."""
 
     axes: DoubleArray
     mean: DoubleArray

@@ -40,7 +40,7 @@ def unit_rows(vectors: FloatArray) -> FloatArray:
 def centre(vectors: FloatArray, mean: FloatArray | None = None) -> FloatArray:
     """Compute the directions ``(n, d)`` from the mean of a domain to its samples, as unit vectors.
 
-    The ``(d,)`` mean is that of the domain's unit vectors; that of ``vectors`` if ``None``.
+    ``mean`` is the ``(d,)`` mean of the domain's unit vectors; computed from ``vectors`` if ``None``.
     """
     directions = unit_rows(vectors)
     return unit_rows(directions - (directions.mean(0) if mean is None else mean))
@@ -177,7 +177,7 @@ def make_spaces(
             principal axes of "features". "diffused-features", "diffused-principal": each of the two, with
             every sample averaged with its mutual nearest neighbours in "principal".
         width: number of principal axes.
-        whitening: 0 keeps the variances along them, 1 makes them equal.
+        whitening: 0 keeps the variances along the axes, 1 makes them equal.
         lengths: whether the distances of vectors from their mean count; no space is on the sphere then.
         watch: told while the neighbours are searched.
     """

@@ -30,7 +30,7 @@ def describe_device(accelerator: Accelerator) -> dict[str, str | int]:
 
 
 def peak_device_memory_mib() -> int:
-    """Return the most memory of a GPU that this process has held so far, in MiB; 0 without one."""
+    """Return the most GPU memory that this process has held so far, in MiB; 0 without a GPU."""
     return torch.cuda.max_memory_allocated() // 1024**2 if torch.cuda.is_available() else 0
 
 

@@ -158,7 +158,7 @@ def module_encoder(
     if example is not None:
         found = _feature_width(module, example, type(module).__name__)
         if width is not None and width != found:
-            raise InputError(f"the module returns {found} features, not the {width} that were announced")
+            raise InputError(f"the module returns {found} features, not {width} as given by `width`")
         width = found
     if width is None:
         raise InputError("give the width of the module's features, or an example batch to find it with")

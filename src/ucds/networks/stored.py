@@ -66,7 +66,7 @@ def _rebuild(spec: EncoderSpec) -> nn.Module:
     if network.spec.width != spec.width:
         raise InputError(
             f"network '{spec.name}' returns {network.spec.width} features here, but {spec.width} where the "
-            "model was trained; install the version of its library that was used there"
+            "model was trained; install the library version that was used in the training"
         )
     return network.module
 

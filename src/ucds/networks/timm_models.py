@@ -66,6 +66,6 @@ def _weights_source(name: str, config: Any) -> dict[str, Any]:
             return {"file": path}
     wanted = f"{files[0]} of the repository {repository} (the weights of '{name}')"
     if constants.HF_HUB_OFFLINE:
-        raise InputError(f"{wanted} is not in the cache, and HF_HUB_OFFLINE forbids a download; {REMEDY}")
+        raise InputError(f"{wanted} is not in the cache, but HF_HUB_OFFLINE forbids a download; {REMEDY}")
     require_reachable(constants.ENDPOINT, wanted, REMEDY)
     return {}

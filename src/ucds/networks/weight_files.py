@@ -41,7 +41,7 @@ def load_file(
 ) -> str:
     """Load a local checkpoint into a named network, and return the name and digest of the file.
 
-    ``adapt`` converts older formats of the model's family; it is tried if the file does not fit as it is.
+    If the file does not fit, ``adapt`` tries to convert it from older formats of the model's family.
 
     Raises:
         InputError: the file cannot be read, is not a checkpoint, or does not fit the network.
@@ -115,7 +115,7 @@ def _read(path: Path) -> object:
                 f"{path} holds pickled Python objects besides tensors, which could run code when opened; "
                 "if you trust its origin, save its state dict alone (torch.save(model.state_dict(), FILE))"
             ) from error
-        raise InputError(f"{path} is not a checkpoint that can be read: {one_line(error, 100)}") from error
+        raise InputError(f"{path} is not a readable checkpoint: {one_line(error, 100)}") from error
 
 
 def load_pickle(file: IO[bytes]) -> object:

@@ -96,7 +96,7 @@ def report(
         out: HTML file to write; ``report.html`` in the run folder if ``None``.
         names: file of names of the clusters; if ``None``, ``names.json`` in the run folder, if it exists.
         pictures: folder of the images that a folder of features was computed from, each under its id as its
-            path; if ``None``, the folder that they were read from. Without images the page shows ids.
+            path; if ``None``, the folder from which they were read. Without images the page shows ids.
         about: table about the samples, see :func:`ucds.data.about.find_about`, to find what the clusters
             follow. If ``None``, the table that the run keeps from its training counts or, without one,
             folders and the headers of image files.
@@ -193,13 +193,13 @@ def gather(
 def images_of(samples: Samples, root: Path | None) -> Images | None:
     """Return the images of samples, by position; ``None`` if there are none.
 
-    Those of a folder of features lie below ``root``, or where they were read from if that is ``None``.
+    Images of a folder of features are sought below ``root``; if ``None``, where they were read from.
 
     Raises:
-        InputError: a root is given for other samples than a folder of features.
+        InputError: a root is given, but the samples are not a folder of features.
     """
     if isinstance(samples, FeatureFolder):
         return samples.find_pictures(root)
     if root is not None:
-        raise InputError("`pictures` is for a folder of features: leave it out for other samples")
+        raise InputError("`pictures` is for a folder of features: leave it out here")
     return samples if samples.kind == "images" else None

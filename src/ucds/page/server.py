@@ -45,8 +45,8 @@ def make_app(session: Session, token: str, finish: _Work, hosts: Sequence[str] =
     Args:
         session: the review.
         token: secret part of the path.
-        finish: writes what a person asks for, and tells its progress to its second argument.
-        hosts: names in the browser's address, beside those of this machine.
+        finish: function that writes what a person asks for, and reports progress to its second argument.
+        hosts: host names in the browser's address, besides those of this machine.
     """
     answers, page = _Answers(session, finish), render_page(session.fixed()["title"])
     read_only = (session.fixed, session.state, session.question, session.cuts)

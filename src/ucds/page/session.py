@@ -44,7 +44,7 @@ class Session:
         place: folder or file of the samples; ``None`` if the run does not say.
         samples: samples of the run, by which images are sorted into folders; ``None`` if they are gone.
         left_out: number of samples of the run that are outside the review.
-        texts: text of each sample that has one, by its id.
+        texts: texts of samples, by id.
     """
 
     def __init__(self, review: Review, moved: Path | None, pictures: Path | None, compute: Compute) -> None:
@@ -232,7 +232,7 @@ class Task:
             InputError: other work is under way.
         """
         if self.state["running"]:
-            raise InputError("the last work is still under way: wait for its end")
+            raise InputError("earlier work is still under way: wait until it ends")
         self.state = {"running": True, "title": "writing", "at": 0, "total": 0}
         threading.Thread(target=self._run, args=(work,), daemon=True).start()
 

@@ -46,8 +46,8 @@ def compare(
 ) -> Comparison | None:
     """Compare two methods over the tasks and seeds that both have, with intervals of 95 %.
 
-    ``group`` returns the group of a task; without it, every task is a group of its own. Methods that have no
-    run in common cannot be compared.
+    ``group`` returns the group of a task; without ``group``, every task is a group by itself. Methods that
+    have no run in common cannot be compared.
     """
     by_group: dict[Hashable, list[DoubleArray]] = defaultdict(list)
     for task, mine in ours.items():

@@ -95,7 +95,7 @@ def reference(results: TableRecords, row: RowKey) -> RowKey:
 
     - the row that the benchmark names as its reference;
     - with several methods: PCD, or the grid's first method, under the same variant;
-    - with one method: the grid as it stands;
+    - with one method: the unchanged grid;
     - the first row.
     """
     named = [other for other in results.rows if results.title(other) == results.benchmark.reference]

@@ -68,10 +68,10 @@ def accept_loss(ledger: Ledger, checkpoints: Path) -> int:
 class Snapshots:
     """Signs the state of a ledger at the start, after a number of entries, every hour, and at the end.
 
-    At the start, every hour and at the end, the answers are also counted: nothing else would show that one
-    was removed, and the service would charge for it again. After the start, this runs in its own thread, so
-    that no answer waits for it. Each signed statement is a security event, and a line in the file of
-    checkpoints, if there is one. Any failure is counted, logged by the service, and tried again.
+    At the start, every hour and at the end, the answers are also counted: nothing else would show that an
+    answer was removed, and the service would charge for it again. After the start, this runs in its own
+    thread, so that no answer waits for it. Each signed statement is a security event, and a line in the file
+    of checkpoints, if there is one. Any failure is counted, logged by the service, and tried again.
     """
 
     def __init__(

@@ -75,7 +75,7 @@ class ImageDecoder:
             await asyncio.wait(tasks)
 
     def close(self) -> None:
-        """End the idle processes; those at work end when their task is cancelled."""
+        """End the idle processes; busy ones end when their task is cancelled."""
         for process in self._idle:
             process.end()
         self._threads.shutdown()

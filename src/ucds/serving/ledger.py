@@ -64,7 +64,7 @@ class Ledger(Replay):
         Args:
             name: name of its holder, up to 64 letters, digits and ``. _ @ -``.
             budget: distinct samples that may be labelled.
-            **terms: ``rate`` in samples a second, ``expires`` such as ``90d`` or a date, and ``networks``
+            **terms: ``rate`` in samples per second, ``expires`` such as ``90d`` or a date, and ``networks``
                 such as ``["10.0.0.0/8"]``; a term that is left out sets no bound.
 
         Raises:

@@ -19,12 +19,13 @@ class Limits:
     """Bounds on one request, and on the work that the service accepts at a time.
 
     Attributes:
-        max_batch: samples in one request. max_image_bytes: bytes of one image file.
+        max_batch: samples in one request.
+        max_image_bytes: bytes of one image file.
         max_image_pixels: pixels of one image, checked in its header before a pixel is decoded.
         max_request_bytes: bytes of one request body.
         formats: formats of images that are read, by Pillow's names.
         decode_seconds: processor time for one image.
-        decode_memory_bytes: memory that a decoding process may take beyond that of its start.
+        decode_memory_bytes: memory that a decoding process may take beyond its memory at the start.
         decode_workers: number of processes that decode images; if 0, one more than there are processors.
         waste_seconds: seconds per minute that the service may spend on uncharged work for one key.
         max_requests: largest number of label requests in work at a time; further ones must try again later.

@@ -40,7 +40,7 @@ TYPE_PREFIX = "urn:ucds:problem:"
 
 
 class Refusal(Exception):  # noqa: N818  (the service answers with it; the service has no fault)
-    """A request is refused: with a kind from `TITLES`, and a sentence on what is wrong and what to do."""
+    """A request is refused. The error has a kind from `TITLES`, and a sentence: what is wrong, what to do."""
 
     def __init__(
         self,

@@ -61,7 +61,7 @@ def verify(
     receipts: Iterable[Path] = (),
     archives: Sequence[Path] = (),
 ) -> Verdict:
-    """Check a whole ledger, as it is at one moment.
+    """Check a whole ledger at one moment.
 
     Args:
         place: run folder, SQLite file, or database address.

@@ -33,7 +33,8 @@ def fit_source_by_transport(
     Arguments are those of :func:`ucds.source.train.fit_source`.
 
     Raises:
-        InputError: a domain has fewer samples than clusters are wanted, or that function raises it.
+        InputError: a domain has fewer samples than clusters, or :func:`ucds.source.train.fit_source` would
+            raise it.
     """
     _refuse_small_domains(data.samples, n_clusters)
     everything = len(data.samples)

@@ -44,7 +44,7 @@ class Answers:
     keys: dict[str, str] = field(default_factory=dict)
 
     def add(self, record: Record) -> None:
-        """Add a record, which takes effect, undoes another one, or redoes it."""
+        """Add a record, which takes effect, or undoes or redoes another record."""
         self.recorded += 1
         self.first = max(self.first, record.get("first", 0))
         self.keys.update(record.get("keys", {}))
@@ -111,7 +111,7 @@ def _renamed(record: Record, same: Mapping[str, str]) -> Record:
 
 
 def read_answers(path: Path, digest: str | None) -> Answers:
-    """Read a file of answers; with a ``digest``, only one that starts from the clusters with this digest.
+    """Read a file of answers; with a ``digest``, the answers must start from the clusters with this digest.
 
     A last line without a line feed was left by a crash. It is dropped, because its answer did not count.
 

@@ -22,7 +22,7 @@ def fit(model: Model, data: Dataset, remembered: Remembered, features: FloatArra
     """Compute the p-value ``(n,)`` of each sample; NaN for those that the run knows by their content.
 
     ``None`` if the run knows all samples, or if the encoder was trained on the run's samples: such an encoder
-    fits these better than any others.
+    fits these better than new samples.
 
     Args:
         model: model of the run.

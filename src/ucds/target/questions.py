@@ -22,7 +22,7 @@ class Question:
     """A question about groups of samples.
 
     Attributes:
-        kind: ``"one-or-two"``: whether two groups are one; ``"place"``: where a group belongs.
+        kind: ``"one-or-two"`` asks whether two groups are one, ``"place"`` where a group belongs.
         groups: ids of the samples of each group: of the two groups; or of the group in doubt, then of each
             cluster that is offered.
         clusters: numbers of the clusters of these groups, in the same order.

@@ -114,9 +114,9 @@ class Remembered:
 
         With positions ``(m,)``, the shares of these samples are computed, as if there were no others.
 
-        The shares are made as in the training. In those of single clusterings, the share of a sample's
-        cluster at the start goes to its new one; shares of other clusters follow these clusters. Samples that
-        are set aside have no shares.
+        The shares are made as in the training. In the shares of single clusterings, the share of a sample's
+        first cluster goes to its present one; shares of other clusters go where these clusters went. Samples
+        that are set aside have no shares.
         """
         rows = np.arange(len(clusters)) if rows is None else rows
         before, clusters = self.own[rows], clusters[rows]

@@ -163,7 +163,7 @@ def fit_target(
     """
     if labels is not None and len(labels.ids) < len(data.samples):
         message = f"{len(labels.ids):,} of {len(data.samples):,} samples have a label of the provider"
-        warn(f"{message}; the others are clustered along with them")
+        warn(f"{message}; the others are clustered without labels")
     ours = isinstance(work.settings, ConsensusSettings)
     if labels is not None and not ours and not isinstance(read_clusters(n_clusters), int):
         raise InputError(

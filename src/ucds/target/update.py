@@ -293,7 +293,7 @@ def _open_labels(
     if given is None:
         return known, None
     if known is None:
-        raise InputError("the run was trained without labels: leave out `labels`, or train again with them")
+        raise InputError("the run was trained without labels: leave out `labels`, or train again with labels")
     if (given.provider, given.n_clusters) != (known.provider, known.n_clusters):
         raise InputError(
             f"the labels are those of {given.provider!r} ({given.n_clusters} clusters), and the run has "
@@ -307,7 +307,7 @@ def _find_new(before: Remembered, samples: Samples, forget: bool) -> tuple[IntAr
     old_keys, keys = keys_of(before.keys).array, keys_of(samples.keys).array
     old = np.flatnonzero(np.isin(old_keys, keys)) if forget else np.arange(len(old_keys))
     if not len(old):
-        raise InputError("none of the images of the run is here: `forget_missing=True` would forget them all")
+        raise InputError("none of the run's images was given: `forget_missing=True` would forget all of them")
     return old, np.flatnonzero(~np.isin(keys, old_keys))
 
 

@@ -160,7 +160,7 @@ def features_of(encoder: Encoder, data: Dataset, compute: Compute) -> Samples:
 
 
 def as_trained(run: Path, model: Model, data: Dataset, about: str | Path | None = None) -> Dataset:
-    """Return samples that a model has opened, centred if those of its training were centred.
+    """Return samples that a model has opened, centred if the training's samples were centred.
 
     Args:
         run: run folder of the model.

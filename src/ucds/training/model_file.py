@@ -40,7 +40,7 @@ _LOWER = "lower the learning rate, or look for extreme values in the data"
 @with_config(ConfigDict(extra="forbid"))
 @dataclass(frozen=True)
 class Making:
-    """How a model was made: what was asked for, and what computed it; ``run.json`` has the same entries.
+    """How a model was made: its parameters, and the packages that computed it. Also stored in ``run.json``.
 
     Attributes:
         method: name of the method.
@@ -66,7 +66,7 @@ class ModelCard:
 
     Attributes:
         role: side that trained the model. A client must never hold a model of role "source".
-        name: name of the run that made the model; a provider signs its labels with this name.
+        name: name of the run that made the model; a provider's labels carry this name.
         n_clusters: number of clusters, K.
         bottleneck_width: width of bottleneck features and prototypes, d_f.
         encoder: description of the encoder.
@@ -163,7 +163,7 @@ def load_model(run: Path, *, role: Role | None = None, encoder: Encoder | None =
     card, arrays = _read(path)
     if role is not None and card.role != role:
         raise InputError(
-            f"{run} holds a model of role '{card.role}', and only one of role {brief(role)} may be used "
+            f"{run} holds a model of role '{card.role}', but only one of role {brief(role)} may be used "
             "here: source models stay with their owner, who answers with labels"
         )
     try:

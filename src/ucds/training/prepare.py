@@ -27,7 +27,7 @@ class Training:
     Attributes:
         encoder: function from inputs to features, frozen or trained.
         head: layers above the encoder.
-        data: samples: features of the encoder; if the encoder was trained, the samples that it takes.
+        data: features of a frozen encoder, or the samples that a trained encoder takes.
         tune: part that was trained: ``"full"`` or ``"head"``.
         stages: results of the stages, in order.
         recentres: whether the model labels a set of samples better if the set's own mean is subtracted, see
