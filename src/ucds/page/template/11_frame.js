@@ -89,7 +89,7 @@ const KEYS = [
   ["J", "join the chosen clusters"],
   ["F", "make the clusters coarser or finer"],
   ["U, Ctrl-Z", "undo the last action"],
-  ["R, Ctrl-Y", "redo it"],
+  ["R, Ctrl-Y", "redo what was undone"],
   ["Q", "show the question; its buttons name their keys"],
   ["G, K", "grid, map"],
   ["/", "find a cluster"],
