@@ -239,7 +239,7 @@ class Output:
             say(sentence)
 
     def present(self, told: str | list[str], result: Any) -> None:
-        """Print a result: as JSON on standard output, or told in lines on standard error."""
+        """Print a result as JSON on standard output, or in words on standard error."""
         end_bar()
         if self.as_json and is_first_process():
             values = result if isinstance(result, dict) else asdict(result)

@@ -180,7 +180,7 @@ class Session:
     def picture(self, row: int, side: int) -> bytes:
         """Return the picture of a sample as JPEG, of ``side`` pixels a side."""
         if self._images is None or self._pictures[row] < 0:
-            raise InputError("this sample has no image")
+            raise InputError("this sample has no image to show")
         pixels = self._images.read(self._pictures[[row]])[0].transpose(1, 2, 0)
         file = io.BytesIO()
         Image.fromarray(resize(pixels, min(side, 256))).save(file, "JPEG", quality=80)

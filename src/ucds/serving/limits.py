@@ -94,6 +94,6 @@ class Limits:
         if self.client_share > 1:
             raise InputError(f"client_share is at most 1, not {self.client_share:g}")
         if self.max_queue < self.max_batch:
-            raise InputError(f"max_queue {self.max_queue} is too small for a request of {self.max_batch}")
+            raise InputError(f"max_queue {self.max_queue} must be at least max_batch, {self.max_batch}")
         if self.max_body_bytes < self.max_request_bytes:
             raise InputError("max_body_bytes must be at least max_request_bytes")
