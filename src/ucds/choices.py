@@ -32,7 +32,7 @@ Space = Literal["features", "principal", "diffused-features", "diffused-principa
 SPACES: tuple[Space, ...] = get_args(Space)
 """Names of the spaces in which a target is clustered, see :func:`ucds.math.spaces.make_spaces`."""
 Sorting = Literal["copy", "link"]
-"""How images get into the folders of their clusters."""
+"""Way to put images into the folders of their clusters."""
 TableForm = Literal["csv", "parquet"]
 """Form of the table of a review: for Excel, or for programs."""
 ExportFormat = Literal["onnx", "sklearn", "hub"]

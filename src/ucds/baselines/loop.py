@@ -54,7 +54,7 @@ class Loop(Steps):
         total: int,
     ) -> None:
         if session.runtime.processes > 1:
-            raise InputError("baselines run on one device")
+            raise InputError("baselines run on one device: leave out `devices`")
         if len(data.samples) < 2:
             raise InputError("training needs at least 2 samples, for batch normalisation")
         super().__init__(session, name, module, optimiser, data, total)

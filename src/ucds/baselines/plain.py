@@ -70,8 +70,8 @@ def spectral(vectors: FloatArray, n_clusters: int, seed: int) -> Partition:
 def umap_kmeans(vectors: FloatArray, n_clusters: int, seed: int) -> Partition:
     """Cluster directions by k-means in the space that UMAP finds from their ten nearest neighbours.
 
-    UMAP pulls neighbours together and pushes others apart, in 20 dimensions and without a least distance; of
-    twenty starts of k-means there, the one with the best objective is kept.
+    UMAP pulls neighbours together and pushes others apart, in 20 dimensions and without a minimum distance;
+    of twenty starts of k-means there, the one with the best objective is kept.
 
     Source:
         L. McInnes, J. Healy and J. Melville, UMAP: Uniform manifold approximation and projection, 2018.

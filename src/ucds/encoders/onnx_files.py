@@ -40,7 +40,7 @@ class Value:
 
 @dataclass(frozen=True)
 class GraphFacts:
-    """What a graph of images takes and returns.
+    """Inputs and outputs of a graph of images.
 
     Attributes:
         image: input: images ``(n, 3, height, width)``.

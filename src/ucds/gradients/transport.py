@@ -32,7 +32,7 @@ _SINKHORN_STEPS = 6
 
 @dataclass(frozen=True)
 class TransportPlan:
-    """How much of every sample goes to every prototype, and how well the solver did.
+    """Plan: the mass that goes from every sample to every prototype; and how well the solver did.
 
     Attributes:
         plan: ``(..., n, K)``, a constant (no gradient); rows sum to the row weights, a row of weight 0 is 0.

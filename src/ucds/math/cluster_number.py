@@ -102,7 +102,7 @@ def choose_cluster_number(
         low: smallest number to try, at least 2.
         high: largest number to try, at most :func:`most_clusters` of the smallest domain.
         rng: generator of the parts.
-        watch: told after each candidate of the first round.
+        watch: called after each candidate of the first round.
         lengths: whether distances from the mean count, see :func:`ucds.math.spaces.make_spaces`.
 
     Source:

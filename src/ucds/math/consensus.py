@@ -104,7 +104,7 @@ def cluster_by_vote(
         n_clusters: number of clusters of the consensus, K.
         rng: generator of the starts.
         choices: parameters of the vote.
-        watch: told after each clustering and each candidate.
+        watch: called after each clustering and each candidate.
     """
     n = len(vectors[0])
     # a. Every k-means partition is a vote; there are several for each space and number of clusters.

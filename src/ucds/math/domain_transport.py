@@ -88,7 +88,7 @@ def cluster_domains(
         choices: parameters of the vote.
         second: parameters of the second opinion.
         lengths: whether distances from the mean count, see :func:`ucds.math.spaces.make_spaces`.
-        watch: told after each clustering of a domain, and after each plan.
+        watch: called after each clustering of a domain, and after each plan.
     """
     # Step 1: each domain by itself.
     partitions = []

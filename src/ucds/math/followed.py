@@ -43,7 +43,7 @@ _Statistic = Callable[[IntArray], DoubleArray]
 
 
 class Following(NamedTuple):
-    """How far clusters follow one column."""
+    """Result of a test: how far clusters follow one column."""
 
     effect: float  # 0 by chance, 1 at most
     p_value: float  # of the column among all columns

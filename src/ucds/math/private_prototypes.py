@@ -122,7 +122,7 @@ def find_private_space(
     width: int = 32,
     whitening: float = 0.5,
 ) -> PrivateSpace:
-    """Find principal axes along ``base`` from noisy sums, which cost :data:`MEANS` and :data:`AXES`."""
+    """Find principal axes along ``base`` from noisy sums, which spend :data:`MEANS` and :data:`AXES`."""
     projected = bounded(bounded(vectors) @ base)
     members = np.eye(int(domain.max()) + 1)[domain]
     present = np.where(vectors.any(axis=1), weights, 0.0)

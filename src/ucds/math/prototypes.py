@@ -32,7 +32,7 @@ def solve_prototypes(
         targets: ``(n, K)`` share of each cluster in each sample, rows sum to 1.
         start: ``(d_f, K)`` prototypes to start from.
         decay: weight of the sum of squares; with 0 there may be no minimum.
-        watch: told after each evaluation of the objective.
+        watch: called after each evaluation of the objective.
 
     Source:
         R. Byrd, P. Lu, J. Nocedal and C. Zhu, A limited memory algorithm for bound constrained optimization,

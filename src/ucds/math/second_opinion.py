@@ -39,7 +39,7 @@ def cluster_by_opinions(
         rng: generator of the random draws.
         choices: parameters of both votes.
         second: parameters of the second opinion.
-        watch: told after each part of the work.
+        watch: called after each part of the work.
     """
     from sklearn.metrics import adjusted_mutual_info_score
     from sklearn.neighbors import NearestNeighbors

@@ -179,7 +179,7 @@ def make_spaces(
         width: number of principal axes.
         whitening: 0 keeps the variances along the axes, 1 makes them equal.
         lengths: whether the distances of vectors from their mean count; no space is on the sphere then.
-        watch: told while the neighbours are searched.
+        watch: called while the neighbours are searched.
     """
     shifted, axes, scales = _shift(vectors, max(width, _MOST_FEATURES), lengths)
     plain = {

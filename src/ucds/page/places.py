@@ -1,4 +1,4 @@
-"""Where the samples that a run remembers lie on the map: computed once, and kept in the folder of the run."""
+"""Computes the places of a run's samples on the map, once, and keeps them in the folder of the run."""
 
 from __future__ import annotations
 

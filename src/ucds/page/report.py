@@ -59,7 +59,7 @@ class WrittenReport:
 
 @dataclass(frozen=True)
 class Facts:
-    """What a page says of a run: the findings, and sentences about them."""
+    """Content of a page about a run: the findings, and sentences about them."""
 
     findings: Findings
     record: RunRecord

@@ -1,4 +1,4 @@
-"""What a person does with clusters by hand: each action is recorded, and can be undone and redone."""
+"""Actions of a person on clusters: each is recorded, and can be undone and redone."""
 
 from __future__ import annotations
 

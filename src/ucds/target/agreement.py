@@ -98,7 +98,7 @@ def agree(
         settings: settings of the method.
         rng: generator of the random draws of k-means and of the vote.
         labels: provider's labels of some samples; ``None`` clusters the samples alone.
-        watch: told after each part of the work.
+        watch: called after each part of the work.
         lengths: whether distances from the mean count, see :func:`ucds.math.spaces.make_spaces`.
     """
     # Step 1: spaces in which the samples fall into clusters.

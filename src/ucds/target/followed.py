@@ -43,7 +43,7 @@ class Explained(NamedTuple):
 
 
 class Followed(NamedTuple):
-    """How far clusters follow a column."""
+    """Result of a test: how far clusters follow a column."""
 
     name: str
     effect: float  # 0 by chance, 1 at most, see ucds.math.followed

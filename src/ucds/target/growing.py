@@ -69,7 +69,7 @@ def grow(
         rng: generator of the random draws.
         labels: provider's labels of some samples.
         lengths: whether distances from the mean count, see :func:`ucds.math.spaces.make_spaces`.
-        watch: told after each part of the work.
+        watch: called after each part of the work.
     """
     is_new, living, n = (clusters < 0) & ~held, len(np.unique(clusters[clusters >= 0])), len(clusters)
     # 2. Old and new samples vote together, as in a training.

@@ -184,7 +184,7 @@ class Predictions:
 
 
 class SortingRecord(BaseModel):
-    """What was sorted into a folder.
+    """Record of the images that were sorted into a folder.
 
     Attributes:
         format: name and version of the form of the file.
@@ -265,7 +265,7 @@ def sort_into_folders(
         keys: content key of each image.
         how: ``"copy"``, or ``"link"`` for symbolic links to the images where they are.
         model: fingerprint of the model.
-        watch: told after each image.
+        watch: called after each image.
 
     Raises:
         OSError: an image cannot be read.

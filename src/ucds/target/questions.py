@@ -60,7 +60,7 @@ class Question:
 
     @property
     def about(self) -> str:
-        """What the question is about, as part of a sentence."""
+        """Subject of the question, as part of a sentence."""
         one, other = self.clusters[:2]
         if one in self.clusters[1:]:
             change = f"{self.changes} samples do not belong in cluster {one}"

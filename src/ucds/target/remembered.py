@@ -1,4 +1,4 @@
-"""What a target run remembers of its clustering, so that a person can review it without the encoder."""
+"""Stores the clustering in a target run, so that a person can review it without the encoder."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MOST_SHARES = 2**26
 """Most numbers in the remembered matrix of samples by the provider's clusters."""
 
 SOURCES = ("model", "clustering", "person")
-"""What gave a sample its cluster: the model, the clustering that a person has reviewed, or that person."""
+"""Origin of a sample's cluster: the model, the clustering that a person has reviewed, or that person."""
 
 _BY_SAMPLE = ("own", "partitions", "labels", "keys", "by_person", "proposed")
 _ARRAYS = ("ids", "n_clusters", *_BY_SAMPLE)

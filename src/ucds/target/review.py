@@ -267,7 +267,7 @@ class Review(Actions):
             folder: new or empty folder, or one of an earlier call.
             files: image files of the run; those that are not in the review are left out.
             how: ``"copy"`` or ``"link"``: copies or symbolic links.
-            watch: told after each image.
+            watch: called after each image.
 
         Returns:
             Number of images that were sorted.

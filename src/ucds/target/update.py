@@ -83,7 +83,7 @@ class UpdatedRun:
 
     @property
     def sentences(self) -> list[str]:
-        """What has changed, in five lines."""
+        """Five lines that tell what has changed."""
         some = f" ({', '.join(self.moved[:5])}{', ..' * (len(self.moved) > 5)})" if self.moved else ""
         new, doubtful = (", ".join(map(str, each)) for each in (self.new_clusters, self.doubtful))
         forgotten = f", and {self.forgotten:,} old ones were forgotten" if self.forgotten else ""

@@ -40,7 +40,7 @@ _LOWER = "lower the learning rate, or look for extreme values in the data"
 @with_config(ConfigDict(extra="forbid"))
 @dataclass(frozen=True)
 class Making:
-    """How a model was made: its parameters, and the packages that computed it. Also stored in ``run.json``.
+    """Origin of a model: parameters of its training, and the packages that computed it, as in ``run.json``.
 
     Attributes:
         method: name of the method.
