@@ -100,7 +100,7 @@ def cluster_by_vote(
     """Cluster the samples in every space, and find a tight partition on which these clusterings agree.
 
     Args:
-        vectors: representations ``(n, d)`` of the samples, that with the closest groups last.
+        vectors: representations ``(n, d)`` of the samples; the last is the one with the closest groups.
         n_clusters: number of clusters of the consensus, K.
         rng: generator of the starts.
         choices: parameters of the vote.
