@@ -1,7 +1,6 @@
 """Values that users choose between, on the command line and in Python: names, and numbers of clusters.
 
-The parameters of the consensus method that users do not set stand here too, so that a benchmark can vary
-them.
+Parameters of the consensus method that users do not set stand here too: benchmarks vary them.
 """
 
 from __future__ import annotations
@@ -54,8 +53,7 @@ AUTO = "auto"
 def require_choice(name: str, given: object, choices: Any) -> None:
     """Make sure that a word is one of the choices; Python itself does not check this.
 
-    The choices are one of the ``Literal`` types of this module; ``name`` is that of the argument, for the
-    message.
+    The choices are one of the ``Literal`` types of this module; the message has the argument's ``name``.
 
     Raises:
         InputError: the word is not one of the choices.

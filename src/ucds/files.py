@@ -39,8 +39,8 @@ def writing(path: Path) -> Iterator[None]:
     """Turn the errors of the system into ones that name ``path`` and not a temporary file.
 
     Raises:
-        NoSpaceError: the code in the block could not write, because the disk is full or the place is not
-            writable.
+        NoSpaceError: the code in the block could not write, because the disk is full or the place is
+            read-only.
         OSError: the code could not write for another reason.
     """
     try:
@@ -144,8 +144,8 @@ def make_private(folder: Path) -> None:
 def making(folder: Path) -> Iterator[Path]:
     """Provide a temporary folder that becomes ``folder`` after the block; if the block fails, it is removed.
 
-    If ``folder`` exists, maybe as a link or a mounted disk, the files are moved into it in the order in which
-    they were made.
+    If ``folder`` exists, maybe as a link or a mounted disk, the files are moved into it in the order of their
+    making.
     """
     there = folder.is_dir()
     partial = _temporary(folder / "new" if there else folder)

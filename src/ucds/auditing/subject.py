@@ -150,8 +150,7 @@ def open_subject(
 ) -> Opened:
     """Open a model in this process or a service, with at most ``most`` members and others each.
 
-    If no encoder of the attacker is given, the model's own is used; for a service of images, one must be
-    given.
+    If no encoder of the attacker is given, the model's own is used; a service of images needs one.
     """
     subject: Subject
     if isinstance(attacked, Path):

@@ -44,8 +44,7 @@ def run_on_ray(
 
     Raises:
         InputError: Ray is not installed, or its cluster cannot be reached.
-        UserError: the task raised it; or Ray gave up, because workers could not start or the cluster was
-            lost.
+        UserError: the task raised it; or Ray gave up: workers could not start, or the cluster was lost.
     """
     ray = _connect(workers or 0)
     everywhere = int(ray.cluster_resources().get("GPU" if on_gpu else "CPU", 1))

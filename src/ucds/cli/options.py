@@ -269,8 +269,8 @@ def command(
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Return a decorator that makes a function a command, in a panel of the help.
 
-    Each field of a group, a dataclass, becomes an option of the group's panel. The parameter ``output`` gets
-    an :class:`Output`.
+    Each field of a group, a dataclass, becomes an option in the group's panel; ``output`` gets an
+    :class:`Output`.
     """
     return lambda function: of.command(name, rich_help_panel=panel)(_expand(function))
 

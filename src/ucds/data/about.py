@@ -46,7 +46,7 @@ def find_about(
         rows: ``(m,)`` positions of the samples that are wanted; all if ``None``.
 
     Raises:
-        InputError: the table cannot be read, does not say what its rows are about, or has no row about the
+        InputError: the table cannot be read, does not say what its rows are about, or has none about the
             samples.
 
     Warns:

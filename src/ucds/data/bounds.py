@@ -36,7 +36,7 @@ class Bounds:
     Attributes:
         pixels: number of pixels in the header; if omitted, Pillow's own bound for suspicious files.
         memory: bytes of memory, including those of the file.
-        seconds: processor time of decoders in Python. The time of other decoders grows with pixels and scans,
+        seconds: processor time of decoders in Python. That of other decoders grows with pixels and scans,
             which are bounded.
     """
 

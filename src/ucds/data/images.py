@@ -67,8 +67,7 @@ class ImageSamples(Samples):
         cache_dir: folder of all caches.
         size: side of the decoded images in pixels.
         limit_bytes: largest size of the decoded images on the disk, 8 GiB when omitted; zero keeps none.
-        progress: called as ``progress(done, total)`` with numbers of files to decode; not called if there are
-            none.
+        progress: called as ``progress(done, total)`` with numbers of files to decode, if there are any.
 
     Attributes:
         files: image files that can be used.
@@ -80,8 +79,7 @@ class ImageSamples(Samples):
         NoSpaceError: the cache cannot be written.
 
     Warns:
-        UcdsWarning: for each file that cannot be used (at most 20 are named) and in summary; also if files
-            are copies of others.
+        UcdsWarning: for each file that cannot be used (at most 20 are named) and in summary; also of copies.
     """
 
     kind = "images"

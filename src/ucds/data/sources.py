@@ -53,8 +53,7 @@ def find_samples(
         domains: names of the domains to take; all if ``None``.
 
     Raises:
-        InputError: the source cannot be used, has no such domains, or holds several domains where one is
-            wanted.
+        InputError: the source cannot be used, has no such domains, or holds more than one if one is wanted.
     """
     if hasattr(source, "domain_names"):
         return cast("Scan | Samples | Pictures", source)

@@ -145,8 +145,8 @@ def read_arrays(
 
     Raises:
         OSError: the file cannot be opened.
-        DamagedFileError: the file is damaged or of another format, holds Python objects, or would fill the
-            memory when unpacked.
+        DamagedFileError: the file is damaged or of another format, holds Python objects, or unpacks to too
+            much.
     """
     with open_received(path, follow=follow) as file:
         length = os.fstat(file.fileno()).st_size

@@ -119,8 +119,7 @@ def read_graph(content: bytes) -> GraphFacts:
     """Read what a graph takes and returns; errors do not name the file.
 
     Raises:
-        InputError: the content is not an ONNX graph, has an operator that is not allowed, or does not only
-            take images.
+        InputError: the content is not an ONNX graph, has a forbidden operator, or does not only take images.
     """
     try:
         model = _Message(memoryview(content))

@@ -32,7 +32,7 @@ def run_benchmark(benchmark: Benchmark, folder: Path, machine: Machine, *, jobs:
         folder: folder of its records.
         machine: data, weights and device, with a reporter of missing inputs and finished cells.
         jobs: number of groups of cells that run at a time, each in its own process; if ``None``, one per GPU,
-            or one without a GPU.
+            at least one.
 
     Raises:
         InputError: nothing can be run, or a cell failed; other cells are still recorded.

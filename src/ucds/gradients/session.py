@@ -36,8 +36,7 @@ class Session(Work[SettingsT]):
     A checkpoint holds the results of the finished stages, the weights, and the state of the stage in
     progress. A resumed run goes through the same stages: finished ones yield no steps, the others continue.
     The log has one JSON object a line. A killed run may have written lines after its last checkpoint, which
-    the resumed run writes again. So the checkpoint holds the length of the log, and the log is cut back to
-    this length.
+    the resumed run writes again. So the checkpoint holds the length of the log, and the log is cut to it.
 
     Args:
         settings: settings of the method.

@@ -38,8 +38,7 @@ class Step(Batch):
 
     Attributes:
         progress: share of the stage that is done, in [0, 1).
-        predictions: ``(N, K)`` predictions of the evaluation set, if they were made directly before this
-            step.
+        predictions: ``(N, K)`` predictions of the evaluation set, if made directly before this step.
     """
 
     progress: float

@@ -83,8 +83,7 @@ def solve_transport(
     Problems are batched: converged ones stay unchanged while the others go on. Domains of unequal size
     are padded with rows of weight 0, whose cost may be anything. All arithmetic is in fp64 if the device has
     it, even under autocast; on CPUs, fp64 is also faster, because fp32 would spend its time on subnormal plan
-    entries. The result has the cost's type, at least fp32. Only one number in two iterations is read from a
-    GPU.
+    entries. The result has the cost's type, at least fp32. A GPU is read once in two iterations.
 
     Args:
         cost: ``(..., n, K)``.

@@ -37,8 +37,7 @@ class RandomCropView(ImageView, TrainingView):
         Place u of a crop becomes offset ``floor(u * (S - crop + 1))``; an image is flipped below one half.
 
         Raises:
-            ValueError: the images are smaller than the crop, or the number of rows of draws is not the number
-                of images.
+            ValueError: the images are smaller than the crop, or there is not one row of draws for each image.
         """
         self.check(raw.shape)
         if len(draws) != len(raw):

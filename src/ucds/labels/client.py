@@ -57,8 +57,8 @@ class LabelClient:
         first_wait: seconds before the second try.
         overdraw: whether to ask a query although the budget may not cover it.
         calibrate: whether a query first calibrates the key, if it is not calibrated yet.
-        signer: public key that must sign the receipts, in hexadecimal digits; if ``None``, the key that the
-            service names first.
+        signer: public key that must sign the receipts, in hexadecimal digits; if ``None``, the first that the
+            service names.
 
     Raises:
         InputError: the URL or the key cannot be used.

@@ -152,8 +152,7 @@ class Corrections:
 
         Args:
             did: change of the group.
-            group: ``(m,)`` ascending positions of the group's samples; some of them are enough for a whole
-                cluster.
+            group: ``(m,)`` ascending positions of the group's samples; some are enough for a whole cluster.
             others: samples of each of the other clusters that were offered.
             to: samples of the cluster to which the group goes; of two whole clusters, the larger one keeps
                 its number.

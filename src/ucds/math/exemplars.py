@@ -90,8 +90,8 @@ def find_outliers(nearest: Nearest) -> IntArray:
     A sample's distance is the mean cosine distance from its nearest neighbours: copies of an odd sample lie
     together, so a single neighbour would not be enough. Outliers are more than ``OUTLIER_DEVIATIONS`` robust
     standard deviations above the median of these distances. The deviation is estimated from the median
-    absolute deviation, which outliers themselves do not change. If all other samples are neighbours of each,
-    there are no outliers.
+    absolute deviation, which outliers themselves do not change. Without further samples there are no
+    outliers.
     """
     if len(nearest.positions) <= nearest.positions.shape[1] + 1:
         return np.empty(0, dtype=np.int64)

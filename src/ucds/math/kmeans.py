@@ -35,8 +35,7 @@ def run_kmeans(
     """Cluster the samples by k-means in every space, into several numbers of clusters, from several starts.
 
     If there are more than :data:`REPRESENTATIVES` samples, the runs in a space see that many, and every other
-    sample gets the nearest centre. The ``starts`` runs of each space and size are one list, space after
-    space.
+    sample gets the nearest centre. The ``starts`` runs of each space and size are one list, by space.
     """
     from sklearn.exceptions import ConvergenceWarning
 

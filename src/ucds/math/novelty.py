@@ -8,14 +8,12 @@ each with a rate of false alarms that holds under the null hypothesis.
    the nearest old sample. Its p-value is *conformal*: the share of old samples, the new one counted in, that
    lie as far from their nearest other old sample (:func:`fit_alone`). Directions are taken in axes of the old
    samples. The part of a new sample outside these axes is lost, which makes it look nearer, so that in small
-   runs false alarms are rarer than stated. Axes scaled to the old samples would make it look farther, and are
-   not used.
+   runs false alarms are rarer than stated. Axes scaled to the old samples would make it look farther.
 2. **Which of a batch fit?** Old and new samples are represented together, in axes that are fitted to both, so
    that neither side has an advantage. The statistic is the share of new samples among the nearest neighbours
    of a sample. Old samples of known kinds have new neighbours, too; their shares are compared with those of
    new samples, again by conformal p-values (:func:`fit_together`). A batch with other shares of the known
-   kinds has more false alarms; :func:`reject` is hardly affected, because it needs many small p-values at
-   once.
+   kinds has more false alarms; :func:`reject` is hardly affected, because it needs many small p-values.
 3. **Is there a group of a new kind?** Votes about all samples join them to a tree, which ignores which
    samples are new. For each node that is not too small for a cluster, the statistic is minus the logarithm of
    the hypergeometric tail: how unlikely it is that this share is new by chance. Nodes overlap, and there are
@@ -144,8 +142,7 @@ def scan(
     Args:
         votes: ``(n, m)`` memberships of old and new samples.
         is_new: ``(n,)`` whether each sample is new.
-        n_clusters: number of clusters, K; a node needs at least a fifth of the new samples of an average
-            cluster.
+        n_clusters: number of clusters, K; a node needs the new samples of a fifth of an average cluster.
         rng: generator of the permutations, and of the order of the samples: ties in a tree are cut by it.
         alarms: probability that any group is found if none is of a new kind.
 

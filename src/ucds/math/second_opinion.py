@@ -1,8 +1,7 @@
 """Asks embeddings of neighbours for a second opinion on the consensus of a domain; for both sides.
 
 Embeddings show groups of any shape, which the spaces of the first vote do not show, but they also divide
-groups without a gap. So three figures decide whether the second opinion counts; letters as in
-``docs/consensus.md``.
+groups without a gap. So three figures decide whether it counts; letters as in ``docs/consensus.md``.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ def build_network(
         seed: seed of the random start. PyTorch's global generator is left as it was.
 
     Raises:
-        InputError: the name is unknown, or the weights cannot be found or do not fit. Random weights never
+        InputError: the name is unknown, or the weights cannot be found or do not fit. Random ones never
             replace them.
     """
     choice = DEFAULT_WEIGHTS if weights is None else str(weights)

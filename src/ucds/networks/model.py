@@ -40,8 +40,7 @@ class ClusteringModel(nn.Module):
         generator: source of random weights, on the CPU; PyTorch's global one if ``None``.
 
     Attributes:
-        encoder: the paper's F: ``backbone``, the network, followed by ``bottleneck``, which returns ``(n,
-            d_f)``.
+        encoder: the paper's F: ``backbone``, the network, then ``bottleneck``, which returns ``(n, d_f)``.
         prototypes: prototypes, the paper's mu, ``(d_f, K)``: a linear layer without bias.
         spec: description of the network.
     """

@@ -100,8 +100,7 @@ def report(
         about: table about the samples, see :func:`ucds.data.about.find_about`, to find what the clusters
             follow. If ``None``, the table that the run keeps from its training counts or, without one,
             folders and the headers of image files.
-        group: column that says which samples belong together, such as the patient; the training's column if
-            ``None``.
+        group: column that says which samples belong together, such as the patient; the run's if ``None``.
         compute: device, precision, cache and reporter; the defaults if ``None``.
 
     Raises:

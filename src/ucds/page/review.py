@@ -56,8 +56,7 @@ def review(
         images: samples, if they have moved; for a run on a folder of features, the folder of the images.
         keep_clusters: whether the number of clusters stays, see :class:`ucds.target.review.Review`.
         open_browser: whether the page opens in the browser; its address is always printed.
-        hosts: host names under which a browser reaches the page through a proxy, besides those of this
-            machine.
+        hosts: further host names under which a browser reaches the page, such as through a proxy.
         compute: device, cache of decoded images and reporter; the defaults if ``None``.
 
     Returns:

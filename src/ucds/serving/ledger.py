@@ -180,8 +180,7 @@ class Ledger(Replay):
         another request has meanwhile asked about a content, that request's label counts.
 
         Raises:
-            Refusal: the new samples exceed the rest of the budget, or the key has meanwhile ended or been
-                calibrated.
+            Refusal: the new samples exceed the rest of the budget, or the key has ended or been calibrated.
         """
         with self.writing() as writing:
             key = writing.state.keys[key.number]

@@ -80,8 +80,7 @@ class Answers:
         """Return the records in force, with the ids that their samples have in another run.
 
         Samples are matched by their contents. If none matches, as with embeddings by another encoder, they
-        are matched by their ids. Samples that the other run lacks are left out, so that a record may have no
-        ids.
+        are matched by their ids. Samples that the other run lacks are left out, so a record may have no ids.
         """
         ids = {key.hex(): name for name, key in zip(reversed(start.ids), reversed(start.keys), strict=True)}
         same = {name: ids[key] for name, key in self.keys.items() if key in ids}

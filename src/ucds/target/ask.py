@@ -35,8 +35,7 @@ def choose_spread(data: Dataset, encoder: Encoder, compute: Compute, seed: int, 
     """Make a selector of samples that are well spread over the frozen features of an encoder.
 
     The choice depends on samples, encoder and seed only, so a killed query continues with the same choice.
-    Copies of a chosen sample get its label without charge. Labels from an earlier, different choice count
-    towards ``count``.
+    Copies of a chosen sample get its label without charge. Labels from an earlier choice count, too.
 
     Args:
         data: samples and views.

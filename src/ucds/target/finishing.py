@@ -53,8 +53,7 @@ class ReviewedRun:
         path: run folder.
         answered: number of answers that count.
         n_clusters: number of clusters that have samples.
-        agreement: share of the clustered samples to which the model puts the cluster that they have in the
-            review.
+        agreement: share of the clustered samples that the model puts into their reviewed cluster.
     """
 
     path: Path
@@ -138,7 +137,7 @@ def write_successor(
         write_more: writes further files into the folder.
 
     Returns:
-        Share of the clustered samples to which the model puts their cluster.
+        Share of the clustered samples that the model puts into their cluster.
     """
     before = read_object(run / RUN_FILE) or {}
     reviewed = [*before.get("reviewed", []), load_model(run).fingerprint]  # models whose numbers are kept

@@ -51,8 +51,7 @@ def predict(
             the result and of the table, which name samples by ids.
         out: table to write, in .csv; none if ``None``.
         sort_into: folder to make, with the images in one folder per cluster; or the folder of an earlier call
-            with this run or a review of the run, see :func:`ucds.target.predictions.sort_into_folders`; none
-            if ``None``.
+            with this run or a review of the run, see :func:`ucds.target.predictions.sort_into_folders`.
         sort_how: ``"copy"`` or ``"link"``: the images in that folder are copies or symbolic links.
         names: file of names of the clusters; if ``None``, ``names.json`` in the run folder, if it exists.
         about: table about the samples, for a run that was centred by one of its columns; see

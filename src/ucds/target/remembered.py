@@ -56,8 +56,7 @@ class Remembered:
     Attributes:
         ids: ids of the samples that were clustered.
         partitions: ``(P, n)`` own clusterings that voted.
-        own: ``(n,)`` clusters of the run; -1 for samples in no cluster: a person has set them aside, or they
-            wait.
+        own: ``(n,)`` clusters of the run; -1 for samples in no cluster: set aside by a person, or waiting.
         n_clusters: number of clusters of the run, K.
         labels: ``(n, K')`` share of each of the provider's labels among a sample and its neighbours, rows of
             unit length; ``None`` without labels.

@@ -119,12 +119,10 @@ def update(
         images: new samples alone, or along with old ones, which are recognised by their content; see
             :func:`ucds.data.sources.find_samples`.
         out: run folder to make.
-        labels: label file or labels of the new samples, from the provider's model that labelled the run's
-            samples.
+        labels: label file or labels of the new samples, from the provider's model that labelled the run.
         about: table about the new samples, see :func:`ucds.data.about.find_about`; if ``None``, the columns
             that the run keeps are read from the image files.
-        group: column that says which samples belong together, such as the patient; the run's column if
-            ``None``.
+        group: column that says which samples belong together, such as the patient; the run's if ``None``.
         forget_missing: whether old samples that are not among ``images`` leave the run.
         compute: device, precision, cache and reporter; the defaults if ``None``.
 

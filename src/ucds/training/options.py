@@ -157,8 +157,7 @@ class EncoderOptions:
         """Build the network to train; if none is named, the paper's ResNet-18.
 
         Raises:
-            InputError: a graph was chosen, or the network cannot be built or downloaded, or needs the extra
-                ``torch``.
+            InputError: a graph was chosen, or the network cannot be built, or needs the extra ``torch``.
         """
         require_extra("torch", '`tune="full"`')
         if self.backbone is not None and self._graph(compute) is not None:
