@@ -106,7 +106,7 @@ def export_command(
         Path | None, Option(help="File or folder to write.", show_default="RUN/model.*, RUN/hub")
     ] = None,
 ) -> None:
-    """Write the model for other programs, and compare its results with the model's."""
+    """Write the model for other programs, and check that its results agree."""
     output.start()
     require_model(run)
     from ucds.exports.export import export

@@ -42,7 +42,7 @@ class KeptAbout:
             if silent := [name for name in found if name not in own]:
                 names = ", ".join(shown(name, 40) for name in silent[:3])
                 told = f"{len(new):,} new samples lack values of {names}"
-                warn(f"{told}: give a table with such columns, `about`")
+                warn(f"{told}: give a table with such columns as `about`")
             places[new] = len(self.keys) + np.arange(len(new))
             found = {name: [*texts, *own.get(name, [""] * len(new))] for name, texts in found.items()}
         return choose_rows(found, places)

@@ -1,7 +1,7 @@
 """Success of an attack that gives a score to members of a training set and to others.
 
-Label-only attacks give few different scores, so ties are counted as ties: half in the area under the curve,
-and all or none of them at a threshold.
+Label-only attacks give few different scores, so ties matter: they count half in the area under the curve, and
+all or none of them pass a threshold.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class AttackSuccess:
 
 
 def attack_success(members: Scores, others: Scores) -> AttackSuccess:
-    """Measure how far scores tell members from others; large scores speak for membership.
+    """Measure how well scores separate members from others; large scores indicate members.
 
     Source:
         E. DeLong, D. DeLong and D. Clarke-Pearson, Comparing the areas under two or more correlated receiver

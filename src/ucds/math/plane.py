@@ -10,14 +10,14 @@ from ucds.math.embedding import embed
 from ucds.math.spaces import unit_rows
 
 LARGEST = 10_000
-"""Samples at most that are embedded; further ones follow those that are most similar."""
+"""Largest number of samples that are embedded; further ones are placed near the most similar ones."""
 
 
 def place_all(features: ArrayLike, largest: int = LARGEST) -> NDArray[np.float64]:
     """Place every sample in the plane, see :mod:`ucds.math.embedding`; equal features give equal points.
 
-    Above ``largest`` samples, that many are drawn and embedded. Each further sample is placed in the middle
-    of the three most similar ones.
+    If there are more than ``largest`` samples, that many are drawn and embedded. Each further sample is
+    placed in the middle of the three most similar ones.
     """
     from sklearn.neighbors import NearestNeighbors
 

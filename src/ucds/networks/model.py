@@ -30,7 +30,7 @@ class ClusteringModel(nn.Module):
     of the network becomes part of the model, uncopied.
 
     Attributes:
-        encoder: the paper's F: ``backbone``, which is the network, and ``bottleneck``, to ``(n, d_f)``.
+        encoder: the paper's F: ``backbone``, the network, then ``bottleneck``, which returns ``(n, d_f)``.
         prototypes: prototypes, the paper's mu, ``(d_f, K)``: a linear layer without bias.
         spec: description of the network.
     """
@@ -56,7 +56,7 @@ class ClusteringModel(nn.Module):
         nn.init.xavier_normal_(self.prototypes, generator=generator)
 
     def forward(self, inputs: Tensor) -> ModelOutput:
-        """Compute features and logits of a batch ``(n, ...)`` of inputs, which the network understands."""
+        """Compute features and logits of a batch ``(n, ...)`` of the network's inputs."""
         features = self.encoder(inputs)
         return ModelOutput(features, features @ self.prototypes)
 
@@ -77,9 +77,9 @@ class ClusteringModel(nn.Module):
 
 @torch.no_grad()
 def fold(model: ClusteringModel) -> Head:
-    """Return the layers above the network as arrays, the batch normalisation as a part of the affine map.
+    """Return the layers above the network as arrays, with batch normalisation folded into the affine map.
 
-    It is folded in double precision, with the statistics of evaluation mode.
+    Folding uses double precision, and the statistics of evaluation mode.
     """
     layers = copy.deepcopy(model.encoder.bottleneck).cpu().double()  # MPS devices have no double precision
     linear, norm = cast(tuple[nn.Linear, nn.BatchNorm1d], layers)

@@ -57,7 +57,7 @@ class WrittenReport:
 
 @dataclass(frozen=True)
 class Facts:
-    """What a page says of a run: the findings, and sentences about them."""
+    """Content of a page about a run: the findings, and sentences about them."""
 
     findings: Findings
     record: RunRecord
@@ -192,7 +192,7 @@ def gather(
 def images_of(samples: Samples, root: Path | None) -> Images | None:
     """Return the images of samples, by position; ``None`` if there are none.
 
-    Those of a folder of features lie below ``root``, or where they were read from if that is ``None``.
+    Images of a folder of features are sought below ``root``; if ``None``, where they were read from.
     """
     if isinstance(samples, KnownSamples):
         parts = [part for each in samples.parts if (part := images_of(each, root)) is not None]
@@ -201,5 +201,5 @@ def images_of(samples: Samples, root: Path | None) -> Images | None:
     if isinstance(samples, FeatureFolder):
         return samples.find_pictures(root)
     if root is not None:
-        raise InputError("`pictures` is for a folder of features: leave it out for other samples")
+        raise InputError("`pictures` is for a folder of features: leave it out here")
     return samples if samples.kind == "images" else None

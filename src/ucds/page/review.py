@@ -53,11 +53,10 @@ def review(
         run: folder of a finished target run.
         out: run folder to make at the end; the name of the run with "-reviewed" if ``None``.
         answers: file of answers to apply; no page is opened, and the reviewed run is written at once.
-        images: samples, if they have moved; for a run on a folder of features the folder of its images.
+        images: samples, if they have moved; for a run on a folder of features, the folder of the images.
         keep_clusters: whether the number of clusters stays, see :class:`ucds.target.review.Review`.
         open_browser: whether the page opens in the browser; its address is always printed.
-        hosts: host names under which a browser reaches the page through a proxy, besides those of this
-            machine.
+        hosts: further host names under which a browser reaches the page, such as through a proxy.
         compute: device, cache of decoded images and reporter; the defaults if ``None``.
 
     Returns:

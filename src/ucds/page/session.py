@@ -43,7 +43,7 @@ class Session:
         place: folder or file of the samples; ``None`` if the run does not say.
         files: image files of the samples where they lie, to be sorted; ``None`` if there are none.
         left_out: number of samples of the run that are outside the review.
-        texts: text of each sample that has one, by its id.
+        texts: texts of samples, by id.
     """
 
     def __init__(self, review: Review, moved: Path | None, pictures: Path | None, compute: Compute) -> None:
@@ -179,7 +179,7 @@ class Session:
     def picture(self, row: int, side: int) -> bytes:
         """Return the picture of a sample as JPEG, of ``side`` pixels a side."""
         if self._images is None or self._pictures[row] < 0:
-            raise InputError("this sample has no image")
+            raise InputError("this sample has no image to show")
         pixels = self._images.read(self._pictures[[row]])[0].transpose(1, 2, 0)
         file = io.BytesIO()
         Image.fromarray(resize(pixels, min(side, 256))).save(file, "JPEG", quality=80)
@@ -227,7 +227,7 @@ class Task:
     def start(self, work: Callable[[Callable[[str, int, int], None]], str]) -> None:
         """Begin some work, which is given a function to tell its progress to, and returns what it did."""
         if self.state["running"]:
-            raise InputError("the last work is still under way: wait for its end")
+            raise InputError("earlier work is still under way: wait until it ends")
         self.state = {"running": True, "title": "writing", "at": 0, "total": 0}
         threading.Thread(target=self._run, args=(work,), daemon=True).start()
 

@@ -109,7 +109,7 @@ def agree(
 def average_labels(spaces: Spaces, labels: KnownLabels) -> Memberships:
     """Average labels over mutual neighbours: ``(n, K')`` memberships.
 
-    A sample without a label first gets that of the nearest labelled one.
+    A sample without a label first gets the label of the nearest labelled sample.
     """
     from sklearn.neighbors import NearestNeighbors
 

@@ -50,8 +50,7 @@ class ReviewedRun:
         path: run folder.
         answered: number of answers that count.
         n_clusters: number of clusters that have samples.
-        agreement: share of the clustered samples to which the model gives the cluster that they have in the
-            review.
+        agreement: share of the clustered samples that the model puts into their reviewed cluster.
     """
 
     path: Path
@@ -63,8 +62,8 @@ class ReviewedRun:
     def sentence(self) -> str:
         """Sentence that tells the person what was done."""
         return (
-            f"{self.path} written: {self.n_clusters} clusters after {self.answered} answers; the model gives "
-            f"{self.agreement:.1%} of the samples the cluster that they have in the review"
+            f"{self.path} written: {self.n_clusters} clusters after {self.answered} answers; the model puts "
+            f"{self.agreement:.1%} of the samples into their reviewed cluster"
         )
 
 

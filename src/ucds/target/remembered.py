@@ -1,4 +1,4 @@
-"""What a target run remembers of its clustering, so that a person can review it without the encoder."""
+"""Stores the clustering in a target run, so that a person can review it without the encoder."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ MOST_SHARES = 2**26
 """Most numbers in the remembered matrix of samples by the provider's clusters."""
 
 SOURCES = ("model", "clustering", "person")
-"""What gave a sample its cluster: the model, the clustering that a person has reviewed, or that person."""
+"""Origin of a sample's cluster: the model, the clustering that a person has reviewed, or that person."""
 
 _BY_SAMPLE = ("own", "partitions", "labels", "keys", "by_person", "proposed")
 _ARRAYS = ("ids", "n_clusters", *_BY_SAMPLE)
@@ -62,8 +62,7 @@ class Remembered:
     Attributes:
         ids: ids of the samples that were clustered.
         partitions: ``(P, n)`` own clusterings that voted.
-        own: ``(n,)`` clusters of the run; -1 for samples in no cluster: a person has set them aside, or they
-            wait.
+        own: ``(n,)`` clusters of the run; -1 for samples in no cluster: set aside by a person, or waiting.
         n_clusters: number of clusters of the run, K.
         labels: ``(n, K')`` share of each of the provider's labels among a sample and its neighbours, rows of
             unit length; ``None`` without labels.
@@ -120,9 +119,9 @@ class Remembered:
 
         With positions ``(m,)``, the shares of these samples are computed, as if there were no others.
 
-        The shares are made as in the training. In those of single clusterings, the share of a sample's
-        cluster at the start goes to its new one; shares of other clusters follow these clusters. Samples that
-        are set aside have no shares.
+        The shares are made as in the training. In the shares of single clusterings, the share of a sample's
+        first cluster goes to its present one; shares of other clusters go where these clusters went. Samples
+        that are set aside have no shares.
         """
         rows = np.arange(len(clusters)) if rows is None else rows
         before, clusters = self.own[rows], clusters[rows]

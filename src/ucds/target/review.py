@@ -64,8 +64,8 @@ class Review(Actions):
 
     Args:
         run: folder of the run; it gains the file ``answers.jsonl``, from which a later review continues.
-        keep_clusters: whether answers leave the number of clusters as it is: a new cluster is made once two
-            others have been merged. Changes by hand may still change the number.
+        keep_clusters: whether answers keep the number of clusters: a new cluster is then made only after two
+            others were merged. Changes by hand may still change the number.
         images: samples of a run whose encoder was trained, if they are no longer where the run found them.
             Such a run remembers no clusterings: its first review makes them.
         compute: device, cache and reporter of clustering and encoding; the defaults if ``None``.
@@ -79,7 +79,7 @@ class Review(Actions):
 
     Raises:
         InputError: there is no finished target run in the folder, or its samples are gone and needed.
-        DamagedFileError: its answers cannot be read, or belong to other clusters.
+        DamagedFileError: the answers of the run cannot be read, or belong to other clusters.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class Review(Actions):
                 ``"skip"`` is not recorded.
 
         Raises:
-            InputError: there is no question, or it has no such answer.
+            InputError: there is no question, or the question has no such answer.
             NoSpaceError: the answer cannot be written, and does not count.
         """
         question = self.question()
@@ -270,7 +270,7 @@ class Review(Actions):
             folder: new or empty folder, or one of an earlier call.
             files: image files of the run; those that are not in the review are left out.
             how: ``"copy"`` or ``"link"``: copies or symbolic links.
-            watch: told after each image.
+            watch: called after each image.
 
         Returns:
             Number of images that were sorted.

@@ -84,7 +84,7 @@ class UpdatedRun:
 
     @property
     def sentences(self) -> list[str]:
-        """What has changed, in five lines."""
+        """Five lines that tell what has changed."""
         some = f" ({', '.join(self.moved[:5])}{', ..' * (len(self.moved) > 5)})" if self.moved else ""
         new, doubtful = (", ".join(map(str, each)) for each in (self.new_clusters, self.doubtful))
         forgotten = f", and {self.forgotten:,} old ones were forgotten" if self.forgotten else ""
@@ -120,12 +120,10 @@ def update(
         images: new samples alone, or along with old ones, which are recognised by their content; see
             :func:`ucds.data.sources.find_samples`.
         out: run folder to make.
-        labels: label file or labels of the new samples, from the provider's model that labelled the run's
-            samples.
+        labels: label file or labels of the new samples, from the provider's model that labelled the run.
         about: table about the new samples, see :func:`ucds.data.about.find_about`; if ``None``, the columns
             that the run keeps are read from the image files.
-        group: column that says which samples belong together, such as the patient; the run's column if
-            ``None``.
+        group: column that says which samples belong together, such as the patient; the run's if ``None``.
         forget_missing: whether old samples that are not among ``images`` leave the run.
         compute: device, precision, cache and reporter; the defaults if ``None``.
 
@@ -294,7 +292,7 @@ def _open_labels(
     if given is None:
         return known, None
     if known is None:
-        raise InputError("the run was trained without labels: leave out `labels`, or train again with them")
+        raise InputError("the run was trained without labels: leave out `labels`, or train again with labels")
     if (given.provider, given.n_clusters) != (known.provider, known.n_clusters):
         raise InputError(
             f"the labels are those of {given.provider!r} ({given.n_clusters} clusters), and the run has "
@@ -308,7 +306,7 @@ def _find_new(before: Remembered, samples: Samples, forget: bool) -> tuple[IntAr
     old_keys, keys = keys_of(before.keys).array, keys_of(samples.keys).array
     old = np.flatnonzero(np.isin(old_keys, keys)) if forget else np.arange(len(old_keys))
     if not len(old):
-        raise InputError("none of the images of the run is here: `forget_missing=True` would forget them all")
+        raise InputError("none of the run's images was given: `forget_missing=True` would forget all of them")
     return old, np.flatnonzero(~np.isin(keys, old_keys))
 
 

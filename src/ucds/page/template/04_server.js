@@ -112,7 +112,7 @@ export async function preview(action, values, title) {
 
 export async function takePreview() {
   const { action, values, title } = state.preview;
-  await act(action, values, (moved) => `Done: ${title}. ${things(moved)} have another cluster.`);
+  await act(action, values, (moved) => `Done: ${title}. ${things(moved)} changed their cluster.`);
 }
 
 export function dropPreview() {
