@@ -1,7 +1,5 @@
 """Tests of what is said where packages of an extra are missing."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 import tomllib

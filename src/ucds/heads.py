@@ -18,7 +18,7 @@ _SMALLEST = 1e-12  # length of a vector that has a direction
 
 @dataclass(frozen=True, eq=False)
 class Head:
-    """The layers of a model above its encoder, which are arrays: an affine map, and one prototype a cluster.
+    """The layers of a model above its encoder, as arrays: an affine map, and one prototype per cluster.
 
     Features of equal samples are equal to the bit, however many samples are computed together.
     """
@@ -45,7 +45,7 @@ class Head:
 
     @property
     def fingerprint(self) -> str:
-        """Twelve hexadecimal digits that change with any prototype: numbers of clusters mean the same."""
+        """Twelve hexadecimal digits that change with any prototype, and so with what a cluster means."""
         return digest_of(np.ascontiguousarray(self.prototypes).tobytes())[:12]
 
     def features(self, below: FloatArray, means: FloatArray | None = None) -> FloatArray:
@@ -72,7 +72,7 @@ class Head:
         return softmax(self.logits(features))
 
     def recentred(self, mean: FloatArray) -> Head:
-        """Return a head that sees samples from another mean.
+        """Return a head that subtracts another mean from the samples.
 
         A head that was made of clusters subtracts a mean, which is a part of its bias. Samples of a domain
         that it has not seen are compared better from their own ``(width,)`` mean, of normalised features.
@@ -88,9 +88,9 @@ def softmax(logits: FloatArray) -> FloatArray:
 
 
 def mean_direction(blocks: Iterator[FloatArray] | list[FloatArray]) -> FloatArray:
-    """Compute the mean ``(width,)`` of features that are brought to unit length, in double precision.
+    """Compute the mean ``(width,)`` of features scaled to unit length, in double precision.
 
-    The features ``(n, width)`` come in blocks, of which one is in memory at a time.
+    The features ``(n, width)`` come in blocks; one block is in memory at a time.
     """
     total, count = np.zeros(()), 0
     for block in blocks:

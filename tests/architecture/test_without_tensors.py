@@ -3,8 +3,6 @@
 All else runs there: ``make test`` runs the tests that are not marked ``torch`` where it is not installed.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable
@@ -40,7 +38,7 @@ CROSSINGS = {
         "--method pcd",
         ("train-source", "x.npz", "--clusters", "3", "--out", "run", "--method", "pcd"),
     ),
-    "a whole encoder": ("--method pcd", (*IMAGES, "--method", "pcd", "--tune", "full")),
+    "a whole encoder": ("--tune full", (*IMAGES, "--method", "pcd", "--tune", "full")),
     "a network by its name": ("--backbone resnet18", (*IMAGES, "--backbone", "resnet18")),
     "a network in bulk": (
         "--backbone resnet18",

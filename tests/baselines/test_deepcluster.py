@@ -1,7 +1,5 @@
 """Tests of DeepCluster: its k-means against scikit-learn's, its batches, the layer that is forgotten."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """An output takes the place of nothing that is read: every command that writes looks before the work."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import stat
@@ -49,13 +47,14 @@ def state(folder: Path) -> dict[str, object]:
 
 
 LONG = "x" * 260
+CONFIG = Path(__file__).parents[2] / "configs" / "digits.toml"
 PREDICT = "predict target t.csv --out"
 REFUSED = {
     "the table that is read": (f"{PREDICT} t.csv", "is read by this command"),
     "the same by another way": (f"{PREDICT} ../{{here}}/t.csv", "is read by this command"),
     "a hard link to it": (f"{PREDICT} hard.csv", "is read by this command"),
     "a symbolic link to it": (f"{PREDICT} soft.csv", "is read by this command"),
-    "a link to a photo": (f"{PREDICT} photo.csv", "must end in .csv, and the link leads to"),
+    "a link to a photo": (f"{PREDICT} photo.csv", "must end in .csv, but the link leads to"),
     "a link to no folder": (f"{PREDICT} lost.csv", "leads to no place"),
     "a link to itself": (f"{PREDICT} loop.csv", "cannot be written"),
     "a name that is too long": (f"{PREDICT} {LONG}.csv", "File name too long"),
@@ -70,11 +69,11 @@ REFUSED = {
     "a model through a link": ("export target --out photo.onnx", "must end in .onnx"),
     "a description through a link": (
         "export target --out graph.onnx",
-        "must end in .json, and the link leads",
+        "must end in .json, but the link leads",
     ),
     "figures through a link": (
         "audit source --members t.csv --others t.csv --out figures.html",
-        "must end in .json, and the link leads to",
+        "must end in .json, but the link leads to",
     ),
     "an audit as a photo": (
         "audit source --members t.csv --others t.csv --out photo.jpg",
@@ -95,7 +94,6 @@ REFUSED = {
         "is a file: choose another --out",
     ),
     "an update in a file": ("update target t.csv --out photo.jpg", "is a file: choose another --out"),
-    "missing names": (f"{PREDICT} new.csv --names absent.json", "cannot read the file of names"),
     "missing weights": (
         "train-target t.csv --clusters 3 --weights absent.pt --out new",
         "there is no weights file absent",
@@ -172,30 +170,69 @@ def test_an_output_of_before_is_replaced(place: Path) -> None:
             run_successfully(*command.split())
 
 
-@pytest.mark.parametrize("is_full", [True, False], ids=["a full disk", "a disk that is only read"])
+def leave(disk: Path, files: int) -> None:
+    """Leave a file system room for so many further files and folders."""
+    found = os.statvfs(disk)
+    most = found.f_files - found.f_ffree + files
+    subprocess.run(["mount", "-o", f"remount,nr_inodes={most}", disk], check=True)
+
+
+FULL: dict[str, tuple[Callable[[Path], object], str]] = {
+    "full": (
+        lambda disk: (disk / "rest").write_bytes(bytes(shutil.disk_usage(disk).free)),
+        "free some space",
+    ),
+    "without room for a file": (
+        lambda disk: leave(disk, 0),
+        "1 more file, and its disk takes 0: free some space",
+    ),
+    "only read": (
+        lambda disk: subprocess.run(["mount", "-o", "remount,ro", disk], check=True),
+        "is locked; choose a place that you may write to",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", FULL)
 def test_a_place_that_takes_nothing_is_refused_before_the_work(
-    place: Path, disk: Path, pictures: Path, is_full: bool
+    place: Path, disk: Path, pictures: Path, kind: str
 ) -> None:
     shutil.copytree(place / "target", disk / "run")
-    if is_full:
-        (disk / "rest").write_bytes(bytes(shutil.disk_usage(disk).free))
-    else:
-        subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
+    fill, words = FULL[kind]
+    fill(disk)
     commands = [
         *("report {disk}/run t.csv", "report target t.csv --out {disk}/r.html"),
         *("export {disk}/run", "export target --out {disk}/m.onnx"),
+        *("export {disk}/run --format hub", "export target --format hub --out {disk}/hub"),
         *("evaluate {disk}/run t.csv", "predict target t.csv --out {disk}/c.csv"),
         *("label source t.csv --out {disk}/l.json", "update target t.csv --out {disk}/new"),
         *("train-target t.csv --clusters 3 --out {disk}/new", "features {pictures}/target --out {disk}/f"),
         "audit source --members t.csv --others t.csv --out {disk}/a.html",
+        "demo --out {disk}/demo",
+        *("benchmark {config} --data . --results {disk}/own", "table {config} --results {disk}/own"),
     ]
-    words = "free some space" if is_full else "is locked; choose a place that you may write to"
     before = state(disk)
     for line in commands:
-        done = run_command(*line.format(disk=disk, pictures=pictures).split())
+        done = run_command(*line.format(disk=disk, pictures=pictures, config=CONFIG).split())
         assert (line, done.status, len(done.err.splitlines())) == (line, 2, 1)
         assert words in done.err
+        assert str(disk) in done.err
     assert state(disk) == before
+
+
+@pytest.mark.parametrize("files", [1, 2, 3])
+def test_a_disk_that_takes_too_few_files_is_named_and_holds_nothing_half_written(
+    place: Path, disk: Path, files: int
+) -> None:
+    for line in ("update target t.csv --out {disk}/new", "export target --format hub --out {disk}/hub"):
+        leave(disk, files)
+        done = run_command(*line.format(disk=disk).split())
+        out = line.format(disk=disk).split()[-1]
+        *_, last = done.err.splitlines()
+        assert (line, done.status) == (line, 2)
+        assert last.startswith(f"error: cannot write {out}")
+        assert "free some space" in last
+        assert not list(disk.iterdir())
 
 
 def test_room_for_sorted_images_is_looked_for_before_the_work(

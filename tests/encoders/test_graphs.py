@@ -1,7 +1,5 @@
 """Tests of encoders that are ONNX graphs: what they compute, and which graphs of others are refused."""
 
-from __future__ import annotations
-
 import pickle
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Tests of what is read from the ``preprocessor_config.json`` of a repository."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

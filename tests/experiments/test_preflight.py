@@ -1,7 +1,5 @@
 """Tests of the look before the run: what is missing is said of each cell, and what to put where."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Tests of a stage as a stream of steps: its length, evaluations, selection, stopping and resuming."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from contextlib import closing

@@ -1,7 +1,5 @@
 """Tests of the steps of a training loop: seeds, batches read ahead, optimiser, updates, losses."""
 
-from __future__ import annotations
-
 import json
 import math
 import threading

@@ -1,7 +1,5 @@
 """What a device cannot do is said before any work: before samples are opened and folders are made."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path

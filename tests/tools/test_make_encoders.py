@@ -1,7 +1,5 @@
 """Tests of the script that makes the encoders in the package."""
 
-from __future__ import annotations
-
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Tests of opening images and embeddings for training and for prediction."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

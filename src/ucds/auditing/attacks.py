@@ -205,11 +205,8 @@ def price_curve(
 ) -> list[Price]:
     """Measure the agreement of students with the provider, on a third of the samples that none of them saw.
 
-    Args:
-        features: ``(n, d)`` features of the client's samples under an encoder of its own.
-        labels: ``(n,)`` labels of the provider.
-        rng: generator of the split and the purchases.
-        sizes: numbers of labels to buy; all that there are comes last.
+    Features ``(n, d)`` are those of the client's encoder. The last size is the number of all labels that
+    there are.
     """
     order, kept = rng.permutation(len(features)), len(features) // 3
     unit = unit_rows(features)

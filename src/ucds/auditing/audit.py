@@ -34,21 +34,13 @@ _SMALLEST_SHARE = 0.5  # the same for vectors, as a part of their spread
 
 @dataclass(frozen=True)
 class Effort:
-    """How much an audit asks.
+    """How much an audit asks."""
 
-    Attributes:
-        samples: members to ask about, and as many others; fewer if there are fewer.
-        variants: changed copies of each.
-        boundary: members for which the distance to the boundary is sought, and as many others.
-        steps: steps along an estimated gradient for each image.
-        shadows: shadow clusterers.
-    """
-
-    samples: int = 1000
-    variants: int = 6
-    boundary: int = 30
-    steps: int = 2
-    shadows: int = 16
+    samples: int = 1000  # members to ask about, and as many others; fewer if there are fewer
+    variants: int = 6  # changed copies of each
+    boundary: int = 30  # members whose distance to the boundary is sought, and as many others
+    steps: int = 2  # steps along an estimated gradient for each image
+    shadows: int = 16  # shadow clusterers
 
 
 QUICK = Effort(samples=100, variants=4, boundary=8, steps=0, shadows=8)

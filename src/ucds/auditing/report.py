@@ -26,21 +26,13 @@ _WIDTH, _HEIGHT = 560, 180
 
 @dataclass(frozen=True)
 class Attack:
-    """Result of one attack on members and others.
+    """Result of one attack on members and others."""
 
-    Attributes:
-        name: short name.
-        what: description of the attack, a sentence.
-        queries: queries for each sample.
-        success: success of the attack; ``None`` if there were too few samples.
-        missing: reason why there is no result; empty if there is one.
-    """
-
-    name: str
-    what: str
-    queries: float
-    success: AttackSuccess | None
-    missing: str = ""
+    name: str  # short name
+    what: str  # description of the attack, a sentence
+    queries: float  # queries for each sample
+    success: AttackSuccess | None  # `None` if there were too few samples
+    missing: str = ""  # reason why there is no result; empty if there is one
 
     @property
     def sentence(self) -> str:
@@ -68,37 +60,21 @@ class Prevalence:
 @shows()
 @dataclass(frozen=True)
 class Findings:
-    """Findings of an audit.
+    """Findings of an audit."""
 
-    Attributes:
-        model: name of the model.
-        n_clusters: number of clusters, K.
-        privacy: guarantee that the model carries; ``None`` without one.
-        members: number of members asked about.
-        others: number of others asked about.
-        queries: number of queries of all attacks together.
-        membership: attacks on single samples.
-        domains: attack on whole domains.
-        stability: mean share of changed copies with an unchanged label, by domain.
-        prevalence: error of a client about the sizes of clusters; ``None`` if they are not known here.
-        prices: agreement of students by number of bought labels.
-        settings: settings of the audit by name.
-        seconds: time that the audit took.
-    """
-
-    model: str
-    n_clusters: int
-    privacy: Guarantee | None
-    members: int
-    others: int
-    queries: int
-    membership: Sequence[Attack]
-    domains: Attack
-    stability: dict[str, float]
-    prevalence: Prevalence | None
-    prices: Sequence[Price]
-    settings: dict[str, Any] = field(default_factory=dict)
-    seconds: float = 0.0
+    model: str  # name of the model
+    n_clusters: int  # number of clusters, K
+    privacy: Guarantee | None  # guarantee that the model carries; `None` without one
+    members: int  # number of members asked about
+    others: int  # number of others asked about
+    queries: int  # number of queries of all attacks together
+    membership: Sequence[Attack]  # attacks on single samples
+    domains: Attack  # attack on whole domains
+    stability: dict[str, float]  # mean share of changed copies with an unchanged label, by domain
+    prevalence: Prevalence | None  # error of a client about cluster sizes; `None` if unknown here
+    prices: Sequence[Price]  # agreement of students by number of bought labels
+    settings: dict[str, Any] = field(default_factory=dict)  # of the audit, by name
+    seconds: float = 0.0  # time that the audit took
 
     def to_dict(self) -> dict[str, Any]:
         """Return the findings as JSON types, with their sentences."""

@@ -80,12 +80,7 @@ class ServiceSubject:
         self._most_bytes = info.max_request_bytes
 
     def ask(self, rows: Rows) -> Labels:
-        """Label rows; see :class:`Subject`.
-
-        Raises:
-            RefusedError: the service refuses the request or a sample, or the key's budget does not cover it.
-            ServiceUnavailableError: the service cannot be reached, or could not answer in time.
-        """
+        """Label rows; see :class:`Subject`."""
         before = self.queries
         self.queries += len(rows)
         try:

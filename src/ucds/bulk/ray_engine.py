@@ -16,13 +16,13 @@ Answer = TypeVar("Answer")
 
 
 class _Worker:
-    """One worker: keeps a task, with its network, and runs it on one item after the other."""
+    """One worker: keeps a task with its network, and runs it on one item after another."""
 
     def __init__(self, task: Any) -> None:
         self._task = task
 
     def run(self, item: tuple[Any, ...]) -> Any:
-        """Return the task's answer, or the error of a user: to Ray it would be worth retrying."""
+        """Return the task's answer, or a user's error, which Ray would retry if it were raised."""
         try:
             return self._task(*item)
         except UserError as error:
@@ -32,19 +32,12 @@ class _Worker:
 def run_on_ray(
     task: Callable[..., Answer], items: Sequence[tuple[Any, ...]], workers: int | None, *, on_gpu: bool
 ) -> Iterator[Answer]:
-    """Run a task on every item, and yield each result as soon as it is there.
+    """Run a task on every item, and yield each result as soon as it is ready.
 
-    A worker that dies is started anew, and does its item again, as often as it takes.
+    A worker that dies is started again and repeats its item, as often as necessary.
 
-    Args:
-        task: function that can be pickled.
-        items: arguments of each call.
-        workers: number of workers; one a processor or GPU if ``None``.
-        on_gpu: whether each worker has a GPU.
-
-    Raises:
-        InputError: Ray is not installed, or its cluster cannot be reached.
-        UserError: the task raised it; or Ray gave up: its workers could not start, or the cluster went away.
+    The task can be pickled, and is called with the arguments of each item. There is one worker a processor or
+    GPU if their number is ``None``.
     """
     ray = _connect(workers or 0)
     everywhere = int(ray.cluster_resources().get("GPU" if on_gpu else "CPU", 1))
@@ -58,7 +51,7 @@ def run_on_ray(
                 raise answer
             yield answer
     except ray.exceptions.RayError as error:
-        reason = f"Ray gave the work up ({one_line(error)}); finished parts are kept: run again to go on"
+        reason = f"Ray gave up the work ({one_line(error)}); finished parts are kept: run again to go on"
         raise UserError(reason) from None
 
 

@@ -1,4 +1,4 @@
-"""What is known about samples beside their pixels: a table of the user's, or what image files tell."""
+"""Reads what is known about samples besides their pixels, from a table or from the image files."""
 
 from __future__ import annotations
 
@@ -40,12 +40,13 @@ def find_about(
     Args:
         samples: samples.
         table: CSV or parquet file. A column of :data:`ucds.data.columns.ID_NAMES` or of
-            :data:`ucds.data.columns.PATH_NAMES` tells which sample a row is about, by its id or, where no two
-            samples share one, by the name of its file. ``None`` reads paths and headers.
+            :data:`ucds.data.columns.PATH_NAMES` tells which sample a row is about: by its id, or by the name
+            of its file if no two samples share this name. ``None`` reads paths and headers.
         rows: ``(m,)`` positions of the samples that are wanted; all if ``None``.
 
     Raises:
-        InputError: the table cannot be read, does not say what its rows are about, or has none of these.
+        InputError: the table cannot be read, does not say what its rows are about, or has no row about the
+            samples.
 
     Warns:
         UcdsWarning: the table has no row about some of the samples.
@@ -63,7 +64,7 @@ def find_about(
     if not (places >= 0).any() and first_repeated(files) is None:
         named = others
         places = find_places([files[i] for i in rows.tolist()], named)
-    if (twice := first_repeated(named)) is not None:
+    if (twice := first_repeated(list(filter(_known, named)))) is not None:
         raise InputError(f"{table} has two rows about {brief(twice)}: leave one of them")
     if missing := int((places < 0).sum()):
         told = f"{table} has no row about {missing:,} of {len(ids):,} samples"
@@ -74,7 +75,7 @@ def find_about(
 
 
 def read_own(samples: Scan | Samples | Pictures, rows: IntArray) -> About:
-    """Collect what samples at some positions tell: folders, kinds of files, and headers of image files."""
+    """Collect facts from the samples at some positions: folders, kinds of files, headers of image files."""
     chosen, all_paths = rows.tolist(), getattr(samples, "readable_paths", samples.ids)
     paths = [all_paths[i] for i in chosen]
     folders = [path.split("/")[:-1] for path in paths]
@@ -96,16 +97,12 @@ def read_own(samples: Scan | Samples | Pictures, rows: IntArray) -> About:
 
 
 def choose_rows(about: About, rows: IntArray) -> About:
-    """Choose what is known about the samples at some positions ``(m,)``, in the order given."""
+    """Select what is known about the samples at the positions ``(m,)``, in the order given."""
     return {name: [texts[row] for row in rows.tolist()] for name, texts in about.items()}
 
 
 def column_of(about: About, name: str) -> list[str]:
-    """Return the texts of a column.
-
-    Raises:
-        InputError: there is no such column.
-    """
+    """Return the texts of a column."""
     if name not in about:
         known = ", ".join(brief(other) for other in about)
         raise InputError(f"there is no column {brief(name)} about the samples: name one of {known}")

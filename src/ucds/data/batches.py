@@ -1,4 +1,4 @@
-"""Choose the samples of each training batch: balanced over the domains, and a function of the step alone.
+"""Chooses the samples of each training batch: balanced over the domains, and a function of the step alone.
 
 No state is kept between steps: a run that is resumed at any step sees the batches it would have seen without
 the interruption.
@@ -15,7 +15,7 @@ from ucds.errors import InputError
 from ucds.math.arrays import IntArray
 
 Positions = npt.NDArray[np.uint32]
-"""Positions of samples in half the room of int64."""
+"""Positions of samples, in half the memory of int64."""
 
 
 class DomainBalancedSampler:
@@ -27,19 +27,13 @@ class DomainBalancedSampler:
     often, and one pass gives each of its samples exactly once. If a domain has fewer samples than
     its share of the batch, samples recur within a batch.
 
-    Args:
-        domain: ``(n,)`` domain of each sample; every domain from 0 to the largest has a sample.
-        batch_size: samples of a batch, at least one per domain; reduced to n if larger.
-        seed: non-negative seed of the permutations; equal seeds give equal batches.
+    The sampler is given the ``(n,)`` domain of each sample, from 0 without gaps. A batch has at least one
+    sample of each domain, and no more than all samples.
 
     Attributes:
         batch_size: number of samples of each batch.
         counts: samples of each domain in every batch; they differ by one at most.
         steps_per_epoch: number of batches that hold n samples together, rounded up.
-
-    Raises:
-        ValueError: a domain has no sample.
-        InputError: the batch is smaller than the number of domains.
     """
 
     def __init__(self, domain: IntArray, batch_size: int, seed: int) -> None:

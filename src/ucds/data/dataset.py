@@ -19,7 +19,7 @@ class View:
 
     @property
     def input_shape(self) -> tuple[int, ...]:
-        """Shape of one model input, without the batch; -1 where any length will do."""
+        """Shape of one model input, without the batch; -1 stands for any length."""
         return (-1,)
 
     def test(self, raw: NDArray[Any]) -> FloatArray:
@@ -29,7 +29,7 @@ class View:
 
 @dataclass(frozen=True)
 class Dataset:
-    """Unlabelled samples of one or several domains, with the view that makes inputs of the model of them."""
+    """Unlabelled samples of one or several domains, with the view that turns them into model inputs."""
 
     samples: Samples
     view: View = field(default_factory=View)
@@ -38,10 +38,8 @@ class Dataset:
 class ImageView(View):
     """Centre crop of images, normalised.
 
-    Args:
-        crop: side of the crop in pixels, at most the side of the raw images.
-        mean: mean of each colour, of pixel values between 0 and 1; ImageNet's by default.
-        std: standard deviation of each colour, likewise.
+    The ``crop`` is a side in pixels. Mean and standard deviation are those of each colour, of pixel values
+    between 0 and 1; ImageNet's by default.
     """
 
     def __init__(
@@ -63,11 +61,7 @@ class ImageView(View):
         return scale, shift
 
     def test(self, raw: NDArray[Any]) -> FloatArray:
-        """Cut out the centre ``(b, 3, crop, crop)`` of ``(b, 3, S, S)`` uint8 images, and normalise.
-
-        Raises:
-            ValueError: the images are smaller than the crop.
-        """
+        """Cut out the centre ``(b, 3, crop, crop)`` of ``(b, 3, S, S)`` uint8 images, and normalise."""
         self.check(raw.shape)
         top, left = ((side - self.crop) // 2 for side in raw.shape[2:])
         scale, shift = self.affine

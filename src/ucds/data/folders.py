@@ -1,6 +1,6 @@
-"""Find the images of domain folders, or of one folder, in an order that never varies.
+"""Finds the images of domain folders, or of one folder, in an order that never varies.
 
-Class folders are walked through like any other folder and leave no trace but the sample's id.
+Class folders are searched like any other folder, and appear only in a sample's id.
 """
 
 from __future__ import annotations
@@ -14,37 +14,27 @@ from pathlib import Path
 
 import numpy as np
 
-from ucds.data.content import Column, domains_by_name, first_repeated, present_domains, require_ids, texts_of
+from ucds.data.content import Column, domains_by_name, present_domains, require_ids, texts_of
 from ucds.data.decode import IMAGE_SUFFIXES, describe_unreadable
 from ucds.errors import InputError, brief, warn
 from ucds.math.arrays import IntArray
 
 FEATURES_FILE = "features.json"
-"""Description of a folder of features, which makes it one."""
+"""File that describes a folder of features, and marks it as one."""
 
+_EMPTY = frozenset({"", "none", "nan", "nat", "<na>", "null"})  # as libraries write an empty cell
 _ACCEPTED = f"(accepted: {' '.join(sorted(IMAGE_SUFFIXES))})"
 
 
 @dataclass(frozen=True, eq=False)
 class Scan:
-    """Image files below a root, not opened yet.
+    """Image files below a root, not opened yet."""
 
-    Attributes:
-        root: folder that was scanned.
-        paths: file paths relative to the root.
-        domain: ``(n,)`` int64 positions in ``domain_names``.
-        domain_names: names of the domain folders, sorted.
-        given_ids: ids of the images; ``None`` if their paths are their ids.
-
-    Raises:
-        InputError: two images have the same id.
-    """
-
-    root: Path
-    paths: Column[str]
-    domain: IntArray
-    domain_names: tuple[str, ...]
-    given_ids: Column[str] | None = None
+    root: Path  # folder that was scanned
+    paths: Column[str]  # file paths relative to the root
+    domain: IntArray  # `(n,)` int64 positions in the names of the domains
+    domain_names: tuple[str, ...]  # names of the domain folders, sorted
+    given_ids: Column[str] | None = None  # ids of the images; `None` if their paths are their ids
 
     def __post_init__(self) -> None:
         if self.ids is not self.paths:  # paths themselves differ; what their escapes look like may not
@@ -69,7 +59,7 @@ class Scan:
         return self.root / self.paths[position]
 
     def take(self, positions: IntArray) -> Scan:
-        """Choose images by position, in the order given, and number the domains that remain anew."""
+        """Choose images by position, in the order given, and renumber the domains that remain."""
         remaining = present_domains(self.domain[positions], self.domain_names)
         ids = None if self.given_ids is None else self.given_ids.take(positions)
         return Scan(self.root, self.paths.take(positions), *remaining, ids)
@@ -79,14 +69,7 @@ def scan_domains(root: str | Path, domains: Sequence[str] | None = None) -> Scan
     """Find the images of ``root/<domain>/**``.
 
     If the root's only sub-folder is a wrapper (``PACS/kfold/<domain>/<class>/..``), the domains are the
-    folders in the wrapper. Hidden files and folders are skipped, links are followed, loops end.
-
-    Args:
-        root: folder that has one folder per domain.
-        domains: names of the domains to take, in any order; all when omitted.
-
-    Raises:
-        InputError: there is no such folder, no domain folder, an unknown domain, or a domain without images.
+    folders in the wrapper. Hidden files and folders are skipped. Links are followed, but not in loops.
     """
     root = _folder(root)
     base = _unwrap(root, domains)
@@ -94,7 +77,7 @@ def scan_domains(root: str | Path, domains: Sequence[str] | None = None) -> Scan
     if not folders:
         raise InputError(f"{root} has no domain folders; give a folder with one folder of images per domain.")
     if loose:
-        warn(f"Images that lie directly in {base} belong to no domain: {len(loose):,} left out.")
+        warn(f"Images that lie directly in {base} have no domain: {len(loose):,} left out.")
     chosen = folders if domains is None else require_domains(root, folders, domains)
     found = _images(root, {name: base / name for name in chosen})
     empty = [name for name, paths in found.items() if not paths]
@@ -106,11 +89,7 @@ def scan_domains(root: str | Path, domains: Sequence[str] | None = None) -> Scan
 
 
 def scan_folder(root: str | Path) -> Scan:
-    """Find the images of ``root/**`` as one domain, named after the folder.
-
-    Raises:
-        InputError: there is no such folder, or no image in it.
-    """
+    """Find the images of ``root/**`` as one domain, named after the folder."""
     root = _folder(root)
     found = _images(root, {root.resolve().name or "images": root})
     if not any(found.values()):
@@ -126,22 +105,17 @@ def scan_files(
 ) -> Scan:
     """List image files in the order given.
 
-    Args:
-        paths: paths of the files.
-        root: folder that relative paths start from; the current one by default.
-        domains: name of the domain of each file; all are of one domain if ``None``.
-        ids: id of each file; the paths as given if ``None``.
-
-    Raises:
-        InputError: there is no path, or a path or an id is given twice.
+    Relative paths start from the root. Without ids, the paths as given are the ids. An empty path counts as a
+    file that is not there, which has the number of its row for a name.
     """
-    listed = [str(path) for path in paths]
+    listed = [_or_row(str(path), row) for row, path in enumerate(paths)]
     if not listed:
         raise InputError("there are no image files")
-    if (twice := first_repeated(listed)) is not None:
-        raise InputError(f"the image file {twice} is given twice")
     given = None if ids is None else texts_of(ids)
-    return Scan(root, texts_of(listed), *domains_by_name(domains, len(listed), "images"), given)
+    found = Scan(root, texts_of(listed), *domains_by_name(domains, len(listed), "images"), given)
+    if found.ids is found.paths:
+        require_ids(found.ids)
+    return found
 
 
 def require_domains(what: object, known: Sequence[str], wanted: Sequence[str]) -> list[str]:
@@ -169,10 +143,10 @@ def _folder(root: str | Path) -> Path:
 
 
 def _unwrap(root: Path, domains: Sequence[str] | None) -> Path:
-    """Step into the root's only folder if that one holds the domains.
+    """Return the root's only folder if it holds the domains, else the root.
 
-    A wrapper is told from a lone domain by its depth: folders of a wrapper hold class folders,
-    folders of a domain hold images. Domains asked for by name settle it.
+    Depth distinguishes a wrapper from a lone domain: folders of a wrapper hold class folders, and folders of
+    a domain hold images. Names of wanted domains decide it.
     """
     inner, _ = _listing(root)
     if len(inner) != 1 or (domains is not None and inner[0] in domains):
@@ -238,6 +212,10 @@ def _warn_of_unreadable(error: OSError) -> None:
 def _readable(text: str) -> str:
     """Write bytes that are not UTF-8 as escapes."""
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def _or_row(path: str, row: int) -> str:
+    return f"row {row} (no path)" if path.strip().lower() in _EMPTY else path
 
 
 def _quoted(names: Sequence[str]) -> str:

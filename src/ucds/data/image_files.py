@@ -1,4 +1,4 @@
-"""Reads the bytes of image files, in threads ahead of their use."""
+"""Reads the bytes of image files, in threads, before they are needed."""
 
 from __future__ import annotations
 
@@ -36,19 +36,21 @@ def read_image_bytes(path: str | Path) -> bytes:
         return Path(path).read_bytes()
     except OSError as error:
         raise UnusableImageError(path, f"cannot be read ({error.strerror})") from None
+    except ValueError:  # NUL
+        raise UnusableImageError(path, "not the path of a file") from None
 
 
 def stamp(path: str | Path) -> Stamp | None:
-    """Return the length in bytes and the times in nanoseconds of a file, ``None`` if there is none."""
+    """Return the length in bytes and the times in nanoseconds of a file; ``None`` if it does not exist."""
     try:
         status = os.stat(path)  # noqa: PTH116
-    except OSError:
+    except (OSError, ValueError):
         return None
     return status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def map_ahead(pool: Executor, work: Callable[[T], R], items: Iterable[T], ahead: int) -> Iterator[R]:
-    """Yield the results of some work in the order of its items, which are taken when their turn comes.
+    """Yield the results of some work in the order of its items; an item is taken only when its turn comes.
 
     At most ``ahead`` results wait for their use, so that memory is bounded.
     """

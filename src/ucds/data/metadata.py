@@ -1,4 +1,4 @@
-"""Takes everything but the pixels from the bytes of JPEG and PNG files.
+"""Removes everything but the pixels from the bytes of JPEG and PNG files.
 
 The compressed pixels stay as they are, so that an image gives the same bytes with every version of the
 libraries.
@@ -21,9 +21,7 @@ _PIXEL_CHUNKS = (b"IHDR", b"PLTE", b"tRNS", b"IDAT", b"IEND")
 def bare_file(data: bytes, exif: bytes | None = None) -> bytes | None:
     """Return a JPEG or PNG file without metadata; ``None`` for a file of another kind.
 
-    Args:
-        data: bytes of the file, which may be damaged.
-        exif: EXIF data that the result holds, maybe none; those of the file if ``None``.
+    The result holds the ``exif`` data that are given, maybe none, and those of the file if they are ``None``.
     """
     if data.startswith(_JPEG):
         return _bare_jpeg(data, exif)

@@ -1,6 +1,6 @@
 """Tables: read and written as CSV and parquet files, whose suffix tells which.
 
-Every text in a table of ours is quoted, and none is a formula, whatever a spreadsheet takes for a separator.
+In tables that ucds writes, every text is quoted, so no spreadsheet takes a text for a formula or splits it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Columns = Mapping[str, Column]
 
 
 def plain_column(name: str) -> str:
-    """Bring the name of a column to the form in which names are compared: lower case, no spaces around it."""
+    """Return the name of a column in the form that is compared: lower case, no spaces around it."""
     return name.strip().lower()
 
 
@@ -46,19 +46,11 @@ def texts_of_names(names: Iterable[object], where: str = "") -> list[str]:
 def read_table(path: Path, words: Collection[str] = ()) -> dict[str, Column]:
     """Read the columns of a CSV or parquet file.
 
-    A CSV file is in UTF-8, separated by commas, with names in the first line; without that line if it holds
-    numbers only, unless these are 0, 1, 2 and so on: names that pandas gives. A column of a CSV file becomes
-    numbers if all its values are.
+    A CSV file is in UTF-8, separated by commas, with names in the first line. If the first line holds only
+    numbers, it counts as a row, unless these are 0, 1, 2 and so on, which pandas gives as names. A column of
+    a CSV file becomes numbers if all its values are.
 
-    Args:
-        path: file to read.
-        words: names of columns of a CSV file that stay words, see :func:`plain_column`.
-
-    Raises:
-        InputError: there is no such file, it is not such a table, or it has no rows.
-
-    Warns:
-        UcdsWarning: the first line holds 0, 1, 2 and so on, and is taken for names.
+    Columns of a CSV file whose names are among the ``words``, see :func:`plain_column`, stay words.
     """
     if not path.is_file():
         raise InputError(f"There is no file {path}.")
@@ -75,14 +67,8 @@ def write_table(
 ) -> None:
     """Write a table in CSV that a spreadsheet shows as it is, or in parquet, as the suffix says.
 
-    Args:
-        path: file to write.
-        names: names of the columns.
-        rows: function that yields the texts and numbers of each row; it is called twice.
-        marked: whether CSV begins with a byte order mark even where all letters are of ASCII.
-
-    Raises:
-        NoSpaceError: the disk is full, or the folder is not writable.
+    The function ``rows`` yields the texts and numbers of each row, and is called twice. A CSV file that is
+    ``marked`` begins with a byte order mark even where all letters are of ASCII.
     """
     if path.suffix.lower() == ".parquet":
         columns = dict(zip(names, map(_plain_values, zip(*rows(), strict=True)), strict=True))
@@ -104,15 +90,15 @@ def write_table(
 
 
 def _plain_values(column: Sequence[object]) -> list[object]:
-    """Return the values of a column, with floating point where a CSV file has a number of decimals."""
+    """Return the values of a column, as floating point if a CSV file shows decimals."""
     return [float(value) if isinstance(value, Decimal) else value for value in column]
 
 
 def guard(text: str) -> str:
-    """Return a text with an apostrophe in front of each sign that might make a cell a formula."""
+    """Return a text with an apostrophe before each character that might make a cell a formula."""
     return re.sub(rf"({_BEGINS})('*[{_SIGNS}])|({_ALSO_BEGINS})('*[{_SIGNS}](?!\s|$))", r"\1\3'\2\4", text)
 
 
 def unguard(text: str) -> str:
-    """Return the text that :func:`guard` was given."""
+    """Return the original text of a result of :func:`guard`."""
     return re.sub(rf"({_BEGINS})'('*[{_SIGNS}])|({_ALSO_BEGINS})'('*[{_SIGNS}](?!\s|$))", r"\1\3\2\4", text)

@@ -31,7 +31,7 @@ from ucds.encoders.find import EDGES
 from ucds.errors import InputError, ServiceUnavailableError
 from ucds.evaluation import evaluate
 from ucds.experiments.datasets import small_subset
-from ucds.files import write_text_atomically
+from ucds.files import require_writable, write_text_atomically
 from ucds.labels.client import LabelClient
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.metrics import score
@@ -140,6 +140,7 @@ def check_folder(out: Path) -> None:
         raise InputError(f"{out} is a file: choose another `out`")
     if out.exists() and any(entry.name not in _OURS for entry in out.iterdir()):
         raise InputError(f"{out} holds other things than a demo: choose another `out`")
+    require_writable(out / "metrics.json")
 
 
 def give_pictures(place: Place, clinic: str, *, next_week: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""Finds encoders that are graphs: those of the package, of an ONNX file, and of a model hub."""
+"""Finds encoders that are ONNX graphs: in the package, in a file, and on a model hub."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ucds.files import digest_of, read_object
 from ucds.received import open_received
 
 PHOTOGRAPHS, EDGES = "ucds/mobilenetv2", "ucds/oriented_edges"
-"""Names of the encoders in the package: the default for photographs, and one that was never trained."""
+"""Names of the encoders in the package: the default for photographs, and one of fixed edge filters."""
 
 _PACKAGED = {
     PHOTOGRAPHS: EncoderSpec(PHOTOGRAPHS, 1280, 224, IMAGENET_MEAN, IMAGENET_STD),
@@ -52,7 +52,7 @@ def find_graph(
     :class:`ucds.training.options.EncoderOptions`.
 
     Raises:
-        InputError: the graph cannot be had or used, or it takes another size of images.
+        InputError: the graph cannot be found, downloaded or used, or takes another size of images.
     """
     choice = choice or PHOTOGRAPHS
     if choice in _PACKAGED:
@@ -70,7 +70,7 @@ def find_graph(
 
 
 def describe_choice(encoder: GraphEncoder) -> str:
-    """Say in one line how images are prepared for an encoder, and which of its outputs are the features."""
+    """Say in one line how images are prepared for an encoder, and which output gives the features."""
     spec = encoder.spec
     numbers = [" ".join(f"{value:.3g}" for value in values or ()) for values in (spec.mean, spec.std)]
     pooled = {"class": ", the first token", "mean": ", the mean of all tokens", None: ""}[spec.pooling]
@@ -101,7 +101,7 @@ def _open_graph(
     output: str | None,
     pooling: Pooling | None,
 ) -> GraphEncoder:
-    """Open an ONNX file, alone or in a repository, and find out by a run what it returns."""
+    """Open an ONNX file, alone or in a repository, and run it to find what it returns."""
     path = place if isinstance(place, Path) else place.graph
     content = _read(path)
     facts = check_graph(content, name)
@@ -124,11 +124,13 @@ def _open_graph(
 
 
 def _read(path: Path) -> bytes:
-    """Read an ONNX file, unless it is larger than one can be."""
+    """Read an ONNX file, unless it exceeds the largest possible size."""
     try:
         with open_received(path, follow=True) as file:
             if path.stat().st_size > _LARGEST_FILE:
-                raise InputError(f"{path} is larger than an ONNX file can be: its weights must lie inside it")
+                raise InputError(
+                    f"{path} is larger than an ONNX file can be: save it with its weights inside"
+                )
             return file.read()
     except (OSError, RuntimeError, DamagedFileError) as error:
         reason = getattr(error, "strerror", None) or one_line(error)
@@ -138,17 +140,17 @@ def _read(path: Path) -> bytes:
 def _prepare(
     name: str, facts: GraphFacts, image_size: int | None, prepared: Preparation | None
 ) -> Preparation:
-    """Settle the size of images, which the graph, the repository or the user says."""
+    """Determine the size of images from the graph, the repository or the user."""
     height, width = facts.image.shape[2:] if facts.image.shape else (None, None)
     fixed = height or width
     said = prepared.crop if prepared else None
     for size, whose in ((image_size, "`image_size`"), (said, PREPROCESSOR)):
         if fixed and size and size != fixed:
-            raise InputError(f"{name} takes images of {fixed} pixels, and {whose} says {size}")
+            raise InputError(f"{name} takes images of {fixed} pixels, but {whose} says {size}")
     prepared = prepared or Preparation(256, 224, IMAGENET_MEAN, IMAGENET_STD)
     size = image_size or fixed or prepared.crop
     if size > LARGEST_INPUT:
-        raise InputError(f"{name} takes images of {size} pixels, and {LARGEST_INPUT} are the most here")
+        raise InputError(f"{name} takes images of {size} pixels, but ucds allows at most {LARGEST_INPUT}")
     return prepared.at(size)
 
 
@@ -167,14 +169,14 @@ def _names(facts: GraphFacts) -> str:
 
 
 def _try(content: bytes, name: str, size: int, output: str) -> NDArray[Any]:
-    """Return an output for two empty images, or for one where the graph takes one at a time."""
+    """Return an output for two empty images, or for one if the graph takes one at a time."""
     session = open_session(content, name)
     batch = np.zeros((fixed_batch(session) or 2, 3, size, size), np.float32)
     return run_output(session, output, batch, name)
 
 
 def _width(name: str, returned: NDArray[Any], output: str, pooling: Pooling | None) -> int:
-    """Return the number of features, if an output has one row per image once it is pooled."""
+    """Return the number of features of an output, if it has one row per image after pooling."""
     rows, shape = pool(returned, pooling), ("n", *returned.shape[1:])
     if pooling and returned.ndim == 2:
         raise InputError(f"output {output!r} of {name} needs no `pooling`: it is a row of features per image")
@@ -189,7 +191,7 @@ def _width(name: str, returned: NDArray[Any], output: str, pooling: Pooling | No
 
 
 def _type_of(repository: Repository) -> str:
-    """Return the type of network that a repository names, empty where it names none."""
+    """Return the type of network that a repository names; empty if it names none."""
     with suppress(OSError, DamagedFileError):
         return str((read_object(repository.config.resolve()) or {}).get("model_type", ""))
     return ""

@@ -1,7 +1,7 @@
 """Encoders that are ONNX graphs, which ONNX Runtime computes on the processor.
 
-A graph may come from anybody. So its operators, files and sizes are checked whenever one is opened, and what
-it computes has bounded memory: those of a graph that names more are refused before memory is taken.
+A graph may come from anybody. So its operators, files and sizes are checked whenever it is opened, and its
+computation has bounded memory: a graph that names larger sizes is refused before memory is taken.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ucds.files import digest_of
 from ucds.math.arrays import FloatArray, processors
 
 MOST_MEMORY = 4 * 2**30
-"""Bytes that all graphs of a process may compute in."""
+"""Largest memory in bytes for the computations of all graphs in a process."""
 
 _AT_ONCE, _PIXELS_AT_ONCE = 8, 8 * 518**2  # images of a batch, fewer where they are large
 _REFUSED = "cannot be used as an encoder"
@@ -66,7 +66,7 @@ class GraphEncoder(Encoder):
         return np.concatenate(found)
 
     def rest(self) -> None:
-        """Compute one image, after which ONNX Runtime gives back all memory but that of the weights."""
+        """Compute one image, after which ONNX Runtime releases all memory except the weights."""
         from onnxruntime import RunOptions
 
         options, session = RunOptions(), open_session(self.content, self.spec.name)
@@ -77,13 +77,13 @@ class GraphEncoder(Encoder):
 
 
 def fixed_batch(session: Any) -> int | None:
-    """Return the number of images that a graph takes at a time, ``None`` for any number."""
+    """Return the number of images that a graph takes at a time; ``None`` if it takes any number."""
     count = session.get_inputs()[0].shape[0]
     return count if isinstance(count, int) else None
 
 
 def run_output(session: Any, output: str | None, batch: FloatArray, name: str) -> NDArray[Any]:
-    """Compute one output of a graph, the first if ``None``: floating-point numbers for each input.
+    """Compute one output of a graph (the first if ``None``): floating-point numbers for each input.
 
     It is refused if it does not take the inputs, needs too much memory, or returns something else.
     """
@@ -102,7 +102,7 @@ def run_output(session: Any, output: str | None, batch: FloatArray, name: str) -
 def pool(features: NDArray[Any], pooling: str | None) -> NDArray[Any]:
     """Turn features of tokens ``(n, tokens, width)`` or maps ``(n, width, h, w)`` into rows ``(n, width)``.
 
-    Without ``pooling`` nothing is done but to drop trailing axes of length 1.
+    Without ``pooling``, only trailing axes of length 1 are dropped.
     """
     if pooling == "class" and features.ndim == 3:
         return features[:, 0]
@@ -115,7 +115,7 @@ def pool(features: NDArray[Any], pooling: str | None) -> NDArray[Any]:
 
 
 def check_graph(content: bytes, name: str) -> GraphFacts:
-    """Read what a graph takes and returns, once it is known that nothing in it can do harm.
+    """Read what a graph takes and returns, after a check that nothing in it can do harm.
 
     Raises:
         InputError: it is no ONNX graph, names other files, has operators beyond the standard ones or loops,
@@ -153,7 +153,7 @@ def _open_session(content: bytes, name: str, threads: int) -> Any:
 
 @cache
 def _bound_memory() -> None:
-    """Give the sessions of this process one pool of memory that has an end."""
+    """Give all sessions of this process one bounded pool of memory."""
     import onnxruntime as runtime
 
     arena = runtime.OrtArenaCfg({"max_mem": MOST_MEMORY, "arena_extend_strategy": 1})
@@ -169,7 +169,7 @@ def _reason(error: Exception) -> str:
 
 
 def _threads() -> int:
-    """Return the number of threads that compute: what OMP_NUM_THREADS says, or one a processor."""
+    """Return the number of threads that compute: OMP_NUM_THREADS, or one per processor."""
     said = os.environ.get("OMP_NUM_THREADS", "")
     return int(said) if said.isdecimal() and int(said) > 0 else processors()
 

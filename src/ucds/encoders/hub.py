@@ -15,8 +15,8 @@ PREFIX = "hf:"
 
 CONFIG = "config.json"
 GRAPHS = ("onnx/vision_model.onnx", "onnx/model.onnx", "vision_model.onnx", "model.onnx")
-"""Places of a graph in a repository. The first one that exists counts: it is the part for images, where
-another part takes texts."""
+"""Places of a graph in a repository. The first that exists counts; if a model has
+parts for images and texts, it is the part for images."""
 
 _REVISION = re.compile(r"([\w-]+([./][\w-]+)*)?")
 _PROBE_SECONDS = 6.0
@@ -68,7 +68,7 @@ def fetch_repository(name: str) -> Repository:
 
 
 def _cached(repository: str, revision: str | None) -> Repository | None:
-    """Return what the hub's cache holds, ``None`` unless that is all."""
+    """Return the files in the hub's cache; ``None`` if any is missing."""
     from huggingface_hub import try_to_load_from_cache
 
     def path_of(file: str) -> Path | None:
@@ -83,7 +83,7 @@ def _cached(repository: str, revision: str | None) -> Repository | None:
 
 
 def _download(name: str, repository: str, revision: str | None) -> Repository:
-    """Download what is missing, all of it from one commit."""
+    """Download the missing files, all from one commit."""
     from huggingface_hub import constants, hf_hub_download
     from huggingface_hub.errors import EntryNotFoundError
 
@@ -109,7 +109,7 @@ def _download(name: str, repository: str, revision: str | None) -> Repository:
 
 
 def require_reachable(url: str, wanted: str, remedy: str) -> None:
-    """Make sure that the server of a download answers within a few seconds, whatever its answer.
+    """Make sure that the server of a download gives any answer within a few seconds.
 
     The model hubs' own clients retry for half a minute before they give up, and print each try. The message
     says what was ``wanted``, and the remedy.

@@ -1,4 +1,4 @@
-"""Reads how images are prepared for an encoder from the ``preprocessor_config.json`` of a model hub."""
+"""Reads from a hub's ``preprocessor_config.json`` how images are prepared for an encoder."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LARGEST_WITH_MARGIN = 384  # side from which on ConvNeXt's images are resized w
 
 @dataclass(frozen=True)
 class Preparation:
-    """Way from a decoded image to the input of an encoder."""
+    """Steps from a decoded image to the input of an encoder."""
 
     resize: int  # side in pixels to which images are brought before the crop
     crop: int  # side of the square crop
@@ -26,7 +26,7 @@ class Preparation:
     std: ChannelTriple
 
     def at(self, crop: int) -> Preparation:
-        """Return the same for another crop, with images resized in proportion."""
+        """Return a copy for another crop, with images resized in proportion."""
         return Preparation(round(self.resize * crop / self.crop), crop, self.mean, self.std)
 
 
@@ -49,7 +49,7 @@ class _Sizes(BaseModel):
 
 
 class _Config(BaseModel):
-    """The entries that matter here; a repository holds many others."""
+    """The entries that this module reads; a repository holds many others."""
 
     model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
 
@@ -91,7 +91,7 @@ def _side(size: int | _Sizes) -> int:
 
 
 def _scaled(config: _Config) -> tuple[ChannelTriple, ChannelTriple]:
-    """Return mean and standard deviation of pixels in 0..1, to which pixels in 0..255 are scaled here."""
+    """Return mean and standard deviation for pixels in 0..1; this package scales 0..255 to 0..1."""
     mean: ChannelTriple = (0.0, 0.0, 0.0)
     std: ChannelTriple = (1.0, 1.0, 1.0)
     if config.do_normalize is not False:

@@ -16,7 +16,7 @@ from ucds.errors import DamagedFileError, InputError
 from ucds.experiments.grid import Cell
 from ucds.experiments.methods import METHODS
 from ucds.experiments.scoring import Record
-from ucds.files import append_line, lock, parse_json
+from ucds.files import append_line, lock, parse_json, require_writable
 from ucds.received import open_received
 
 FILE = "runs.jsonl"
@@ -68,6 +68,7 @@ def _read_record(line: bytes) -> dict[str, Any]:
 @contextmanager
 def lock_records(folder: Path) -> Iterator[None]:
     """Keep other processes from filling the same records meanwhile: they would repeat runs."""
+    require_writable(folder / FILE)
     folder.mkdir(parents=True, exist_ok=True)
     with open_received(folder / ".lock", "a+b") as file:
         if not lock(file):

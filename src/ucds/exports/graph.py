@@ -19,22 +19,22 @@ from ucds.training.inputs import view_for
 from ucds.training.model_file import StoredModel
 
 LARGEST_DIFFERENCE = 1e-4
-"""Bound on the difference between a probability of an exported model and that of the model itself."""
+"""Largest allowed difference between a probability of an exported model and of the model itself."""
 
 _OPSET = 17  # of graphs without an encoder's own
 _PREFIX = "encoder/"  # of all names of an encoder's graph
 _BOUNDS = (1, 8, 24, 40, 56)
-"""Samples at which a new batch begins: batches of several lengths, as none may be fixed in the graph."""
+"""Positions where a new batch begins: batches have several lengths, because the graph may fix none."""
 
 
 def describe(stored: StoredModel, *packages: str) -> dict[str, Any]:
-    """Describe a model for those who run it without this package, as JSON types.
+    """Describe a model, as JSON types, for people who run it without this package.
 
-    The description stands in the file beside an exported model and in the metadata of a graph. ``input`` and
-    ``outputs`` are shapes by name, with "n" for any number of samples. ``transform`` is the way from an image
-    file to the input, as ``docs/inputs.md`` and ``examples/onnx_model.py`` say it: RGB of 8 bits, resize to a
-    square, turn upright, cut out the centre, scale to 0 .. 1, subtract the mean, divide by the standard
-    deviation; ``None`` for embeddings. The versions of the ``packages`` that made the file are told.
+    The description goes into the file beside an exported model, and into the metadata of a graph. ``input``
+    and ``outputs`` are shapes by name, with "n" for any number of samples. ``transform`` lists the steps from
+    an image file to the input, as in ``docs/inputs.md`` and ``examples/onnx_model.py``: RGB of 8 bits, resize
+    to a square, turn upright, cut out the centre, scale to 0 .. 1, subtract the mean, divide by the standard
+    deviation; ``None`` for embeddings. It names the versions of the ``packages`` that made the file.
     """
     card, spec = stored.card, stored.card.encoder
     view, transform = view_for(spec), None
@@ -79,7 +79,7 @@ def write_graph(
     returned with the largest absolute difference of each output, by name.
 
     Raises:
-        InputError: the encoder cannot be written as a graph, or the graph gives other probabilities.
+        InputError: the encoder cannot be written as a graph, or the graph's probabilities differ.
     """
     (name,) = description["input"]
     try:
@@ -95,7 +95,7 @@ def write_graph(
     if not (found := largest["probabilities"]) <= LARGEST_DIFFERENCE:
         raise InputError(
             f"the exported model gives probabilities that differ by {found:.2g} from the model's, "
-            f"and {LARGEST_DIFFERENCE:g} is allowed: it is not written"
+            f"but only {LARGEST_DIFFERENCE:g} is allowed: it is not written"
         )
     return content, largest
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ucds.errors import InputError, shown
 from ucds.exports.graph import describe
-from ucds.files import read_object, write_text_atomically, writing
+from ucds.files import making, read_object, require_writable, write_text_atomically
 from ucds.training.model_file import StoredModel, save_model
 from ucds.training.run_folder import MODEL_FILE, RUN_FILE
 
@@ -21,26 +21,30 @@ _FILES = (MODEL_FILE, CONFIG_FILE, CARD_FILE)
 _TEMPLATE = files("ucds.exports") / "template" / "card.md"
 
 
-def write_hub_folder(stored: StoredModel, folder: Path, run: Path | None) -> None:
-    """Write a model with its configuration and its card, into a new folder or over an earlier export.
-
-    The configuration tells an earlier export from other things. The card tells what the run folder knows of
-    its data, if there is one.
-    """
+def require_hub_folder(folder: Path, needed: int) -> None:
+    """Make sure, before any work, that a folder is new or an earlier export, and has room for some bytes."""
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         raise InputError(f"{folder} is a file or a link: name a folder")
     names = {path.name for path in folder.iterdir()} if folder.exists() else set()
     others = names - {".git", ".gitattributes"}  # which a new clone of a hub's repository has
     known = read_object(folder / CONFIG_FILE) or {}
     if others and not (others <= {*_FILES} and known.get("model_type") == "ucds" and "card" in known):
-        raise InputError(f"{folder} holds other things than an exported model: choose another `out`")
+        raise InputError(f"{folder} holds something other than an exported model: choose another `out`")
+    require_writable(folder / CONFIG_FILE, needed=needed)
+
+
+def write_hub_folder(stored: StoredModel, folder: Path, run: Path | None) -> None:
+    """Write a model with its configuration and its card, into a new folder or over an earlier export.
+
+    The card tells what the run folder knows of its data, if there is one. Where its description of the run
+    cannot be read, nothing is written.
+    """
     card = write_card(stored, run)
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)  # for others, in contrast to a run folder
-    save_model(folder, stored)
     config = {"model_type": "ucds", **describe(stored, "ucds"), "card": asdict(stored.card)}
-    write_text_atomically(folder / CONFIG_FILE, json.dumps(config, indent=2) + "\n")
-    write_text_atomically(folder / CARD_FILE, card)
+    with making(folder) as partial:  # others may enter it, in contrast to a run folder
+        save_model(partial, stored)
+        write_text_atomically(partial / CONFIG_FILE, json.dumps(config, indent=2) + "\n")
+        write_text_atomically(partial / CARD_FILE, card)
 
 
 def write_card(stored: StoredModel, run: Path | None) -> str:
@@ -73,7 +77,7 @@ def write_card(stored: StoredModel, run: Path | None) -> str:
 
 
 def _as_text(value: object) -> str:
-    """Write a text so that Markdown and HTML show it as it is, on one line."""
+    """Escape a text so that Markdown and HTML show it unchanged, on one line."""
     return re.sub(r"([\\`*\[\]|#~!])", r"\\\1", escape(shown(str(value)), quote=False))
 
 

@@ -34,14 +34,14 @@ MOST_OVERHEAD = 256
 
 @dataclass(frozen=True)
 class Body:
-    """The body of one request."""
+    """Body of one request."""
 
     content: bytes
     content_type: str
 
 
 class Question(NamedTuple):
-    """One sample: the content that is sent, and the content key of the sample as the client has it."""
+    """One sample: the content that is sent, and the key of the content that the client has."""
 
     content: bytes
     own_key: bytes
@@ -49,7 +49,7 @@ class Question(NamedTuple):
 
 @dataclass(frozen=True)
 class ImageQuestions:
-    """Image files, not opened yet; the metadata of those that are sent are left out, unless they are kept."""
+    """Image files, not opened yet; their metadata are not sent, unless ``keep_metadata`` says so."""
 
     files: Scan
     keep_metadata: bool = False
@@ -94,7 +94,7 @@ class VectorQuestions:
     def read(self, position: int) -> Question:
         """Read a row.
 
-        Minus zero is sent as zero. The service takes them for the same number, and signs what it took.
+        Minus zero is sent as zero, because the service takes both for zero and signs that.
         """
         row = self.samples.read(np.array([position]))[0]
         sent = np.asarray(row, dtype="<f4") + np.float32(0)
@@ -116,7 +116,7 @@ class VectorQuestions:
             raise InputError(f"model {info.model!r} takes embeddings of width {info.width}, not {len(row)}")
         if row.dtype != np.float32:
             raise InputError(
-                "a service takes single precision, which blurs these rows, for they lie too far from zero: "
+                "a service takes single precision, which blurs rows that are so far from zero: "
                 "ask the provider to label them with ucds label"
             )
         return VectorQuestions(samples)
@@ -148,14 +148,8 @@ def open_questions(
 ) -> Questions:
     """Open image files or embeddings to ask about; no image is decoded.
 
-    Args:
-        source: samples of one domain, see :func:`ucds.data.sources.find_samples`, or images that are open.
-        allow_outside: whether image files may be sent that lie outside the folder that is named, or the
-            folder of the list or table that names them; of a link it counts where it leads.
-        keep_metadata: whether image files are sent byte for byte.
-
-    Raises:
-        InputError: the samples cannot be used, are pictures in memory, or lie outside.
+    Image files may be sent only from below the folder that is named, or the folder of the list or table that
+    names them, unless they are allowed outside; of a link it counts where it leads.
     """
     found = find_samples(source, by_domain=False)
     if isinstance(found, Scan):
@@ -175,7 +169,7 @@ def open_questions(
 
 
 def _refuse_outside(files: Scan) -> None:
-    """Make sure that a list, or a link in a folder, names no file elsewhere, such as a private one."""
+    """Make sure that no list, and no link in a folder, names a file elsewhere, such as a private one."""
     root = Path(os.path.realpath(files.root))
     places = map(files.file, range(len(files)))
     outside = [path for path in places if not Path(os.path.realpath(path)).is_relative_to(root)]

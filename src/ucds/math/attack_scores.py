@@ -19,33 +19,19 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class AttackSuccess:
-    """Success of an attack on members and others.
+    """Success of an attack on members and others."""
 
-    Attributes:
-        auc: probability that a member has a larger score than another sample, ties counted half.
-        auc_low: lower end of the 95 % interval of ``auc``.
-        auc_high: upper end of it.
-        tpr_at_10: share of the members found when at most one in ten others is taken for a member.
-        tpr_at_1: share of the members found when at most one in a hundred others is.
-        members: number of members.
-        others: number of others.
-    """
-
-    auc: float
-    auc_low: float
-    auc_high: float
-    tpr_at_10: float
-    tpr_at_1: float
-    members: int
-    others: int
+    auc: float  # probability that a member has a larger score than another sample, ties counted half
+    auc_low: float  # lower end of its 95 % interval
+    auc_high: float  # upper end of it
+    tpr_at_10: float  # share of the members found when at most one in ten others is taken for one
+    tpr_at_1: float  # share found when at most one in a hundred others is
+    members: int  # number of members
+    others: int  # number of others
 
 
 def attack_success(members: Scores, others: Scores) -> AttackSuccess:
     """Measure how far scores tell members from others; large scores speak for membership.
-
-    Args:
-        members: ``(m,)`` scores of members, at least 2.
-        others: ``(n,)`` scores of others, at least 2.
 
     Source:
         E. DeLong, D. DeLong and D. Clarke-Pearson, Comparing the areas under two or more correlated receiver

@@ -46,23 +46,14 @@ _UNLIKELY = 0.1  # share of the parts that may prefer a number below the interva
 
 @dataclass(frozen=True)
 class ClusterNumber:
-    """A number of clusters, and the evidence for it.
+    """A number of clusters, and the evidence for it."""
 
-    Attributes:
-        number: number of clusters, K: the smallest whose score is nearly the best.
-        low: smallest plausible number.
-        high: largest plausible number.
-        candidates: numbers that were tried, ascending.
-        stability: agreement of the clusters of different parts, for each candidate (adjusted Rand index).
-        separation: mean silhouette of the clusters, for each candidate.
-    """
-
-    number: int
-    low: int
-    high: int
-    candidates: tuple[int, ...]
-    stability: tuple[float, ...]
-    separation: tuple[float, ...]
+    number: int  # K, the smallest whose score is nearly the best
+    low: int  # smallest plausible number
+    high: int  # largest plausible number
+    candidates: tuple[int, ...]  # numbers that were tried, ascending
+    stability: tuple[float, ...]  # of each candidate: adjusted Rand index of the clusters of different parts
+    separation: tuple[float, ...]  # of each candidate: mean silhouette of its clusters
 
     @property
     def scores(self) -> list[float]:
@@ -97,13 +88,8 @@ def choose_cluster_number(
 
     Numbers up to 12 are all tried, and above them every seventh percent; then those around the best one.
 
-    Args:
-        domains: features ``(n_d, d)`` of each domain, at least :data:`FEWEST_SAMPLES` samples.
-        low: smallest number to try, at least 2.
-        high: largest number to try, at most :func:`most_clusters` of the smallest domain.
-        rng: generator of the parts.
-        watch: told after each candidate of the first round.
-        lengths: whether distances from the mean count, see :func:`ucds.math.spaces.make_spaces`.
+    Each domain has features ``(n_d, d)`` of at least :data:`FEWEST_SAMPLES` samples. The smallest number to
+    try is at least 2, and the largest at most :func:`most_clusters` of the smallest domain.
 
     Source:
         T. Lange, V. Roth, M. Braun and J. Buhmann, Stability-based validation of clustering solutions, 2004.

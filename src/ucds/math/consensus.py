@@ -38,36 +38,22 @@ _ROUNDING = 1e-5  # of mean co-associations, which are sums in single precision
 
 @dataclass(frozen=True)
 class Opinion:
-    """A second opinion on a consensus, see :mod:`ucds.math.second_opinion`.
+    """A second opinion on a consensus, see :mod:`ucds.math.second_opinion`."""
 
-    Attributes:
-        taken: whether it votes beside the own clusterings.
-        agreement: adjusted mutual information of the two consensuses.
-        partitions: partitions ``(n,)`` in embeddings.
-    """
-
-    taken: bool
-    agreement: float
-    partitions: list[Partition]
+    taken: bool  # whether it votes beside the own clusterings
+    agreement: float  # adjusted mutual information of the two consensuses
+    partitions: list[Partition]  # partitions ``(n,)`` in embeddings
 
 
 @dataclass(frozen=True)
 class Vote:
-    """Partitions of one domain in several spaces, and what they agree on.
+    """Partitions of one domain in several spaces, and what they agree on."""
 
-    Attributes:
-        by_space: partitions ``(n,)`` of each space; the first of each has K clusters.
-        memberships: ``(n, m)`` all that votes as one matrix.
-        partition: ``(n,)`` consensus.
-        n_clusters: number of clusters of the consensus, K.
-        opinion: second opinion; ``None`` if none was asked for.
-    """
-
-    by_space: list[list[Partition]]
-    memberships: Memberships
-    partition: Partition
-    n_clusters: int
-    opinion: Opinion | None = None
+    by_space: list[list[Partition]]  # `(n,)` of each space; the first of each has K clusters
+    memberships: Memberships  # `(n, m)` all that votes
+    partition: Partition  # `(n,)` consensus
+    n_clusters: int  # of the consensus, K
+    opinion: Opinion | None = None  # `None` if none was asked for
 
     @property
     def partitions(self) -> list[Partition]:
@@ -99,12 +85,7 @@ def cluster_by_vote(
 ) -> Vote:
     """Cluster the samples in every space, and find a tight partition on which these clusterings agree.
 
-    Args:
-        vectors: representations ``(n, d)`` of the samples, that with the closest groups last.
-        n_clusters: number of clusters of the consensus, K.
-        rng: generator of the starts.
-        choices: parameters of the vote.
-        watch: told after each clustering and each candidate.
+    The vectors are representations ``(n, d)`` of the samples, that with the closest groups last.
     """
     n = len(vectors[0])
     # a. Every k-means partition is a vote; there are several for each space and number of clusters.
@@ -175,10 +156,7 @@ def join_samples(votes: Memberships, n_clusters: int, seen: IntArray) -> Partiti
     This finds groups of unequal sizes, and hardly depends on chance when there are many votes. Samples that
     are not seen get the group with which their mean co-association is largest.
 
-    Args:
-        votes: ``(n, m)`` memberships.
-        n_clusters: number of groups, K.
-        seen: ascending positions of the samples that are joined, at least K.
+    The positions ``seen`` ascend, and are at least K.
 
     Source:
         A. Fred and A. Jain, Combining multiple clusterings using evidence accumulation, 2005.
@@ -299,11 +277,7 @@ def mean_shares(
 
     Clusters are matched; one without a counterpart counts for all clusters alike.
 
-    Args:
-        votes: ``(n,)`` partitions into at most K clusters, or labels of any number.
-        weights: ``(P,)`` weight of each partition.
-        like: ``(n,)`` partition whose clusters are meant.
-        n_clusters: number of its clusters, K.
+    Votes ``(n,)`` are partitions into at most K clusters, or labels of any number.
     """
     shares = np.full((len(like), n_clusters), 1e-12)  # rows sum to 1 where nothing can be matched, too
     for partition, weight in zip(votes, weights, strict=True):
@@ -318,10 +292,7 @@ def mean_shares(
 def soften(partition: Partition, single: FloatArray, weight: float = USUAL.single_weight) -> FloatArray:
     """Compute the shares ``(n, K)`` that a model is fitted to: a partition, and what makes it less sure.
 
-    Args:
-        partition: ``(n,)`` clusters.
-        single: ``(n, K)`` shares of single clusterings, see :func:`mean_shares`.
-        weight: weight of these.
+    Shares ``(n, K)`` of single clusterings come from :func:`mean_shares`.
     """
     certain = np.eye(single.shape[1], dtype=np.float32)[partition]
     return np.asarray((1 - weight) * certain + np.float32(weight) * single, dtype=np.float32)

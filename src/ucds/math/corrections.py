@@ -106,8 +106,7 @@ class Corrections:
     def step(self, first: int = 0) -> Iterator[None]:
         """Make one step, for :meth:`undo`, of the changes in the block.
 
-        Args:
-            first: least number of a new cluster.
+        A new cluster has at least the number ``first``.
         """
         clusters, parts, by_person = self.clusters.copy(), self.parts.copy(), self.by_person.copy()
         known, self._known = self._known, self._known.copy()
@@ -208,9 +207,8 @@ class Corrections:
     def join(self, groups: Sequence[IntArray], *, binds: bool = True) -> None:
         """Make one cluster of several; it keeps the number of the largest, of equal ones that of the last.
 
-        Args:
-            groups: samples of each cluster, some or all.
-            binds: whether the clusters stay together in a finer clustering.
+        A group is some or all samples of its cluster. Clusters that are bound stay together in a finer
+        clustering.
         """
         numbers = list(dict.fromkeys(map(self.cluster_of, groups)))
         numbers = [number for number in numbers if number != ASIDE]
@@ -225,9 +223,7 @@ class Corrections:
     def split_off(self, groups: Sequence[IntArray], *, binds: bool = True) -> None:
         """Make a cluster of each of some groups; what they leave of a cluster keeps its number.
 
-        Args:
-            groups: positions of the samples of each group.
-            binds: whether they stay apart from what they leave in a coarser clustering.
+        Groups that are bound stay apart from what they leave in a coarser clustering.
         """
         for group in groups:
             cluster = self.cluster_of(group)

@@ -37,30 +37,19 @@ _MATCHING_ROUNDS = 20  # at most; matching usually ends after three to five
 
 @dataclass(frozen=True)
 class SharedPrototypes:
-    """Prototypes that several domains share, and the projection under which samples are compared with them.
+    """Prototypes that several domains share, and the projection under which samples are compared to them."""
 
-    Attributes:
-        axes: ``(d, w)`` principal axes of the centred features, each divided by a power of its scale.
-        mean: ``(d,)`` mean of the domains' means, to be subtracted from a sample of an unknown domain.
-        prototypes: ``(w, K)`` unit columns.
-        proportions: ``(D, K)`` sizes of the clusters in each domain; rows sum to 1.
-    """
-
-    axes: FloatArray
-    mean: FloatArray
-    prototypes: FloatArray
-    proportions: FloatArray
+    axes: FloatArray  # `(d, w)` principal axes of the centred features, each divided by a power of its scale
+    mean: FloatArray  # `(d,)` mean of the domains' means, subtracted from a sample of an unknown domain
+    prototypes: FloatArray  # `(w, K)` unit columns
+    proportions: FloatArray  # `(D, K)` sizes of the clusters in each domain; rows sum to 1
 
 
 @dataclass(frozen=True)
 class FeatureClusters(SharedPrototypes):
-    """Clusters found in the frozen features of some samples, and what a head takes to predict them.
+    """Clusters found in the frozen features of some samples, and what a head takes to predict them."""
 
-    Attributes:
-        assignments: ``(n, K)`` share of each cluster in each sample, rows sum to 1.
-    """
-
-    assignments: FloatArray
+    assignments: FloatArray  # `(n, K)` share of each cluster in each sample; rows sum to 1
 
 
 def cluster_domains(
@@ -79,16 +68,7 @@ def cluster_domains(
 
     The assignments of the result are those of one domain after the other.
 
-    Args:
-        domains: features ``(n_d, d)`` of each domain.
-        n_clusters: number of clusters, K.
-        rng: generator of the starts of k-means.
-        width: number of principal axes to project on.
-        whitening: 0 keeps the variances along the axes, 1 makes them equal.
-        choices: parameters of the vote.
-        second: parameters of the second opinion.
-        lengths: whether distances from the mean count, see :func:`ucds.math.spaces.make_spaces`.
-        watch: told after each clustering of a domain, and after each plan.
+    Features are ``(n_d, d)`` for each domain.
     """
     # Step 1: each domain by itself.
     partitions = []

@@ -29,25 +29,15 @@ _LARGEST_HALF = 0.55  # of a group: half of what it was when it was made, before
 
 @dataclass(frozen=True, eq=False)
 class Doubt:
-    """A group of samples whose cluster is in doubt.
+    """A group of samples whose cluster is in doubt."""
 
-    Attributes:
-        samples: ``(m,)`` positions of the samples of the group, ascending.
-        part: number of the part to which they belong.
-        cluster: number of their cluster.
-        whole: whether the group is the whole cluster; the question is then whether it is one with another.
-        others: numbers of the other clusters to which the group may belong, the likeliest first.
-        score: number of samples that an answer is expected to move; to be compared, not to be believed.
-        is_proposed: whether the first of the other clusters is the one that is proposed for the group.
-    """
-
-    samples: IntArray
-    part: int
-    cluster: int
-    whole: bool
-    others: list[int]
-    score: float
-    is_proposed: bool = False
+    samples: IntArray  # `(m,)` positions of the samples of the group, ascending
+    part: int  # number of the part to which they belong
+    cluster: int  # number of their cluster
+    whole: bool  # whether the group is the whole cluster; the question is then whether it is one with another
+    others: list[int]  # numbers of the other clusters to which the group may belong, the likeliest first
+    score: float  # number of samples that an answer is expected to move; only to be compared
+    is_proposed: bool = False  # whether the first of the other clusters is the one that is proposed
 
 
 class _Compared(NamedTuple):
@@ -81,8 +71,7 @@ class Doubts(Corrections):
     def ranked(self, least: float = 0.0) -> list[Doubt]:
         """List the groups in doubt about which something can be asked, the most doubtful first.
 
-        Args:
-            least: score below which only the first group need be listed, which saves time.
+        Of those below the ``least`` score, only the first need be listed, which saves time.
         """
         if self._ranked[0] != (known := (self.version, least)):
             proposed = [doubt for doubt in self._find_proposed() if self._is_open(doubt)]

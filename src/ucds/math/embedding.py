@@ -32,12 +32,7 @@ def embed(
 
     The result is the same for any number of threads if libraries have one each.
 
-    Args:
-        vectors: at least two unit vectors.
-        width: number of dimensions.
-        rng: generator of the first positions, and of the samples that repel others.
-        neighbours: nearest samples that a sample is linked with, itself among them.
-        steps: number of steps of the descent.
+    A sample is linked with its nearest neighbours, itself among them.
     """
     graph = link_neighbours(vectors, neighbours)
     start = rng.uniform(-_START, _START, (len(vectors), width)).astype(np.float32)

@@ -44,10 +44,8 @@ def choose_beside(directions: FloatArray, groups: Sequence[IntArray], most: int)
 
     The first group is shown beside the second one, and all others beside the first.
 
-    Args:
-        directions: ``(n, d)`` features of unit length.
-        groups: positions of the samples of each of at least two groups.
-        most: largest number of samples of a group, half of them typical.
+    Directions are ``(n, d)`` features of unit length. Half of a group's samples, ``most`` in all, are
+    typical.
     """
     found = []
     for place, group in enumerate(groups):
@@ -61,15 +59,10 @@ def choose_beside(directions: FloatArray, groups: Sequence[IntArray], most: int)
 
 @dataclass(frozen=True, eq=False)
 class Nearest:
-    """The nearest other samples of each sample, nearest first.
+    """The nearest other samples of each sample, nearest first."""
 
-    Attributes:
-        distances: ``(n, k)`` cosine distances.
-        positions: ``(n, k)`` positions of these samples.
-    """
-
-    distances: NDArray[np.float64]
-    positions: IntArray
+    distances: NDArray[np.float64]  # `(n, k)` cosine distances
+    positions: IntArray  # `(n, k)` positions of these samples
 
 
 def find_nearest(features: FloatArray) -> Nearest:
@@ -108,9 +101,7 @@ def group_near_duplicates(nearest: Nearest, pictures: NDArray[np.uint8] | None) 
     Similar features alone do not make two images copies: an encoder is meant to give all bicycles similar
     features. So images with similar features are compared pixel by pixel, on small pictures.
 
-    Args:
-        nearest: nearest other samples of each sample, by their features.
-        pictures: ``(n, s, s, 3)`` small pictures of the samples; ``None`` compares features only.
+    Pictures are ``(n, s, s, 3)`` and small; without them, features alone are compared.
     """
     count = len(nearest.positions)
     if count < 2:

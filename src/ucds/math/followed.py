@@ -57,12 +57,8 @@ def find_following(
 ) -> list[Following]:
     """Test how far clusters follow each of some columns; see the module for what is computed.
 
-    Args:
-        clusters: ``(n,)`` cluster of each sample, from 0.
-        columns: ``(n,)`` values; integers from 0 are categories, others numbers, NaN where one is unknown.
-        rng: generator of the draws.
-        groups: ``(n,)`` number of the group that each sample belongs to; each is a group of its own if
-            ``None``.
+    Columns are ``(n,)`` values: integers from 0 are categories, others numbers, NaN where one is unknown.
+    Each sample is a group of its own if no groups are given.
     """
     statistics = [_statistic_of(clusters, values) for values in columns]
     exchange = _Exchange(np.arange(len(clusters)) if groups is None else groups)

@@ -21,11 +21,8 @@ are right; with no limit one of ten moves."""
 def join(votes: Memberships, clusters: Partition, held: NDArray[np.bool_]) -> Partition:
     """Let samples join clusters that keep their numbers.
 
-    Args:
-        votes: ``(n, m)`` memberships of old and new samples.
-        clusters: ``(n,)`` numbers of the clusters of the old samples, and of new ones that found a cluster;
-            -1 for all that join.
-        held: ``(n,)`` whether a sample stays where it is, be it in no cluster.
+    Clusters are ``(n,)`` numbers, -1 for all that join. Samples that are held stay where they are, be it in
+    no cluster.
     """
     numbers = np.unique(clusters[clusters >= 0])
     places = np.where(clusters < 0, -1, np.searchsorted(numbers, clusters))

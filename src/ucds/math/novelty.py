@@ -98,13 +98,9 @@ def fit_together(
 ) -> DoubleArray:
     """Compute the p-value ``(m,)`` of each new sample of a batch.
 
-    Args:
-        old: ``(n, d)`` features of samples that were clustered, see :func:`draw_known`.
-        new: ``(m, d)`` features of the new ones. Above 3,000, a random part is compared with each other, and
-            the others are compared with these.
-        n_clusters: number of clusters, K; a neighbourhood is half an average cluster, of 10 to 20 samples.
-        rng: generator of the choice of this part.
-        lengths: whether distances from the mean count, see :func:`ucds.math.spaces.make_spaces`.
+    Old features ``(n, d)`` are of samples that were clustered, see :func:`draw_known`. Of more than 3,000 new
+    ones ``(m, d)``, a random part is compared with each other, and the others are compared with these. A
+    neighbourhood is half an average cluster, of 10 to 20 samples.
     """
     if len(old) < 2 or not len(new):
         return np.ones(len(new))
@@ -139,15 +135,8 @@ def scan(
 
     At most 3,000 samples are looked at, up to half of them new.
 
-    Args:
-        votes: ``(n, m)`` memberships of old and new samples.
-        is_new: ``(n,)`` whether each sample is new.
-        n_clusters: number of clusters, K; a node has a fifth of the new samples of an average one at least.
-        rng: generator of the permutations, and of the order of the samples: ties in a tree are cut by it.
-        alarms: probability that any group is found where none is of a new kind.
-
-    Returns:
-        Positions of the new samples of each group, ascending.
+    Returns positions of the new samples of each group, ascending. A node has at least a fifth of the new
+    samples of an average cluster. The generator also orders the samples, by which ties in a tree are cut.
     """
     from scipy.stats import hypergeom  # predictions need neither
 

@@ -53,13 +53,7 @@ def cut_into_parts(votes: Memberships, clusters: Partition, rng: np.random.Gener
     The parts are the groups of a finer consensus within each cluster. Groups of fewer than three samples join
     the largest part of their cluster.
 
-    Args:
-        votes: ``(n, m)`` memberships.
-        clusters: ``(n,)`` clusters.
-        rng: generator of the choice of samples that are compared one by one, where there are many.
-
-    Returns:
-        ``(n,)`` numbers of parts; every part lies in one cluster.
+    The numbers ``(n,)`` of the parts are returned; every part lies in one cluster.
     """
     finer = min(round(PARTS * len(np.unique(clusters))), len(clusters))
     groups = refine(votes, average_linkage(votes, finer, rng), finer)
@@ -78,14 +72,8 @@ def divide(votes: Memberships, members: IntArray, most: int, seen: int = _SEEN) 
     Outliers do not count as a side: a cut is the first one, from the top of a branch, whose smaller side has
     a tenth of the samples and three at least. Samples outside all sides follow the nearest one.
 
-    Args:
-        votes: ``(n, m)`` memberships.
-        members: ``(k,)`` positions of the samples of the group, ascending.
-        most: largest number of groups to make.
-        seen: samples of the group at most whose pairs are compared.
-
-    Returns:
-        Positions of the samples of each group, ascending; the group alone, if it has no two such sides.
+    The members are ascending positions, and so are those of each group that is returned: the group alone, if
+    it has no two such sides. At most ``seen`` samples are compared with each other.
     """
     if len(members) < 2 * _SMALLEST:
         return [members]
@@ -123,10 +111,7 @@ def halve(votes: Memberships, members: IntArray) -> tuple[IntArray, float] | Non
 def divide_by_features(directions: FloatArray, members: IntArray, parts: int) -> list[IntArray]:
     """Divide a group by k-means, where the votes do not.
 
-    Args:
-        directions: ``(n, d)`` features of unit length.
-        members: ``(k,)`` positions of the samples of the group, ascending.
-        parts: number of groups to make; samples that are all alike give fewer.
+    Directions are ``(n, d)`` features of unit length. Samples that are all alike give fewer groups.
     """
     from sklearn.cluster import KMeans  # it takes a while to load
 
@@ -149,17 +134,11 @@ def _first_cut(node: ClusterNode) -> ClusterNode | None:
 
 @dataclass(frozen=True, eq=False)
 class Ladder:
-    """Clusters from the finest to the coarsest: each step joins two groups of the one before.
+    """Clusters from the finest to the coarsest: each step joins two groups of the one before."""
 
-    Attributes:
-        leaves: ``(n,)`` numbers of the groups at the finest, from 0; -1 for samples that are left out.
-        steps: ``(s, 2)`` one leaf of each of the two groups that a step joins, in order.
-        n_leaves: number of the groups at the finest.
-    """
-
-    leaves: Partition
-    steps: IntArray
-    n_leaves: int
+    leaves: Partition  # `(n,)` groups at the finest, from 0; -1 for samples that are left out
+    steps: IntArray  # `(s, 2)` one leaf of each of the two groups that a step joins, in order
+    n_leaves: int  # number of the groups at the finest
 
     @property
     def range(self) -> tuple[int, int]:
@@ -181,11 +160,8 @@ def make_ladder(
 
     So the present clusters are one of the steps: with fewer groups clusters are joined, with more divided.
 
-    Args:
-        votes: ``(n, m)`` memberships.
-        leaves: ``(n,)`` groups from 0, each within one cluster; -1 for samples that are left out.
-        clusters: ``(n,)`` present clusters.
-        apart: pairs of numbers of clusters that are never joined.
+    Leaves are ``(n,)`` groups from 0, each within one cluster; -1 is left out. Pairs of clusters ``apart``
+    are never joined.
     """
     members = [np.flatnonzero(leaves == leaf) for leaf in range(int(leaves.max()) + 1)]
     owners = clusters[[rows[0] for rows in members]]

@@ -18,13 +18,6 @@ def place_all(features: ArrayLike, largest: int = LARGEST) -> NDArray[np.float64
 
     Above ``largest`` samples, that many are drawn and embedded. Each further sample is placed in the middle
     of the three most similar ones.
-
-    Args:
-        features: ``(n, d)`` finite features.
-        largest: largest number of samples to embed.
-
-    Returns:
-        ``(n, 2)`` points.
     """
     from sklearn.neighbors import NearestNeighbors
 

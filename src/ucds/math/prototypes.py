@@ -27,12 +27,8 @@ def solve_prototypes(
 
     The mean cross-entropy plus ``decay / 2`` times the sum of squares is minimised over all samples at once.
 
-    Args:
-        features: ``(n, d_f)`` bottleneck features.
-        targets: ``(n, K)`` share of each cluster in each sample, rows sum to 1.
-        start: ``(d_f, K)`` prototypes to start from.
-        decay: weight of the sum of squares; with 0 there may be no minimum.
-        watch: told after each evaluation of the objective.
+    Features are ``(n, d_f)`` of the bottleneck, and targets ``(n, K)`` shares of each cluster in each sample,
+    whose rows sum to 1. Without decay there may be no minimum.
 
     Source:
         R. Byrd, P. Lu, J. Nocedal and C. Zhu, A limited memory algorithm for bound constrained optimization,

@@ -30,16 +30,7 @@ def cluster_by_opinions(
     second: OpinionChoices = SECOND,
     watch: Watch | None = None,
 ) -> Vote:
-    """Cluster the samples by vote, and let a second opinion vote too where three figures allow it.
-
-    Args:
-        spaces: representations of the samples.
-        n_clusters: number of clusters of the consensus, K.
-        rng: generator of all that is random.
-        choices: figures of both votes.
-        second: parameters of the second opinion.
-        watch: told after each part of the work.
-    """
+    """Cluster the samples by vote, and let a second opinion vote too where three figures allow it."""
     from sklearn.metrics import adjusted_mutual_info_score
     from sklearn.neighbors import NearestNeighbors
 

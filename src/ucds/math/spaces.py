@@ -143,19 +143,12 @@ def _shift(vectors: FloatArray, width: int, lengths: bool) -> tuple[FloatArray, 
 
 @dataclass(frozen=True)
 class Spaces:
-    """Several representations of the samples of one domain.
+    """Several representations of the samples of one domain."""
 
-    Attributes:
-        vectors: ``(n, w)`` vectors by name of the space, see :func:`make_spaces`.
-        features: ``(n, w)`` those of the space of this name, whatever the names.
-        principal: ``(n, w)`` vectors in which neighbours are searched, whatever the names.
-        graph: ``(n, n)`` row-stochastic matrix that averages over mutual neighbours.
-    """
-
-    vectors: dict[Space, FloatArray]
-    features: FloatArray
-    principal: FloatArray
-    graph: sparse.csr_array
+    vectors: dict[Space, FloatArray]  # `(n, w)` by name of the space, see `make_spaces`
+    features: FloatArray  # `(n, w)` those of the space of this name, whatever the names
+    principal: FloatArray  # `(n, w)` those in which neighbours are searched, whatever the names
+    graph: sparse.csr_array  # `(n, n)` row-stochastic matrix that averages over mutual neighbours
 
 
 def make_spaces(

@@ -22,8 +22,7 @@ _WORD = r"[^\W\d_]{2,}"  # letters of any script
 class TellingWords:
     """Words of samples, counted once for all clusterings of them.
 
-    Args:
-        texts: text of each sample; empty where there is none.
+    The text of a sample is empty where there is none.
     """
 
     def __init__(self, texts: Sequence[str]) -> None:
@@ -37,10 +36,6 @@ class TellingWords:
 
     def of(self, clusters: Partition, most: int) -> dict[int, list[str]]:
         """List the most telling words of each cluster; those without any are left out.
-
-        Args:
-            clusters: ``(n,)`` clusters; samples with -1 are in none.
-            most: largest number of words.
 
         Source:
             M. Grootendorst, BERTopic: neural topic modeling with a class-based TF-IDF procedure, 2022.

@@ -15,7 +15,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from ucds.errors import DamagedFileError, InputError, UserError, first_problem
-from ucds.files import append_line
+from ucds.files import append_line, require_writable
 from ucds.labels.wire import is_authentic
 from ucds.serving.ledger import Ledger
 from ucds.serving.ops import record
@@ -103,6 +103,7 @@ class Snapshots:
         """Make sure that a file can take checkpoints of the ledger, which still holds all that it names."""
         if not path.parent.is_dir():
             raise InputError(f"there is no folder {path.parent} for checkpoints")
+        require_writable(path)
         for told in read_checkpoints(path) if path.exists() else ():
             if not self._ledger.holds(told):
                 raise InputError(

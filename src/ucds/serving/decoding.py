@@ -60,10 +60,6 @@ class ImageDecoder:
 
         Reasons are remembered: a request that is refused on the way pays for none of them twice. If the call
         is cancelled, so is the decoding, at once.
-
-        Raises:
-            Refusal: an image was not decoded in time by the clock (503), or the key has used up what it may
-                waste (429).
         """
         tasks = [asyncio.ensure_future(self._decode(key, *item)) for item in files.items()]
         try:

@@ -33,14 +33,6 @@ class ModelLabeller:
 
     A row computed in batches of different sizes may differ in its last bits, and a near tie then has two
     answers. In batches of one size a row comes out the same to the bit, whatever the other rows are.
-
-    Args:
-        stored: model.
-        compute: device and precision of an encoder that is a network; the defaults if ``None``.
-        batch_size: rows of a batch.
-
-    Raises:
-        InputError: the batch size is below 1, or the model cannot be computed.
     """
 
     def __init__(

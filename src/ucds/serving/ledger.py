@@ -60,14 +60,8 @@ class Ledger(Replay):
     def add_key(self, name: str, budget: int, **terms: Any) -> str:
         """Make a key and return its secret, this once; the ledger keeps its hash alone.
 
-        Args:
-            name: name of its holder, up to 64 letters, digits and ``. _ @ -``.
-            budget: distinct samples that may be labelled.
-            **terms: ``rate`` in samples a second, ``expires`` such as ``90d`` or a date, and ``networks``
-                such as ``["10.0.0.0/8"]``; without bound if left out.
-
-        Raises:
-            InputError: the name is taken or unusable, or a term cannot be.
+        Terms are a ``rate`` in samples a second, ``expires`` such as ``90d`` or a date, and ``networks`` such
+        as ``["10.0.0.0/8"]``; those left out are without bound.
         """
         keys.check_name(name)
         granted, secret = keys.make_terms(budget=budget, **terms), keys.make_secret()
@@ -120,11 +114,7 @@ class Ledger(Replay):
         return list(self.state().keys.values())
 
     def authenticate(self, secret: str, address: str | None = None) -> keys.Key:
-        """Return the key of a secret, if it may ask; an ``address`` of ``None`` is not checked.
-
-        Raises:
-            Refusal: there is no such key, or it may not ask.
-        """
+        """Return the key of a secret, if it may ask; an ``address`` of ``None`` is not checked."""
         shown, present = keys.keep_secret(secret).hash, self.state()
         key = present.owner(shown)
         if key is None:
@@ -150,11 +140,7 @@ class Ledger(Replay):
         return max(1, math.ceil(wait)) if wait > 1e-6 else None
 
     def find_answers(self, key: keys.Key, model: str, contents: Sequence[bytes]) -> Answers:
-        """Return the answers that a key was given before; they are free.
-
-        Raises:
-            Refusal: the other samples are more than the budget has left, or the key has ended.
-        """
+        """Return the answers that a key was given before; they are free."""
         with self.reading() as (connection, present):
             key = present.keys[key.number]
             key.check(self._now(present))
@@ -178,10 +164,6 @@ class Ledger(Replay):
         ``computed`` holds the label of each content that was not known before, as the model gives it under
         the calibration with this digest. A content that another request asked for meanwhile has the label
         which that request got.
-
-        Raises:
-            Refusal: the new samples are more than the budget has left, or the key has ended meanwhile, or
-                was calibrated meanwhile.
         """
         with self.writing() as writing:
             key = writing.state.keys[key.number]
@@ -214,11 +196,7 @@ class Ledger(Replay):
     def calibrate(self, key: keys.Key, model: str, told: Calibration, mean: FloatArray) -> Calibration:
         """Fix, for good, the ``(width,)`` mean that is subtracted from the samples of a key for one model.
 
-        Returns:
-            The calibration; that of another request with the same samples, if that one came first.
-
-        Raises:
-            Refusal: the key has another calibration, or labels of the model, or has ended meanwhile.
+        If a request with the same samples came first, its calibration is returned.
         """
         with self.writing() as writing:
             key = writing.state.keys[key.number]

@@ -76,14 +76,8 @@ class Replay:
     the database does not answer, does not take the transaction, or was deleted or replaced, or when the clock
     is far ahead of the log; and NoSpaceError when the disk is full.
 
-    Args:
-        place: run folder, SQLite file, or database address.
-        create: whether a ledger is made when there is none.
-        clock: returns the present time; PostgreSQL's own clock is used there for what is written.
-
-    Raises:
-        InputError: the place or ``UCDS_OPERATOR`` cannot be used, or there is no ledger and none is to be
-            made.
+    Where there is no ledger, one is made if ``create`` says so. The clock tells the present time; in
+    PostgreSQL, its own clock dates what is written.
     """
 
     def __init__(

@@ -31,26 +31,15 @@ _MOST_AHEAD = timedelta(minutes=1)
 
 @dataclass(frozen=True)
 class Verdict:
-    """The result of a check.
+    """The result of a check."""
 
-    Attributes:
-        number: number of entries, as far as they hold.
-        hash: hash of the last of these entries.
-        first: number of the first entry that was read; those before it are in archives that were not given.
-        faults: one sentence for each fault; none when all is well.
-        agreed: number of checkpoints and receipts that agree with the log.
-        lost: number of checkpoints and receipts that name entries whose loss was accepted.
-        unnamed: number of entries at the end of the log that nothing kept elsewhere names: if they, or
-            entries after them, were removed, this check could not see it. Snapshots are not counted.
-    """
-
-    number: int
-    hash: str
-    first: int
-    faults: tuple[str, ...]
-    agreed: int
-    lost: int
-    unnamed: int
+    number: int  # number of entries, as far as they hold
+    hash: str  # hash of the last of these entries
+    first: int  # first entry that was read; those before it are in archives that were not given
+    faults: tuple[str, ...]  # one sentence for each fault; none when all is well
+    agreed: int  # checkpoints and receipts that agree with the log
+    lost: int  # checkpoints and receipts that name entries whose loss was accepted
+    unnamed: int  # entries at the end, without snapshots, that nothing kept elsewhere names
 
 
 def verify(
@@ -63,17 +52,8 @@ def verify(
 ) -> Verdict:
     """Check a whole ledger, as it is at one moment.
 
-    Args:
-        place: run folder, SQLite file, or database address.
-        signers: public keys of the provider, without which no snapshot stands for the entries before it, and
-            nothing that is kept elsewhere can be compared.
-        checkpoints: files that the service wrote.
-        receipts: files that clients kept.
-        archives: files that `ucds ledger archive` wrote, the oldest first.
-
-    Raises:
-        UserError: the database or a file cannot be used, no signer is named for a checkpoint or a receipt, or
-            a checkpoint has a wrong signature.
+    Without the provider's public keys, the signers, no snapshot stands for the entries before it, and nothing
+    that is kept elsewhere can be compared. Archives are given the oldest first.
     """
     signers = read_signers(signers)
     told = [(path, one) for path in checkpoints for one in read_checkpoints(path)]

@@ -20,11 +20,11 @@ def label(
 ) -> ClusterLabels:
     """Label a client's samples with a source model; ``ucds label`` does the same.
 
-    The samples are taken as one domain. A model of the method ``consensus`` sees them from their own mean,
+    The samples are taken as one domain. A model of the method ``consensus`` centres them on their own mean,
     if there are at least :data:`ucds.training.loaded.FEWEST_TO_CENTRE` of them.
 
     Args:
-        run: folder of a finished source run; its name signs the labels.
+        run: folder of a finished source run; the labels carry its name.
         images: samples, see :func:`ucds.data.sources.find_samples`.
         out: label file to write; none if ``None``.
         compute: device, precision, cache and reporter; the defaults if ``None``.

@@ -1,7 +1,7 @@
 """Computes the features of encoders once, and keeps them.
 
-Features are stored under the content of the sample, the weights of the encoder and what computed them, so
-all runs with the same encoder share them, whatever their seed, split, method and file names.
+Features are stored by the content of the sample, the weights of the encoder and the program that computed
+them. So all runs with the same encoder share them, whatever their seed, split, method and file names.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ BATCH = 64
 
 
 def takes_features(encoder: Encoder, data: Dataset) -> bool:
-    """Return whether samples are features of the encoder already: embeddings, or computed in bulk."""
+    """Return whether samples already are features of the encoder: embeddings, or computed in bulk."""
     takes_images = encoder.spec.input_size is not None
     return encoder.spec.name == IDENTITY or (takes_images and data.samples.kind != "images")
 

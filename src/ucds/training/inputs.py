@@ -45,7 +45,7 @@ class Inputs:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Description of the inputs; a resumed run must have the same."""
+        """Description of the inputs; a resumed run must have the same inputs."""
         return {
             "data": self.data.samples.fingerprint,
             "encoder": asdict(self.encoder.spec),
@@ -126,10 +126,10 @@ def open_for_prediction(source: Source, encoder: Encoder, side: Role, compute: C
 
 
 def see_vectors(samples: Samples) -> Encoder:
-    """Choose the encoder of vectors: one that keeps lengths where they tell something, or the identity.
+    """Choose the encoder of vectors: one that keeps lengths if they tell something, or else the identity.
 
-    Embeddings are directions in many dimensions. In few dimensions, as most tables have them, directions
-    alone do not tell clumps on a line apart; see ``docs/consensus.md``.
+    Embeddings are directions in many dimensions. Most tables have few dimensions, where directions alone do
+    not separate clumps on a line; see ``docs/consensus.md``.
     """
     width = _width(samples)
     rows = np.linspace(0, len(samples) - 1, min(len(samples), 1000, _SEEN // width + 1)).astype(np.int64)
@@ -168,7 +168,7 @@ def _open_images(found: Scan | Pictures, spec: EncoderSpec, compute: Compute) ->
 
 
 def _load_encoder(folder: Path, manifest: Manifest) -> Encoder:
-    """Find the encoder of a folder of features, with the weights that the features were computed with."""
+    """Find the encoder of a folder of features, with the weights by which they were computed."""
     path = folder / ENCODER_FILE
     try:
         saved, _ = read_tensors(path, "np")

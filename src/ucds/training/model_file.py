@@ -40,7 +40,7 @@ _LOWER = "lower the learning rate, or look for extreme values in the data"
 @with_config(ConfigDict(extra="forbid"))
 @dataclass(frozen=True)
 class Making:
-    """How a training was asked to make a model, and what computed it; ``run.json`` has the same entries."""
+    """How a model was made: what was asked for, and what computed it; ``run.json`` has the same entries."""
 
     method: Method
     settings: dict[str, Any]  # of the method, by name; those of the other side left out
@@ -85,12 +85,12 @@ class StoredModel:
 
     @property
     def fingerprint(self) -> str:
-        """Twelve hexadecimal digits that change with any prototype: numbers of clusters mean the same."""
+        """Twelve hexadecimal digits that change with any prototype, and so with what a cluster means."""
         return self.head.fingerprint
 
     @property
     def arrays(self) -> Arrays:
-        """All that the model file holds besides the description, by name."""
+        """All arrays in the model file, by name."""
         named = {
             "head.weight": self.head.weight,
             "head.bias": self.head.bias,
@@ -113,7 +113,7 @@ def save_model(run: Path, stored: StoredModel) -> None:
 
 
 def _in_order(content: bytes) -> tuple[bytes, memoryview]:
-    """Sort the header of a safetensors file, whose order is random: equal models have equal files."""
+    """Sort the header of a safetensors file, whose order is random, so that equal models give equal files."""
     start = 8 + int.from_bytes(content[:8], "little")
     header = json.dumps(json.loads(content[8:start]), sort_keys=True).encode()
     header += b" " * (-len(header) % 8)

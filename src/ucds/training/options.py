@@ -1,4 +1,4 @@
-"""Options of device, encoder, run and bulk work, without a library that a command would have to wait for."""
+"""Options of device, encoder, run and bulk work; this module loads no library that takes long."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def default_images_bytes() -> int | None:
 
 @dataclass(frozen=True)
 class Compute:
-    """How to compute: the same object for training, prediction and everything that is made of them.
+    """Device, precision, cache and reporter, for training, prediction and all other work.
 
     Attributes:
         accelerator: device of PyTorch: ``"cpu"``, ``"cuda"``, ``"mps"`` (the GPU of a Mac), or ``"auto"`` for
@@ -60,7 +60,7 @@ class Compute:
         cache: folder of decoded images and frozen features, by default that of the
             environment variable UCDS_CACHE, or the user's cache folder. With ``None``
             frozen features stay in memory, and decoded images are in the user's cache folder.
-        reporter: receives progress messages; by default, they are dropped.
+        reporter: receiver of progress messages; by default, they are dropped.
         images_bytes: largest size of the decoded images in the cache, by default that of the environment
             variable UCDS_CACHE_LIMIT; 8 GiB if ``None``.
 
@@ -93,7 +93,7 @@ class Compute:
             object.__setattr__(self, "cache", Path(self.cache))
 
     def silent(self) -> Compute:
-        """Return the same without messages, which another process can receive."""
+        """Return a copy without messages, which can be sent to another process."""
         return replace(self, reporter=Quiet())
 
     def place(self, encoder: Encoder, *, elsewhere: bool = False, learns: bool = False) -> Encoder:
@@ -134,10 +134,10 @@ class EncoderOptions:
             random start.
         image_size: side of the square crop in pixels; the encoder's own if ``None``.
         output: output of an ONNX graph that holds the features; its only one if ``None``.
-        pooling: way from an ONNX graph's features of tokens to those of the image.
+        pooling: rule that makes features of an image from an ONNX graph's features of tokens.
 
     Raises:
-        InputError: there is no such file of weights, or no such way.
+        InputError: there is no such file of weights, or no such pooling.
     """
 
     backbone: str | None = None
@@ -152,7 +152,7 @@ class EncoderOptions:
         require_weights(self.weights)
 
     def find(self, compute: Compute) -> Encoder:
-        """Find the encoder; a network by its name becomes a graph, which the cache keeps."""
+        """Find the encoder; a network by name becomes an ONNX graph, which the cache keeps."""
         graph = self._graph(compute)
         if graph is not None:
             return graph
@@ -164,7 +164,7 @@ class EncoderOptions:
         return graph_of(str(self.backbone), self.weights, self.image_size, compute.cache)
 
     def network(self, compute: Compute) -> Encoder:
-        """Build the network that is to be trained; that of the paper, ResNet-18, if none is named."""
+        """Build the network to train; if none is named, the paper's ResNet-18."""
         require_extra("torch", '`tune="full"`')
         if self.backbone is not None and self._graph(compute) is not None:
             raise InputError(
@@ -178,7 +178,7 @@ class EncoderOptions:
         return build_network(self.backbone or "resnet18", weights=self.weights, input_size=self.image_size)
 
     def _graph(self, compute: Compute) -> GraphEncoder | None:
-        """Find an encoder that is a graph, and refuse what only a network by its name can use."""
+        """Find an encoder that is a graph, and refuse options that only a network by name can use."""
         from ucds.encoders.find import EDGES, describe_choice, find_graph
 
         graph = find_graph(
@@ -203,8 +203,8 @@ class RunOptions:
     Attributes:
         seed: seed of every random choice; equal seeds give equal models.
         resume: whether to continue the unfinished run in the folder.
-        devices: number of processes, one a device, which share every batch; 1 also where torchrun has started
-            the processes, on one machine or several.
+        devices: number of processes, one per device, that share every batch. Leave it at 1 if torchrun has
+            started the processes, on one machine or several.
 
     Raises:
         InputError: the seed is negative, or a value is of another kind.
@@ -223,17 +223,17 @@ class RunOptions:
 
 @dataclass(frozen=True)
 class BulkOptions:
-    """Way to do bulk work.
+    """Options of bulk work.
 
     Attributes:
         engine: ``"plain"`` for a loop in this process; ``"ray"`` for workers of Ray, on the cluster that the
             environment variable ``RAY_ADDRESS`` names, or on this machine.
-        workers: number of workers of Ray; one a processor, or a GPU where the accelerator is ``"cuda"``, if
-            ``None``.
-        shard_size: number of images of a part, the unit that is computed and written at a time.
+        workers: number of Ray workers; if ``None``, one per processor, or one per GPU if the accelerator is
+            ``"cuda"``.
+        shard_size: number of images per part; each part is computed and written by itself.
 
     Raises:
-        InputError: there is no such engine, workers are given to the loop, or a number is below 1.
+        InputError: there is no such engine, ``workers`` is given without Ray, or a number is below 1.
     """
 
     engine: Engine = "plain"

@@ -1,4 +1,4 @@
-"""Chooses the samples that a run works on, and gathers what has come of it."""
+"""Chooses the samples that a run works on, and holds its result."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Training:
 
 
 def tuned_part(settings: MethodSettings | ModelSettings, encoder: Encoder) -> Tune:
-    """Return what a training tunes: the head alone where the encoder takes vectors as they are."""
+    """Return the part to train: the head alone if the encoder takes vectors as they are."""
     return "head" if encoder.spec.name in VECTORS else settings.tune
 
 
@@ -44,7 +44,7 @@ def draw_dataset(
     first: Sequence[IntArray] = (),
     use: str = "are clustered; the model gives the others their clusters",
 ) -> tuple[Dataset, IntArray]:
-    """Draw samples where a domain has more than ``most_samples``.
+    """Draw at most ``most_samples`` samples of each domain.
 
     What is done with the drawn ones takes bounded time and memory, whatever the size of the data. Groups of
     positions in ``first`` are drawn before all others, the first group before the second. The words ``use``

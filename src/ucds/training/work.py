@@ -1,4 +1,4 @@
-"""The life of a run: what it is asked to do, what it has done so far, and what it writes down to go on."""
+"""A run in progress: its task, its results so far, and the files from which it can be resumed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SECONDS, _STAGE = "seconds", "stage"  # names beside those of the arrays
 
 
 class Work(Generic[SettingsT]):
-    """A run of one process; that of the methods which learn by gradients adds processes and devices to it.
+    """A run of one process; methods that learn by gradients add processes and devices.
 
     By default, nothing is printed or kept on disk. The folder is for what is found and for the result.
     """
@@ -53,7 +53,7 @@ class Work(Generic[SettingsT]):
         return True
 
     def say(self, message: str) -> None:
-        """Tell the user something, once."""
+        """Show the user a message, once for all processes."""
         if self.first:
             self.compute.reporter.say(message)
 
@@ -64,7 +64,7 @@ class Work(Generic[SettingsT]):
         self.compute.reporter.show(work, done, total)
 
     def once(self, work: Callable[[], T]) -> T:
-        """Do something in the first process alone, and return what it returned in all of them."""
+        """Do some work in the first process only, and return its result in all processes."""
         return work()
 
     def has_lost_others(self, error: Exception) -> bool:
@@ -72,12 +72,12 @@ class Work(Generic[SettingsT]):
         return False
 
     def close(self) -> None:
-        """Write down what is still to be written."""
+        """Write what is still to be written."""
 
     def remember(
         self, stage: str, find: Callable[[], Mapping[str, NDArray[Any]]]
     ) -> tuple[dict[str, NDArray[Any]], float]:
-        """Find arrays once in the life of a run, and write them down before anything else is done.
+        """Compute arrays once in the life of a run, and write them before anything else is done.
 
         A resumed run takes them from its folder; all that follows takes seconds, and is done again. The order
         of their axes in memory is kept, because it decides how products are rounded. The arrays are returned
