@@ -87,11 +87,7 @@ class Loop(Steps):
         return self.module(inputs, *arguments)
 
     def finish(self, probabilities: Tensor) -> IntArray:
-        """Log the final ``(n, K)`` probabilities, and return the most probable cluster of each sample.
-
-        Warns:
-            UcdsWarning: the clustering has collapsed, or clusters are empty.
-        """
+        """Log the final ``(n, K)`` probabilities, and return the most probable cluster of each sample."""
         evaluation = assess(probabilities.float().cpu().numpy(), self._step)
         figures = {"information": evaluation.information, "active_clusters": evaluation.active_clusters}
         self._session.write(self._name, self._step, "evaluation", figures)

@@ -67,11 +67,7 @@ def objects_in(dataset: str, domain: str) -> str:
 
 
 def check_counts(dataset: str, samples: Listing, n_classes: int) -> None:
-    """Compare a copy of a known data set with the published counts; unknown data sets are not compared.
-
-    Warns:
-        UcdsWarning: counts or classes differ; the copy may be incomplete, or another release.
-    """
+    """Compare a copy of a known data set with the published counts, and warn if they differ."""
     known = KNOWN.get(dataset)
     if known is None:
         return

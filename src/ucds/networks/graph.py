@@ -31,11 +31,8 @@ def graph_of(name: str, weights: str, input_size: int | None, cache: Path | None
     Published weights of a name are taken to stay the same in one version of their library. A graph that
     cannot be kept is used all the same. That a network cannot become a graph is kept like a graph; what
     failed for want of memory or disk space is tried again. Without a ``cache``, nothing is kept. Where no
-    graph can be made, the network itself is returned, which takes more time. Other arguments and errors are
-    those of :func:`ucds.networks.build.build_network`.
-
-    Warns:
-        UcdsWarning: no graph can be made; the warning says why.
+    graph can be made, a warning says why, and the network itself is returned, which takes more time. Other
+    arguments and errors are those of :func:`ucds.networks.build.build_network`.
     """
     given = Path(weights)
     content = digest_of(given.read_bytes()) if weights != NO_WEIGHTS and given.is_file() else ""

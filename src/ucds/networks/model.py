@@ -28,11 +28,6 @@ class ClusteringModel(nn.Module):
     11.32 M parameters, and this is the form of SHOT and DINE. New layers start with normal weights after
     Xavier and zero biases, which come from the ``generator``, on the CPU, or PyTorch's global one. The module
     of the network becomes part of the model, uncopied.
-
-    Attributes:
-        encoder: the paper's F: ``backbone``, the network, then ``bottleneck``, which returns ``(n, d_f)``.
-        prototypes: prototypes, the paper's mu, ``(d_f, K)``: a linear layer without bias.
-        spec: description of the network.
     """
 
     def __init__(
@@ -51,6 +46,7 @@ class ClusteringModel(nn.Module):
         nn.init.zeros_(linear.bias)
         nn.init.xavier_normal_(linear.weight, generator=generator)
         bottleneck = nn.Sequential(OrderedDict(linear=linear, norm=nn.BatchNorm1d(bottleneck_width)))
+        # The paper's F, to features (n, d_f), and its mu, a linear layer without bias.
         self.encoder = nn.Sequential(OrderedDict(backbone=network.module, bottleneck=bottleneck))
         self.prototypes = nn.Parameter(torch.zeros(bottleneck_width, n_clusters))
         nn.init.xavier_normal_(self.prototypes, generator=generator)

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ucds.arguments import checked
+from ucds.choices import GPUS
 from ucds.data.content import first_of_each
 from ucds.data.sources import Source, find_samples
-from ucds.errors import warn
+from ucds.errors import InputError
 from ucds.files import require_writable
 from ucds.labels.client import LabelClient
 from ucds.labels.cluster_labels import ClusterLabels
@@ -119,12 +120,15 @@ def query(
         DamagedFileError: the journal beside ``out`` cannot be read.
 
     Warns:
-        UcdsWarning: some samples cannot be used, or ``encoder`` is ignored.
+        UcdsWarning: some samples cannot be used.
     """
     compute, choose = compute or Compute(), None
     require_writable(Path(out), ".json", inputs=files_read(None, images))
-    if max_queries is None and encoder is not None and encoder.backbone is not None:
-        warn("`backbone` is ignored without `max_queries`")
+    choosing = encoder not in (None, EncoderOptions()) or compute.accelerator in GPUS or seed != 0
+    if max_queries is None and choosing:
+        raise InputError(
+            "without `max_queries`, ucds asks about all samples: leave out encoder, `seed` and `accelerator`"
+        )
     how = {"allow_outside": allow_outside, "keep_metadata": keep_metadata}
     found = find_samples(images, by_domain=False)
     questions = open_questions(found, **how)

@@ -89,6 +89,9 @@ def train_target(
     place = place_of(images)
     if centre_by is not None and not isinstance(chosen, ConsensusSettings):
         raise InputError("`centre_by` is for the method consensus, whose encoder stays frozen: leave it out")
+    uses = chosen.transfer if isinstance(chosen, ConsensusSettings) else "own"
+    if labels is None and uses not in ("own", "guarded"):
+        raise InputError("bad settings: 'transfer' says how labels are used: give `labels`, or leave it out")
     RunFolder(out).require_usable(place, resume=options.resume)
     answers = ClusterLabels.load(labels) if isinstance(labels, str | Path) else labels
     found = find_samples(images, by_domain=False)
