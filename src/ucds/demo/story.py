@@ -109,9 +109,6 @@ def run_demo(out: Path, seed: int, reporter: Reporter) -> str:
 
     The folder ``out`` gets ``digits/`` (the pictures), ``CLINIC-images/`` (those of each clinic), ``runs/``
     (models and reports) and ``metrics.json``. What an earlier demo left there is written again.
-
-    Raises:
-        InputError: ``out`` holds other things than a demo.
     """
     check_folder(out)
     place = Place(out, seed, reporter)

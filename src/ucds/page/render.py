@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import jinja2
 import numpy as np
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from ucds.math.metrics import match_clusters, score
 from ucds.page.words import finish
@@ -125,6 +125,7 @@ def percent(values: np.ndarray[Any, Any]) -> list[int]:
 
 def _template(text: str) -> jinja2.Template:
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, undefined=jinja2.StrictUndefined)
+    environment.filters["code"] = lambda text: Markup(re.sub("`([^`]+)`", r"<code>\1</code>", escape(text)))
     return environment.from_string(text)
 
 

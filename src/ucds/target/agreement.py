@@ -133,9 +133,6 @@ def draw_with_labels(
     """Draw samples where there are more than ``most_samples``, those with a label first, and their labels.
 
     The labels, if any, are in the order of the samples; those that occur are numbered anew.
-
-    Raises:
-        InputError: the labels tell more clusters apart than fit into memory.
     """
     labelled = np.empty(0, np.int64) if labels is None else labels.rows_in(data.samples.ids)
     data, drawn = draw_dataset(work, data, first=(labelled,))

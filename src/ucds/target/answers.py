@@ -102,10 +102,6 @@ def read_answers(path: Path, digest: str | None) -> Answers:
     """Read a file of answers; with a ``digest``, they must start from the clusters that have it.
 
     A last line without an end was left by a crash; the answer in it did not count, and it is dropped.
-
-    Raises:
-        InputError: the file cannot be read.
-        DamagedFileError: it holds anything but answers, or those to other clusters.
     """
     try:
         content = read_text(path)

@@ -51,12 +51,7 @@ class Gathered:
 
 
 class KnownSamples(Samples):
-    """Samples that a run remembers, found by their content, under the ids that they have in the run.
-
-    Args:
-        remembered: samples of the run.
-        parts: samples of each place where some of them lie; of two places, the first counts.
-    """
+    """Samples that a run remembers, found by their content, under the ids that they have in the run."""
 
     def __init__(self, remembered: Remembered, parts: Sequence[Samples]) -> None:
         part, row = np.full((2, len(remembered.ids)), -1)
@@ -112,15 +107,6 @@ def open_known(
 
     Where they are no longer as the training found them, or lie in several places, those are opened that the
     run remembers, and no others: a run that somebody else made may name any place.
-
-    Args:
-        model: model of the run.
-        described: description of the run.
-        remembered: samples of the run, if it remembers them.
-        moved: another place, where all of them lie now.
-
-    Raises:
-        InputError: the run does not say where they lay, or none of them is there.
     """
     places: list[Any] = [*places_in(described)] if moved is None else [moved]
     if not places:

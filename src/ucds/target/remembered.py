@@ -59,28 +59,21 @@ def most_clusters(n: int) -> int:
 class Remembered:
     """The clustering of a run.
 
-    Attributes:
-        ids: ids of the samples that were clustered.
-        partitions: ``(P, n)`` own clusterings that voted.
-        own: ``(n,)`` own consensus; -1 for samples in no cluster: a person has set them aside, or they wait.
-        n_clusters: number of clusters of the run, K.
-        labels: ``(n, K')`` share of each of the provider's labels among a sample and its neighbours, rows of
-            unit length; ``None`` without labels.
-        keys: content keys of the samples.
-        by_person: ``(n,)`` whether a person has named a sample itself in a correction, and not a cluster that
-            it was in; ``None`` in a run that was neither reviewed nor updated.
-        proposed: ``(n,)`` cluster that is proposed for each sample, see :mod:`ucds.target.update`; ``None``
-            if there are no proposals.
+    A sample in no cluster has the number -1: a person has set it aside, or it waits. A run that was neither
+    reviewed nor updated does not say what was done by a person: that a sample itself was named in a
+    correction, and not a cluster that it was in.
     """
 
-    ids: tuple[str, ...]
-    partitions: NDArray[np.integer[Any]]
-    own: Partition
-    n_clusters: int
-    keys: Sequence[bytes]
-    labels: FloatArray | None = None
-    by_person: NDArray[np.bool_] | None = None
-    proposed: Partition | None = None
+    ids: tuple[str, ...]  # of the samples that were clustered
+    partitions: NDArray[np.integer[Any]]  # (P, n) own clusterings that voted
+    own: Partition  # (n,) own consensus
+    n_clusters: int  # of the run, K
+    keys: Sequence[bytes]  # of the contents of the samples
+    labels: FloatArray | None = (
+        None  # (n, K') share of each provider's label around a sample; rows of unit length
+    )
+    by_person: NDArray[np.bool_] | None = None  # (n,)
+    proposed: Partition | None = None  # (n,) cluster that is proposed for each sample, see `update`
 
     @property
     def waiting(self) -> NDArray[np.bool_]:

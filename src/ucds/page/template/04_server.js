@@ -34,6 +34,10 @@ let last = Promise.resolve();
 // Carries out an action after those before it, and says what it did.
 /** @type {(action: string, values: object, said: (moved: number) => string) => Promise<boolean>} */
 export function act(action, values, said) {
+  if (state.preview && state.preview.action !== action) {
+    say("Take the preview, or cancel it, first.");
+    return Promise.resolve(false);
+  }
   const done = last.then(async () => {
     const before = state.now;
     const now = await ask("tell", { ...values, action, number: before.number });
@@ -105,6 +109,7 @@ export async function preview(action, values, title) {
     picked: new Set(action === "split" ? Object.keys(found.origins).map(Number) : []),
     chosen: new Set(),
     mode: "grid",
+    screen: "middle",
     near: null,
   });
   say(`Preview: ${title}. Nothing changes until you take it.`);
