@@ -103,7 +103,7 @@ def review(
         folder = run.with_name(f"{run.name}-sorted") if how else None
         _take_away(session, sorts, table, folder, how or "copy", watch, compute)
         said += [f"{table} written"] if table else []
-        said += [f"images sorted into {folder}"] if folder else []
+        said += [f"Images sorted into {folder}"] if folder else []
         return ". ".join(said) or "Nothing was asked for."
 
     listener = socket.create_server(("127.0.0.1", 0))

@@ -61,8 +61,9 @@ class ReviewedRun:
     @property
     def sentence(self) -> str:
         """What was done, for the person."""
+        answers = "1 answer" if self.answered == 1 else f"{self.answered} answers"
         return (
-            f"{self.path} written: {self.n_clusters} clusters after {self.answered} answers; the model gives "
+            f"{self.path} written: {self.n_clusters} clusters after {answers}; the model gives "
             f"{self.agreement:.1%} of the samples the cluster that they have in the review"
         )
 
