@@ -165,12 +165,6 @@ def test_samples_are_moved_and_clusters_joined_by_hand(review: Review) -> None:
         review.join([joined, 77])
 
 
-def test_the_number_of_clusters_can_be_kept(run: Path) -> None:
-    review = Review(run, keep_clusters=True)
-    answer_all(review)
-    assert len(set(review.clusters.values())) == 5
-
-
 def test_the_reviewed_run_has_the_clusters(review: Review, tmp_path: Path) -> None:
     with pytest.raises(ucds.InputError, match="no answer was given"):
         review.finish(tmp_path / "none")

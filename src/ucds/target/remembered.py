@@ -81,7 +81,7 @@ class Remembered:
         outside = self.own == ASIDE
         return outside if self.by_person is None else np.asarray(outside & ~self.by_person)
 
-    def doubts(self, *, keep_clusters: bool = False) -> Doubts:
+    def doubts(self) -> Doubts:
         """Make the doubts about the own consensus; own clusterings and, if any, labels compare the groups."""
         votes = own_votes = memberships(list(self.partitions))
         if self.labels is not None:
@@ -89,7 +89,7 @@ class Remembered:
         inside, parts = np.flatnonzero(self.own != ASIDE), np.full(len(self.own), ASIDE)
         rng = numpy_generator(0, "review-parts")
         parts[inside] = cut_into_parts(own_votes[inside], self.own[inside], rng)
-        found = Doubts(votes, self.own, parts, self.n_clusters, keep_clusters=keep_clusters)
+        found = Doubts(votes, self.own, parts, self.n_clusters)
         if self.proposed is not None:
             moves = np.flatnonzero(self.proposed != self.own)
             pairs = np.stack([self.own[moves], self.proposed[moves]], 1)
