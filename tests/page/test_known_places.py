@@ -129,7 +129,9 @@ def test_ten_weeks_are_shown_where_one_folder_grows_and_others_are_new(tmp_path:
     assert ucds.report(run, compute=CPU).samples == EACH + 10
     shutil.copy(new / "week 10.png", tmp_path / "week 11.png")
     Image.fromarray(pixels[::-1]).save(grows / "not taken yet.png")
-    assert ucds.report(run, compute=CPU).samples == EACH + 10
+    done = ucds.report(run, compute=CPU)
+    assert done.samples == EACH + 10
+    assert "1 samples there are new to the run, and left out" in " ".join(done.warnings)
     assert open_session(run).fixed()["missing"] == []
     for name in ("model.safetensors", "votes.npz"):
         assert str(tmp_path).encode() not in (run / name).read_bytes()

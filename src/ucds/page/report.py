@@ -162,7 +162,7 @@ def gather(
     warnings = warn(findings, record, what, learned, samples.skipped)
     if is_new and not trained_on:
         warnings.append(f"The model was trained on other {what} than these.")
-    warnings += [finish(opened.lost)] if opened.lost else []
+    warnings += map(finish, opened.told)
     described, encoder = record.described, model.stored.card.encoder.name
     method, seed = described.get("method", "unknown"), described.get("seed", "unknown")
     version = described.get("versions", {}).get("ucds", "unknown")

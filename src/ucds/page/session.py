@@ -60,8 +60,8 @@ class Session:
             if isinstance(self._images, Pictures | Gathered):
                 there = [place >= 0 and self._images.is_there(place) for place in self._pictures.tolist()]
                 self._pictures = np.where(there, self._pictures, -1)
-            if opened.lost:
-                compute.reporter.say(opened.lost)
+            for sentence in opened.told:
+                compute.reporter.say(sentence)
         except UserError as error:
             compute.reporter.say(f"no pictures are shown: {error}")
 

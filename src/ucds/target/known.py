@@ -81,16 +81,17 @@ class KnownSamples(Samples):
 
 
 class Opened(NamedTuple):
-    """Samples that were opened, texts of some by their ids, and what to say of those that are gone."""
+    """Samples that were opened, texts of some by their ids, and what a person should know of the others."""
 
     data: Dataset
     texts: Mapping[str, str]
-    lost: str = ""
+    told: Sequence[str] = ()
 
 
 def places_in(described: Mapping[str, Any]) -> list[Path]:
     """Return where the samples of a run lay, by its description: the latest place first."""
-    places = [described.get("images"), *described.get("earlier", ())]
+    earlier = described.get("earlier")
+    places = [described.get("images"), *(earlier if isinstance(earlier, list) else ())]
     return [Path(place) for place in dict.fromkeys(places) if isinstance(place, str)]
 
 
@@ -131,9 +132,14 @@ def open_known(
             f"{places[0]} does not hold what the run was trained on: name the samples as `images`"
         )
     names = [opened[number].data.samples.ids[row] for number, row in found.rows.origins]
-    known = zip(found.ids, names, found.rows.part.tolist(), strict=True)
-    texts = {own: opened[number].texts.get(name, "") for own, name, number in known}
-    total, gone = len(remembered.ids), len(remembered.ids) - len(found)
-    lost = f"{gone:,} of {total:,} samples of the run are no longer where it found them"
-    told = f"{lost}: name a folder that holds all as `images`" if gone else ""
+    rows = zip(found.ids, names, found.rows.part.tolist(), strict=True)
+    texts = {own: opened[number].texts.get(name, "") for own, name, number in rows}
+    known = keys_of(remembered.keys).array
+    gone, told = len(known) - len(found), list[str]()
+    new = sum(int((~np.isin(keys_of(each.data.samples.keys).array, known)).sum()) for each in opened)
+    if gone:
+        lost = f"{gone:,} of {len(known):,} samples of the run are no longer where it found them"
+        told.append(f"{lost}: name a folder that holds all as `images`")
+    if new:
+        told.append(f"{new:,} samples there are new to the run, and left out: `ucds update` takes them in")
     return Opened(Dataset(found, first.data.view), {own: text for own, text in texts.items() if text}, told)

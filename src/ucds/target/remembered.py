@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -38,8 +38,7 @@ MOST_SHARES = 2**26
 SOURCES = ("model", "clustering", "person")
 """What gave a sample its cluster: the model, the clustering that a person has reviewed, or that person."""
 
-_BY_SAMPLE = ("own", "partitions", "labels", "keys", "by_person", "proposed")
-_ARRAYS = ("ids", "n_clusters", *_BY_SAMPLE)
+_ARRAYS = ("ids", "n_clusters", "own", "partitions", "labels", "keys", "by_person", "proposed")
 
 LABELS_WEIGHT = 0.5
 """Weight of a provider's labels beside the own votes, where it is asked what belongs together."""
@@ -231,7 +230,7 @@ def read_remembered(folder: Path) -> tuple[Remembered, FloatArray]:
         found = read_arrays(path, _ARRAYS)
         ids = tuple(parse_json(require_few(found["ids"].tobytes(), path)))
         n_clusters = int(found["n_clusters"])
-        _require_fitting(len(ids), features, n_clusters, **{name: found.get(name) for name in _BY_SAMPLE})
+        _require_fitting(len(ids), features, n_clusters, found)
         labels = found["labels"].astype(np.float32) if "labels" in found else None
         keys = Column[bytes](found["keys"].view(KEY_TYPE).ravel())
         partitions, by_person = found["partitions"], found.get("by_person")
@@ -242,18 +241,10 @@ def read_remembered(folder: Path) -> tuple[Remembered, FloatArray]:
         raise DamagedFileError(f"{path} is damaged ({error}): train again") from None
 
 
-def _require_fitting(
-    n: int,
-    features: Any,
-    n_clusters: int,
-    own: Any,
-    partitions: Any,
-    labels: Any,
-    keys: Any,
-    by_person: Any,
-    proposed: Any,
-) -> None:
+def _require_fitting(n: int, features: Any, n_clusters: int, arrays: Mapping[str, Any]) -> None:
     """Make sure that arrays are about ``n`` samples, and name no more clusters than these can have."""
+    own, partitions, keys = (arrays[name] for name in ("own", "partitions", "keys"))
+    labels, by_person, proposed = map(arrays.get, ("labels", "by_person", "proposed"))
     wide, flat = [features, partitions.T, labels, keys], [own, by_person, proposed]
     fits = all(each is None or (each.ndim == 2 and len(each) == n) for each in wide)
     fits &= all(each is None or each.shape == (n,) for each in flat)

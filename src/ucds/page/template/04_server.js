@@ -126,30 +126,21 @@ export function dropPreview() {
   set({ picked: new Set(), said: "Nothing was changed." });
 }
 
+function showLike(found, of) {
+  if (found)
+    set({ near: { ...found, of }, asking: false, screen: "side", said: `${things(found.rows.length)} like ${of}.` });
+}
+
 /** @type {(rows: number[]) => Promise<void>} */
 export async function findLike(rows) {
   if (!rows.length) return say(`Choose ${data.what}s first.`);
-  const found = state.live ? await ask("like", { rows }) : { rows: data.near?.[rows[0]] ?? [] };
-  if (found)
-    set({
-      near: { ...found, of: things(rows.length) },
-      asking: false,
-      screen: "side",
-      said: `${things(found.rows.length)} like this.`,
-    });
+  showLike(state.live ? await ask("like", { rows }) : { rows: data.near?.[rows[0]] ?? [] }, things(rows.length));
 }
 
 /** @type {(file: File) => Promise<void>} */
 export async function findLikeFile(file) {
   say(`Looking for ${data.what}s like ${file.name}.`);
-  const found = await ask("like", file);
-  if (found)
-    set({
-      near: { ...found, of: file.name },
-      asking: false,
-      screen: "side",
-      said: `${things(found.rows.length)} like ${file.name}.`,
-    });
+  showLike(await ask("like", file), file.name);
 }
 
 // Writes what was asked for, while everything else goes on.
