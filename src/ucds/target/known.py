@@ -92,7 +92,7 @@ def places_in(described: Mapping[str, Any]) -> list[Path]:
     """Return where the samples of a run lay, by its description: the latest place first."""
     earlier = described.get("earlier")
     places = [described.get("images"), *(earlier if isinstance(earlier, list) else ())]
-    return [Path(place) for place in dict.fromkeys(places) if isinstance(place, str)]
+    return [Path(place) for place in dict.fromkeys(each for each in places if isinstance(each, str))]
 
 
 def open_samples(model: Model, source: Source) -> Opened:
@@ -122,7 +122,8 @@ def open_known(
             problems.append(error)
     if not opened:
         raise problems[0]
-    first = opened[0]
+    first, kind = opened[0], opened[0].data.samples.kind
+    opened = [each for each in opened if each.data.samples.kind == kind]  # pictures and features do not mix
     same = first.data.samples.fingerprint == described.get("data")
     if len(places) == 1 and (same or (remembered is None and moved is not None)):
         return first
