@@ -63,7 +63,6 @@ def review_command(
     images: Annotated[
         Path | None, Option(help="Folder of the images, if they have moved.", show_default="where they were")
     ] = None,
-    keep_clusters: Annotated[bool, Option("--keep-clusters", help="Keep the number of clusters.")] = False,
     no_open: Annotated[bool, Option("--no-open", help="Print the address, and open no browser.")] = False,
     hosts: Annotated[
         list[str] | None,
@@ -83,7 +82,6 @@ def review_command(
         out,
         answers=answers,
         images=images,
-        keep_clusters=keep_clusters,
         open_browser=not no_open,
         hosts=hosts or (),
         compute=Compute(reporter=reporter),

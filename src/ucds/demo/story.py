@@ -109,9 +109,6 @@ def run_demo(out: Path, seed: int, reporter: Reporter) -> str:
 
     The folder ``out`` gets ``digits/`` (the pictures), ``CLINIC-images/`` (those of each clinic), ``runs/``
     (models and reports) and ``metrics.json``. Files of an earlier demo there are written again.
-
-    Raises:
-        InputError: ``out`` holds anything but a demo.
     """
     check_folder(out)
     place = Place(out, seed, reporter)

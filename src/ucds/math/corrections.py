@@ -43,7 +43,6 @@ class _Known:
     apart: set[tuple[int, int]]  # pairs of parts whose clusters are two
     denied: set[tuple[int, int]]  # parts, and clusters that are not offered to them again
     divided: set[tuple[int, int]]  # parts, and their sizes, whose halves were asked about
-    waiting: list[IntArray]  # groups that become clusters when there is room
     asked: set[bytes]  # groups about which there was an answer
 
     def copy(self) -> _Known:
@@ -71,8 +70,6 @@ class Corrections:
         parts: ``(n,)`` numbers of the parts, each within one cluster, from
             :func:`ucds.math.parts.cut_into_parts`.
         next_number: number of the first new cluster.
-        keep_clusters: whether answers keep the number of clusters: a new cluster is then made only after two
-            others were merged.
 
     Attributes:
         clusters: ``(n,)`` numbers of the clusters after all answers.
@@ -87,14 +84,11 @@ class Corrections:
         clusters: Partition,
         parts: Partition,
         next_number: int,
-        *,
-        keep_clusters: bool = False,
     ) -> None:
         self._votes, self.clusters, self.parts = votes, clusters.copy(), parts.copy()
         self.by_person = np.zeros(len(clusters), dtype=bool)
         self._n_clusters = len(np.unique(clusters[clusters != ASIDE]))
-        self._most = self._n_clusters if keep_clusters else np.inf
-        self._known = _Known(next_number, int(parts.max()) + 1, set(), set(), set(), set(), set(), [], set())
+        self._known = _Known(next_number, int(parts.max()) + 1, set(), set(), set(), set(), set(), set())
         self._steps: list[_Step] = []
         self._made = {part: np.flatnonzero(parts == part) for part in np.unique(parts).tolist()}
         self._divisions: dict[tuple[bytes, int], list[IntArray]] = {}
@@ -171,9 +165,6 @@ class Corrections:
                 known.divided.add((part, len(members) - len(samples)))
             part, members = self._make_part(samples), samples
         offered = {self.cluster_of(other) for other in others} - {cluster, ASIDE}
-        if did == "separated" and self._count() >= self._most:
-            known.waiting.append(samples)
-            did = "kept"
         match did:
             case "kept":
                 known.denied |= {(part, other) for other in offered}
@@ -201,8 +192,6 @@ class Corrections:
                 if (halves := self._halve(members)) is not None:
                     self._make_part(members)
                     self._make_part(halves[0])
-        if known.waiting and self._count() < self._most:
-            self._make_cluster(known.waiting.pop(0))
 
     def join(self, groups: Sequence[IntArray], *, binds: bool = True) -> None:
         """Join several clusters; the result keeps the number of the largest, of equal ones the last.
@@ -290,9 +279,6 @@ class Corrections:
     def core(self, cluster: int) -> int:
         """Return the largest part of a cluster; :data:`ASIDE` if the cluster is empty."""
         return _most_frequent(self.parts[self.clusters == cluster])
-
-    def _count(self) -> int:
-        return len(np.unique(self.clusters[self.clusters != ASIDE]))
 
     def _make_part(self, samples: IntArray) -> int:
         number = self._known.next_part

@@ -36,24 +36,16 @@ NEAR = 30
 
 
 class Session:
-    """A review, with pictures or texts of its samples.
-
-    Attributes:
-        review: the review; it is changed by :meth:`tell` alone.
-        place: folder or file of the samples; ``None`` if the run does not say.
-        files: image files of the samples where they lie, to be sorted; ``None`` if there are none.
-        left_out: number of samples of the run that are outside the review.
-        texts: texts of samples, by id.
-    """
+    """A review, which :meth:`tell` alone changes, with pictures or texts of its samples."""
 
     def __init__(self, review: Review, moved: Path | None, pictures: Path | None, compute: Compute) -> None:
         self.review, self._ids = review, review.start.ids
         self._moved, self._root, self._compute = moved, pictures, compute.silent()
         self._images: Images | None = None
-        self.files: Scan | None = None
-        self.texts: Mapping[str, str] = {}
+        self.files: Scan | None = None  # where the images lie, to be sorted
+        self.texts: Mapping[str, str] = {}  # by id
         self._pictures = np.full(len(self._ids), -1)  # position of each sample's picture, if it has one
-        self.left_out, self._what = 0, "samples"
+        self.left_out, self._what = 0, "samples"  # samples of the run that are not in the review
         described = read_record(review.run).described
         self.place = next(iter([moved] if moved else places_in(described)), None)
         try:
@@ -68,8 +60,8 @@ class Session:
             if isinstance(self._images, Pictures | Gathered):
                 there = [place >= 0 and self._images.is_there(place) for place in self._pictures.tolist()]
                 self._pictures = np.where(there, self._pictures, -1)
-            if opened.lost:
-                compute.reporter.say(opened.lost)
+            for sentence in opened.told:
+                compute.reporter.say(sentence)
         except UserError as error:
             compute.reporter.say(f"no pictures are shown: {error}")
 

@@ -59,12 +59,10 @@ class Actions:
         start: Remembered,
         features: FloatArray,
         names: dict[int, str],
-        *,
-        keep_clusters: bool = False,
     ) -> None:
         self.start, self.features, self.names = start, features, names
         self._path, self._lock = path, Lock()
-        self._doubts = start.doubts(keep_clusters=keep_clusters)
+        self._doubts = start.doubts()
         self._names_before: list[dict[int, str]] = []
         self._answers = read_answers(path, start.digest) if path.exists() else Answers()
         if self._answers.first > most_clusters(len(start.ids)):

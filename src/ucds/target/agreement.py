@@ -133,9 +133,6 @@ def draw_with_labels(
     """Draw at most ``most_samples`` samples, labelled ones first, and return them with their labels.
 
     The labels, if any, are in the order of the samples; labels that occur get new numbers from 0.
-
-    Raises:
-        InputError: the labels name more clusters than fit into memory.
     """
     labelled = np.empty(0, np.int64) if labels is None else labels.rows_in(data.samples.ids)
     data, drawn = draw_dataset(work, data, first=(labelled,))

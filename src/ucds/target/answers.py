@@ -101,10 +101,6 @@ def read_answers(path: Path, digest: str | None) -> Answers:
     """Read a file of answers; with a ``digest``, the answers must start from the clusters with this digest.
 
     A last line without a line feed was left by a crash. It is dropped, because its answer did not count.
-
-    Raises:
-        InputError: the file cannot be read.
-        DamagedFileError: the file holds anything but answers, or answers about other clusters.
     """
     try:
         content = read_text(path)

@@ -61,14 +61,7 @@ def select_spread(features: FloatArray, count: int, seed: int) -> IntArray:
 
     Distances are between directions, as everywhere in the method. A longer choice with the same seed begins
     with the shorter one, so the first ``m`` samples are well spread for every ``m``.
-
-    Args:
-        features: ``(n, d)`` features of the samples.
-        count: number of samples to choose; all are returned if there are fewer.
-        seed: seed of the random draws; equal seeds give equal choices.
-
-    Returns:
-        Positions in the order of choice.
+    Returned are positions among the ``(n, d)`` features in the order of choice.
 
     Source:
         D. Arthur and S. Vassilvitskii, k-means++: the advantages of careful seeding, SODA 2007.

@@ -61,9 +61,10 @@ class ReviewedRun:
     @property
     def sentence(self) -> str:
         """Sentence that tells the person what was done."""
+        answers = "1 answer" if self.answered == 1 else f"{self.answered} answers"
         return (
-            f"{self.path} written: {self.n_clusters} clusters after {self.answered} answers; the model puts "
-            f"{self.agreement:.1%} of the samples into their reviewed cluster"
+            f"{self.path} written: {self.n_clusters} clusters after {answers}; the model gives "
+            f"{self.agreement:.1%} of the samples the cluster that they have in the review"
         )
 
 

@@ -63,9 +63,7 @@ class Review(Actions):
     when they were called, and may run in another thread.
 
     Args:
-        run: folder of the run; it gains the file ``answers.jsonl``, from which a later review continues.
-        keep_clusters: whether answers keep the number of clusters: a new cluster is then made only after two
-            others were merged. Changes by hand may still change the number.
+        run: folder of the run; it gains the file ``answers.jsonl``, which a later review goes on from.
         images: samples of a run whose encoder was trained, if they are no longer where the run found them.
             Such a run remembers no clusterings: its first review makes them.
         compute: device, cache and reporter of clustering and encoding; the defaults if ``None``.
@@ -86,7 +84,6 @@ class Review(Actions):
         self,
         run: str | Path,
         *,
-        keep_clusters: bool = False,
         images: Source | None = None,
         compute: Compute | None = None,
     ) -> None:
@@ -94,7 +91,7 @@ class Review(Actions):
         if not (self.run / VOTES_FILE).exists():
             vote_afterwards(self.run, images, compute)
         (start, features), names = read_remembered(self.run), read_names(self.run)
-        super().__init__(self.run / ANSWERS_FILE, start, features, names, keep_clusters=keep_clusters)
+        super().__init__(self.run / ANSWERS_FILE, start, features, names)
         self._seen: tuple[int, Seen] | None = None
         self._words: tuple[Mapping[str, str] | None, TellingWords] | None = None
 

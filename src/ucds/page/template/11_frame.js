@@ -137,7 +137,7 @@ function Preview() {
 
 export async function openFiner() {
   const found = await ask("cuts");
-  if (found) set({ finer: found });
+  if (found) set({ finer: found, screen: "middle" });
 }
 
 function Head() {
@@ -177,7 +177,7 @@ function Head() {
               data.foldered && option("folder", "by folder"),
             ])
       }
-      ${state.mode === "grid" && html`<label><span class="word">Size</span> <input type="range" id="side"
+      ${state.mode === "grid" && html`<label><span class="word">Size</span> <input type="range" id="picture-side"
         aria-label="Size of the pictures" min="64" max="256" step="16" value=${state.side}
           onInput=${(event) => set({ side: Number(event.target.value) })} /></label>`}</p></header>`;
 }
