@@ -1,7 +1,5 @@
 """What holds for every test: one thread, a cache of its own, and no network but the machine itself."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -201,7 +199,9 @@ def browser() -> Iterator[Any]:
     """A headless Chromium; without one on the machine the test is skipped."""
     if CHROMIUM is None:
         pytest.skip("there is no chromium: apt-get install chromium")
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import expect, sync_playwright
+
+    expect.set_options(timeout=30_000)  # other tests run beside it
 
     with sync_playwright() as play:
         switches = ["--no-sandbox", "--enable-unsafe-swiftshader"]  # the map is drawn without a graphics card

@@ -1,7 +1,5 @@
 """Every public function refuses an argument that is not of its annotated kind by name, before any work."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from pathlib import Path
@@ -51,6 +49,11 @@ def test_another_kind_is_refused_by_name(name: str, argument: str) -> None:
         ("RunOptions", "seed", 1.5, "`seed` must be an integer, not 1.5"),
         ("RunOptions", "resume", 1, "`resume` must be True or False, not 1"),
         ("RunOptions", "seed", -1, "`seed` is at least 0, not -1"),
+        ("Compute", "accelerator", "gpu", "`accelerator` must be one of auto, cpu, cuda, mps, not 'gpu'"),
+        ("BulkOptions", "engine", "dask", "`engine` must be one of plain, ray, not 'dask'"),
+        ("export", "form", "zip", "`form` must be one of onnx, sklearn, hub, not 'zip'"),
+        ("predict", "sort_how", "move", "`sort_how` must be one of copy, link, not 'move'"),
+        ("train_source", "n_clusters", 1, "the number of clusters must be at least 2"),
         ("serve", "notice", "told", "`notice` must be a function, not 'told'"),
     ],
 )
@@ -61,5 +64,5 @@ def test_the_message_says_what_is_right(name: str, argument: str, value: object,
 
 
 def test_numbers_of_numpy_and_paths_are_as_good_as_those_of_python(tmp_path: Path) -> None:
-    assert ucds.RunOptions(seed=np.int64(3), checkpoint_seconds=np.float32(2)).seed == 3
+    assert ucds.RunOptions(seed=np.int64(3), devices=np.int32(2)).seed == 3
     assert ucds.Compute(cache=str(tmp_path)).cache == tmp_path

@@ -1,7 +1,5 @@
 """Tests of scoring against ground truth."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict
 from pathlib import Path

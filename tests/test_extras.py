@@ -1,7 +1,5 @@
 """Tests of what is said where packages of an extra are missing."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 import tomllib
@@ -17,6 +15,7 @@ from PIL import Image
 import ucds
 from ucds import BulkOptions, Compute, InputError
 from ucds.choices import ExportFormat
+from ucds.config import read_settings
 from ucds.data.sources import find_samples
 from ucds.extras import EXTRAS, require_extra
 from ucds.serving.ledger import Ledger
@@ -86,6 +85,27 @@ def test_what_needs_an_extra_is_refused_in_one_line_that_names_it(
         monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(InputError, match=rf"^.* needs further packages: pip install 'ucds\[{extra}\]'$"):
         ENTRANCES[extra]()
+
+
+WHOLE_NETWORKS: dict[str, Callable[[], object]] = {
+    "a mapping": lambda: ucds.train_target("x.npy", "run", n_clusters=2, settings={"tune": "full"}),
+    "settings": lambda: ucds.train_source("x.npz", "run", 2, settings=ucds.PCDSettings()),
+    "an estimator": lambda: ucds.TargetClustering(tune="full").fit(np.eye(4)),
+    "an estimator with settings": lambda: ucds.SourceClustering(
+        tune="full", settings=ucds.ConsensusSettings()
+    ).fit(np.eye(4)),
+    "a text": lambda: read_settings("consensus", "target", ["tune=full"]),
+    "an option": lambda: read_settings("consensus", "target", tune="full"),
+}
+
+
+@pytest.mark.parametrize("way", WHOLE_NETWORKS)
+def test_each_way_to_ask_for_a_whole_network_names_the_extra_that_trains_one(
+    way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "timm", None)
+    with pytest.raises(InputError, match=r"^`.* needs further packages: pip install 'ucds\[torch\]'$"):
+        WHOLE_NETWORKS[way]()
 
 
 def test_every_extra_of_the_package_is_known() -> None:

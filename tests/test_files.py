@@ -1,7 +1,5 @@
 """Tests of atomic writing: a reader sees the old file or the new one, whatever happens."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os
@@ -121,7 +119,7 @@ def test_a_private_folder_is_its_owners_alone_and_one_that_exists_stays_as_it_is
         assert stat.S_IMODE((tmp_path / name).stat().st_mode) == mode
 
 
-FULL = "free some space, then do the same again, a training with `resume=True`"
+FULL = "free some space, then run the same again (a training with `resume=True`)"
 LOCKED = "choose a place that you may write to"
 
 

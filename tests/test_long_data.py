@@ -1,7 +1,5 @@
 """No message repeats long data, whichever argument they were given as."""
 
-from __future__ import annotations
-
 import inspect
 import itertools
 import shutil
@@ -12,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from quick import quick
 
 import ucds
 from ucds import Compute, UcdsWarning, UserError
@@ -41,17 +40,21 @@ def usual(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     np.save(folder / "x.npy", x)
     np.savez(folder / "two.npz", a=x, b=x + 1)
     compute = Compute("cpu", cache=None)
-    run = ucds.train_target(folder / "x.npy", folder / "run", n_clusters=2, compute=compute).folder
+    given: dict[str, Any] = {"n_clusters": 2, "settings": quick(), "compute": compute}
+    run = ucds.train_target(folder / "x.npy", folder / "run", **given).folder
     places = dict.fromkeys(("images", "members", "others"), folder / "x.npy")
-    right = {"run": run, "data": folder / "two.npz", "out": folder / "new", "compute": compute}
+    right = {"run": run, "data": folder / "two.npz", "out": folder / "new"}
     labels = {"ids": ["a"], "labels": np.array([0]), "provider": "p"}
-    return {"n_clusters": 2, **places, **right, **labels}
+    return {**given, **places, **right, **labels}
 
 
 def refusals(called: Callable[..., Any], usual: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     """Call with each long value in place of each argument, and yield our refusals, each with its value."""
     wanted = inspect.signature(called).parameters
-    needed = {name for name, entry in wanted.items() if entry.default is entry.empty} | {"compute"}
+    needed = {name for name, entry in wanted.items() if entry.default is entry.empty} | {
+        "compute",
+        "settings",
+    }
     right = {name: value for name, value in usual.items() if name in wanted and name in needed}
     for name, value in itertools.product(wanted, LONG.values()):
         try:

@@ -1,7 +1,5 @@
 """Files that name sizes which they do not hold: refused in one line, or read, in little memory."""
 
-from __future__ import annotations
-
 import io
 import json
 import struct
@@ -33,7 +31,7 @@ from ucds.labels.cluster_labels import ClusterLabels
 from ucds.page.findings import read_record
 from ucds.received import MOST_ENTRIES, MOST_TEXT
 from ucds.target.answers import read_answers
-from ucds.target.predictions import ClusterNames
+from ucds.target.predictions import read_names
 from ucds.target.remembered import Remembered, read_remembered, write_features, write_remembered
 from ucds.training.model_file import arrays_digest, load_model, save_model
 from ucds.training.run_folder import MODEL_FILE
@@ -201,7 +199,7 @@ TEXTS = {
     "wrong labels": (LABELS % (b"[]," * (MOST_ENTRIES // 2 - 9) + b"1"), ClusterLabels.load, "labels"),
     "objects": (LABELS % (b'{"a":1},' * MANY), ClusterLabels.load, "too large to be read"),
     "deep": (b"[" * (MANY // 2), ClusterLabels.load, "is not a usable label file"),
-    "names": (NAMES % (b'"":1,' * MANY), ClusterNames.load, "too large"),
+    "names": (NAMES % (b'"":1,' * MANY), lambda path: read_names(path.parent), "too large"),
     "answers": (ANSWERS % (b"[]," * MANY), lambda path: read_answers(path, None), "too large"),
 }
 """Texts of JSON whose entries take far more memory than the text, the way to read them, and the refusal."""
@@ -210,8 +208,9 @@ TEXTS = {
 @pytest.mark.parametrize("name", TEXTS)
 def test_the_entries_of_a_text_are_counted_before_they_are_read(tmp_path: Path, name: str) -> None:
     text, read, said = TEXTS[name]
-    (tmp_path / "text").write_bytes(text)
-    check(lambda: read(tmp_path / "text"), said)
+    path = tmp_path / ("names.json" if name == "names" else "text")
+    path.write_bytes(text)
+    check(lambda: read(path), said)
 
 
 def test_a_long_text_of_a_run_is_refused(tmp_path: Path) -> None:

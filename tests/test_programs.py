@@ -1,7 +1,5 @@
 """Small programs that a user of scikit-learn would write: each works, or ends in an error of this package."""
 
-from __future__ import annotations
-
 import json
 import pickle
 from collections.abc import Callable
@@ -88,10 +86,6 @@ def test_a_run_is_loaded_asked_printed_and_pickled(run: Path, x: Any) -> None:
         assert " at 0x" not in repr(result)
     again = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(again.predict(x), found.clusters)
-
-
-def test_a_text_names_the_cache(tmp_path: Path) -> None:
-    assert ucds.Compute("cpu", cache=str(tmp_path)).cache == tmp_path
 
 
 def test_provider_and_client_meet_in_arrays(x: Any) -> None:

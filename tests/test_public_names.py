@@ -1,7 +1,5 @@
 """The public names: what ``import ucds`` offers, what each name loads, and the function of each command."""
 
-from __future__ import annotations
-
 import ast
 import importlib.metadata
 import inspect

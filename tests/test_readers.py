@@ -1,7 +1,5 @@
 """Every reader of a file either reads it or refuses it in one line, whatever is in it."""
 
-from __future__ import annotations
-
 import json
 from contextlib import closing
 from functools import partial
@@ -28,7 +26,7 @@ from ucds.serving.ledger import Ledger
 from ucds.serving.signing import Signer
 from ucds.serving.verify import verify
 from ucds.target.answers import read_answers
-from ucds.target.predictions import ClusterNames
+from ucds.target.predictions import read_names
 from ucds.training.model_file import Making, ModelCard, StoredModel, load_model, save_model
 from ucds.training.run_folder import MODEL_FILE, RunFolder
 
@@ -120,7 +118,7 @@ READERS = {
     "model": Reader(MODEL_FILE, _write_model, load_model),
     "run": file("run.json", '{"seed": 1}', lambda path: RunFolder(path.parent).refuse_other_run({"seed": 1})),
     "record": file("run.json", '{"seed": 1, "images": "x"}', lambda path: read_record(path.parent)),
-    "names": file("names.json", json.dumps(NAMES), ClusterNames.load),
+    "names": file("names.json", json.dumps(NAMES), lambda path: read_names(path.parent)),
     "answers": file("answers.jsonl", ANSWERS, lambda path: read_answers(path, "c")),
     "vectors": file("x.npy", saved(np.save, arr=np.eye(4)), load_vectors),
     "archive": file("x.npz", saved(np.savez, a=np.eye(4)), load_vectors),

@@ -1,7 +1,5 @@
 """Files that come from somebody else: none leads out of its folder, or waits for ever."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -28,7 +26,6 @@ from ucds.page.review import review
 from ucds.received import open_inside, open_received
 from ucds.serving.ledger import Ledger
 from ucds.serving.signing import Signer
-from ucds.target.predictions import ClusterNames
 from ucds.target.review import Review
 from ucds.training.centring import Centring
 from ucds.training.inputs import open_for_training
@@ -102,7 +99,6 @@ USES: dict[str, Callable[[Path], object]] = {
     "ledger.sqlite": lambda run: Ledger(run, create=True).close(),
     # Files that are named by themselves.
     "given labels": lambda folder: ClusterLabels.load(folder / "given labels"),
-    "given names": lambda folder: ClusterNames.load(folder / "given names"),
     "given answers": lambda folder: Review(folder).take(folder / "given answers"),
     "given receipts": lambda folder: read_receipts(folder / "given receipts"),
     "labels.receipts": _ask,
@@ -250,11 +246,11 @@ def test_no_name_leads_out_of_a_folder(tmp_path: Path, name: str) -> None:
 @pytest.mark.usefixtures("either_way")
 def test_what_is_no_file_is_named_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "nothing")
-    with pytest.raises(DamagedFileError, match="link is a link, which is not opened: put an"):
+    with pytest.raises(DamagedFileError, match="link is a link, and is not opened: put an"):
         open_received(tmp_path / "link")
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(tmp_path / "socket"))
-        with pytest.raises(DamagedFileError, match="socket is hollow or no file"):
+        with pytest.raises(DamagedFileError, match="socket is hollow or not a file"):
             open_received(tmp_path / "socket")
     with pytest.raises(FileNotFoundError):
         open_received(tmp_path / "absent")
@@ -281,11 +277,11 @@ def test_a_run_that_names_other_samples_than_its_own_shows_none_of_them(
     np.save(tmp_path / "private.npy", blobs({"a": 60}, 3, seed=9)["a"])
     assert report(run, compute=CPU).samples == 60
     _change(run / "run.json", images=str(tmp_path / "private.npy"))
-    with pytest.raises(InputError, match=r"private\.npy does not hold what the run was trained on: name the"):
+    with pytest.raises(InputError, match=r"private\.npy does not hold the run's samples: give the folder"):
         report(run, compute=CPU)
     assert report(run, tmp_path / "private.npy", compute=CPU).samples == 60  # which the user names
     (run / "votes.npz").unlink()
-    with pytest.raises(InputError, match="does not hold what the run was trained on"):
+    with pytest.raises(InputError, match="does not hold the run's samples"):
         Review(run)
 
 
@@ -302,7 +298,7 @@ def test_a_link_in_a_run_ends_a_command_in_one_line(
         main()
     said = capsys.readouterr().err.strip().splitlines()
     assert end.value.code == 2
-    assert said[-1].startswith(f"error: {run}/transfer.json is a link, which is not opened")
+    assert said[-1].startswith(f"error: {run}/transfer.json is a link, and is not opened")
     assert not (run / "report.html").exists()
 
 
@@ -314,7 +310,7 @@ def test_an_export_for_a_hub_replaces_nothing_but_an_earlier_one(run: Path, tmp_
     (repository / "model.safetensors").write_text("of somebody else")
     for config in ("", "{}", json.dumps({"model_type": "bert"}), json.dumps({"model_type": "ucds"})):
         (repository / "config.json").write_text(config or "{}")
-        with pytest.raises(InputError, match="holds other things than an exported model"):
+        with pytest.raises(InputError, match="holds something other than an exported model"):
             ucds.export(run, repository, form="hub")
     assert (repository / "README.md").read_text() == "# Years of work"
     (run / "hub").symlink_to(repository)

@@ -1,7 +1,5 @@
 """Every result that a public name gives prints itself in one line, and as a table in a notebook."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """An argument has one name and one default in commands, functions and estimators."""
 
-from __future__ import annotations
-
 import inspect
 from dataclasses import fields
 from typing import Any

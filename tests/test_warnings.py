@@ -1,7 +1,5 @@
 """Warnings carry the line of the caller, whatever lies between."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

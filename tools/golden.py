@@ -36,6 +36,10 @@ LENGTHS = {"source": ["source_epochs=3"], "target": ["clustering_epochs=3", "ref
 """Settings of the method PCD that make its runs short."""
 
 
+MOMENTS = {"pcd": ("log.jsonl", "log.jsonl"), "consensus": ("run.json", "checkpoint.npz")}
+"""Files of a run that grow when it may be stopped, and when the resumed run may be killed."""
+
+
 @dataclass(frozen=True)
 class Case:
     """One provider with its client.
@@ -128,28 +132,28 @@ class Revision:
             for command, side in zip(train, LENGTHS, strict=True):
                 for length in LENGTHS[side]:
                     command += ["--set", length]
-        self._train(train[0], Path(provider), case.stopped)
+        self._train(train[0], Path(provider), case)
         self._call(["label", provider, str(target), "--out", labels, *quiet])
-        self._train(train[1], Path(client), case.stopped)
+        self._train(train[1], Path(client), case)
         self._call(["predict", client, str(target), "--out", str(place / "predictions.csv"), *quiet])
 
-    def _train(self, command: list[str], run: Path, stopped: bool) -> None:
-        if stopped:
-            self._stop(command, run, signal.SIGINT)
-            self._stop([*command, "--resume"], run, signal.SIGKILL)
+    def _train(self, command: list[str], run: Path, case: Case) -> None:
+        if case.stopped:
+            stopped, killed = MOMENTS[case.method]
+            self._stop(command, run / stopped, signal.SIGINT)
             command = [*command, "--resume"]
-        if not (run / "model.safetensors").exists():
-            self._call(command)
+            self._stop(command, run / killed, signal.SIGKILL)
+        self._call(command)
 
-    def _stop(self, command: list[str], run: Path, number: signal.Signals) -> None:
-        """Start a training, and send it a signal as soon as it has logged something new, or let it end."""
-        log = run / "log.jsonl"
-        before = log.stat().st_size if log.exists() else 0
+    def _stop(self, command: list[str], file: Path, number: signal.Signals) -> None:
+        """Start a training, and send it a signal as soon as it has written something new to a file."""
+        before = file.stat().st_size if file.exists() else 0
         process = self._start(command)
-        while process.poll() is None and not (log.exists() and log.stat().st_size > before):
+        while process.poll() is None and not (file.exists() and file.stat().st_size > before):
             time.sleep(0.005)
         process.send_signal(number)
-        process.wait()
+        if process.wait() == 0:
+            raise RuntimeError(f"ucds {' '.join(command)}\nended before it could be stopped")
 
     def _start(self, command: list[str]) -> subprocess.Popen[str]:
         arguments = [sys.executable, "-m", "ucds", *command]

@@ -12,9 +12,9 @@ from ucds.cli import main
 def run() -> None:
     """Run the command line as a process of its own.
 
-    Libraries of half a million objects take seconds to load and to take apart. So the collector of garbage
-    looks more rarely whether there is any, and the process ends once all that was to be done at its end is
-    done: memory that it held is not taken apart first.
+    The libraries make half a million objects, which take seconds to load and to free. So the garbage
+    collector runs more rarely, and the process ends right after its exit handlers, without freeing its
+    memory.
     """
     _open_missing_streams()
     if os.path.expanduser("~") == "~" and "UCDS_CACHE" in os.environ:  # noqa: PTH111  (which raises)
@@ -30,7 +30,7 @@ def run() -> None:
 
 
 def _open_missing_streams() -> None:
-    """Open what was closed before the start, or a file of ours would get its number, and messages with it."""
+    """Open streams that were closed before the start; else a file of ours would get their messages."""
     for name in ("stdin", "stdout", "stderr"):  # the lowest free number comes first
         if getattr(sys, name) is None:
             opened = os.open(os.devnull, os.O_RDWR)
@@ -39,7 +39,7 @@ def _open_missing_streams() -> None:
 
 
 def _end(status: list[int]) -> None:
-    """End this process with the status of its command; one that failed otherwise ends in the usual way."""
+    """End this process with the status of its command; without a status, end in the usual way."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):  # it is closed, or nobody reads it any longer
             stream.flush()

@@ -1,7 +1,7 @@
 """Refuses arguments of public functions that are of another kind than their annotations name.
 
-Python takes anything for any argument, and would stop deep inside, with work done and an error that names
-neither the argument nor the call. The annotations say what is right; so no function checks this by itself.
+Python accepts any value for any argument. The error would come later, after some work, and would name neither
+the argument nor the call. The annotations say what is right; so no function checks this by itself.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _ACCEPTED: dict[Any, Any] = {int: Integral, float: Real, str: (str, PathLike), Path: (str, PathLike)}
-"""Classes that do for a kind: numbers of NumPy are numbers, and a path may be a text."""
+"""Further classes that are accepted for a kind: numbers of NumPy are numbers, and a path may be a text."""
 _WORDS = {
     int: "an integer",
     float: "a number",

@@ -1,6 +1,7 @@
-"""Names that a user chooses between, on the command line and in Python alike, and numbers of clusters.
+"""Values that users choose between, on the command line and in Python: names, and numbers of clusters.
 
-The figures of the consensus method that nobody chooses stand here too, so that a benchmark can vary them.
+The parameters of the consensus method that users do not set stand here too, so that a benchmark can vary
+them.
 """
 
 from __future__ import annotations
@@ -31,27 +32,30 @@ Space = Literal["features", "principal", "diffused-features", "diffused-principa
 SPACES: tuple[Space, ...] = get_args(Space)
 """Names of the spaces in which a target is clustered, see :func:`ucds.math.spaces.make_spaces`."""
 Sorting = Literal["copy", "link"]
-"""Way in which images get into the folders of their clusters."""
+"""How images get into the folders of their clusters."""
 TableForm = Literal["csv", "parquet"]
 """Form of the table of a review: for Excel, or for programs."""
 ExportFormat = Literal["onnx", "sklearn", "hub"]
-"""Form in which a model leaves: a graph of operations, a scikit-learn object, or a folder for a model hub."""
+"""Form in which a model is exported: an ONNX graph, a scikit-learn object, or a folder for a model hub."""
 Pooling = Literal["class", "mean"]
-"""Way from an encoder's features of tokens to those of an image: the first token, or the mean of all."""
+"""Rule that makes features of an image from those of its tokens: the first token, or the mean of all."""
 Engine = Literal["plain", "ray"]
-"""What runs bulk work: a loop in this process, or workers of Ray."""
+"""Engine that runs bulk work: a loop in this process, or workers of Ray."""
 
 MOST_CLUSTERS = 100_000
-"""Number of clusters that a model or labels of others may name: memory is reserved for each of them."""
+"""Largest number of clusters in another party's model or labels: memory is reserved for each cluster."""
 DEFAULT_WEIGHTS, NO_WEIGHTS = "default", "none"
 """Words in place of a file of weights: published ones, or a random start."""
 
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+"""Mean and standard deviation of each colour, of pixels in 0..1, unless an encoder asks for others."""
+
 AUTO = "auto"
-"""Word that asks for a number of clusters to be chosen among all that the samples allow."""
+"""Word that asks ucds to choose the number of clusters, among all numbers that the samples allow."""
 
 
 def require_choice(name: str, given: object, choices: Any) -> None:
-    """Make sure that a word is one of those that a user chooses between; Python takes any.
+    """Make sure that a word is one of the choices; Python itself does not check this.
 
     The choices are one of the ``Literal`` types of this module; the name is the argument's, for the message.
     """
@@ -60,14 +64,14 @@ def require_choice(name: str, given: object, choices: Any) -> None:
 
 
 def require_weights(choice: str) -> None:
-    """Make sure, before anything heavy is loaded, that weights are one of the words above or a file."""
+    """Make sure, before loading anything heavy, that weights are one of the words above or a file."""
     if choice not in (DEFAULT_WEIGHTS, NO_WEIGHTS) and not Path(choice).is_file():
         raise InputError(f"there is no weights file {choice}: give another file, 'default' or 'none'")
 
 
 @dataclass(frozen=True)
 class ClusterRange:
-    """Numbers of clusters among which one is to be chosen."""
+    """Range of numbers of clusters among which ucds chooses one."""
 
     low: int = 2  # smallest number
     high: int | None = None  # largest number; `None` for as many as the samples allow
@@ -97,7 +101,7 @@ def read_clusters(given: int | str, least: int = 1) -> int | ClusterRange:
 
 @dataclass(frozen=True)
 class VoteChoices:
-    """Figures of the vote of k-means; ``docs/measurements.md`` says on which tasks they were chosen."""
+    """Parameters of the vote of k-means; ``docs/measurements.md`` says on which tasks they were chosen."""
 
     __pydantic_config__: ClassVar[ConfigDict] = {"extra": "forbid"}
 
@@ -118,13 +122,13 @@ class VoteChoices:
         return min(max(self.voters // samples, self.fewest_starts), self.most_starts)
 
     def with_starts(self, starts: int) -> VoteChoices:
-        """Return the same figures with one number of starts, whatever the number of samples."""
+        """Return the same parameters with one number of starts for any number of samples."""
         return replace(self, fewest_starts=starts, most_starts=starts)
 
 
 @dataclass(frozen=True)
 class OpinionChoices:
-    """Figures of the second opinion; ``docs/measurements.md`` says on which tasks they were chosen."""
+    """Parameters of the second opinion; ``docs/measurements.md`` says on which tasks they were chosen."""
 
     __pydantic_config__: ClassVar[ConfigDict] = {"extra": "forbid"}
 
@@ -140,7 +144,7 @@ class OpinionChoices:
 
 @dataclass(frozen=True)
 class GuardChoices:
-    """Figures of the transfer guard; ``docs/measurements.md`` says on which tasks they were chosen."""
+    """Parameters of the transfer guard; ``docs/measurements.md`` says on which tasks they were chosen."""
 
     __pydantic_config__: ClassVar[ConfigDict] = {"extra": "forbid"}
 

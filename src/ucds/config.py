@@ -28,6 +28,7 @@ from ucds.choices import (
     require_choice,
 )
 from ucds.errors import InputError, brief
+from ucds.extras import require_extra
 from ucds.files import digest_of
 
 
@@ -43,7 +44,7 @@ class Settings(BaseModel):
     )
 
     earlier: ClassVar[Mapping[str, Any]] = {}
-    """What was done before a setting existed, by its name, where the default does something else."""
+    """Value of a setting in records from before it existed, by name, where this is not the default."""
 
     if not TYPE_CHECKING:  # type checkers know the settings by name and kind
 
@@ -66,15 +67,15 @@ class Settings(BaseModel):
             return "the method is not a setting: choose it with `method`"
         owners = [method for method, other in SETTINGS.items() if name in other.model_fields]
         if owners and cls in SETTINGS.values():
-            return f"'{name}' is a setting of method '{owners[0]}', which this method does not look at"
+            return f"'{name}' is a setting of method '{owners[0]}', which this method does not use"
         close = difflib.get_close_matches(name, cls.model_fields, n=1)
         return f"unknown setting '{name}'" + (f", did you mean '{close[0]}'?" if close else "")
 
     @classmethod
     def essential(cls, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Select the settings of a record that differ from what a record without them says.
+        """Select the settings of a record that a record could not leave out without meaning something else.
 
-        So records stay the same when a setting is added that changes nothing by default.
+        So records stay equal when a setting is added whose default changes nothing.
         """
         return _differing(values, cls(**cls.earlier).model_dump(mode="json"))
 
@@ -85,12 +86,12 @@ class Settings(BaseModel):
 
 
 def hash_settings(essential: Mapping[str, Any]) -> str:
-    """Return twelve hexadecimal digits of the essential ones of some settings."""
+    """Return a hash of the essential settings, as twelve hexadecimal digits."""
     return digest_of(json.dumps(essential, sort_keys=True).encode())[:12]
 
 
 def _differing(values: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, Any]:
-    """Select the entries that differ from the usual ones; of entries that are mappings, their entries."""
+    """Select the entries that differ from the usual ones, also within nested mappings."""
     return {
         name: _differing(value, usual.get(name) or {}) if isinstance(value, dict) else value
         for name, value in values.items()
@@ -99,7 +100,7 @@ def _differing(values: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str,
 
 
 def _setting(default: Any, **constraints: Any) -> Any:
-    """Declare a setting; type checkers see that it has a default, which `Field` shows to a plugin alone."""
+    """Declare a setting so that type checkers see its default; `Field` alone shows it to a plugin only."""
     return Field(default, **constraints)
 
 
@@ -109,7 +110,7 @@ def _only(side: Role, default: Any, **constraints: Any) -> Any:
 
 
 WIDTH = "width of the features and prototypes, d_f"
-MOST_SAMPLES = "samples of a domain that are clustered or evaluated, and make an epoch, at most"
+MOST_SAMPLES = "largest number of samples of a domain that are clustered, evaluated, or seen in an epoch"
 
 
 class ModelSettings(Settings):
@@ -118,7 +119,7 @@ class ModelSettings(Settings):
     tune: Tune = _setting("full", description="'full' trains everything, 'head' only the new layers")
     bottleneck_width: int = _setting(256, ge=1, description=WIDTH)
     prediction_batch_size: int = _setting(
-        64, ge=1, description="samples predicted at a time; larger values only cost memory on a CPU"
+        64, ge=1, description="samples predicted at a time; on a CPU, larger values only cost memory"
     )
 
 
@@ -127,7 +128,7 @@ class PCDSettings(ModelSettings):
 
     # Optimiser, mixing and evaluations
     most_samples: int = _setting(50_000, ge=100, description=MOST_SAMPLES)
-    batch_size: int = _setting(64, ge=2, description="samples a step, over all domains and processes")
+    batch_size: int = _setting(64, ge=2, description="samples per step, over all domains and processes")
     learning_rate: float = _setting(1e-3, gt=0, description="eta_0 of pre-trained layers")
     new_layer_learning_rate: float = _setting(1e-2, gt=0, description="eta_0 of bottleneck and prototypes")
     momentum: float = _setting(0.9, ge=0, lt=1, description="momentum of SGD")
@@ -137,7 +138,7 @@ class PCDSettings(ModelSettings):
     decay_power: float = _setting(0.75, ge=0, description="b in eta = eta_0 (1 + a p)^-b")
     mixing_weight: float = _setting(1.0, ge=0, description="weight of the CutMix (vectors: mix-up) loss")
     mixing_alpha: float = _setting(0.3, gt=0, description="concentration of the mixing ratio, alpha")
-    evaluations_per_stage: int = _setting(10, ge=1, description="predictions of the whole set in a stage")
+    evaluations_per_stage: int = _setting(10, ge=1, description="predictions of the whole set per stage")
 
     # Clustering loss (Eq. 1, 3, 4)
     transport_weight: float = _setting(1.0, ge=0, description="weight of the transport loss, Eq. 1")
@@ -148,7 +149,7 @@ class PCDSettings(ModelSettings):
     epsilon: float = _setting(0.01, gt=0, description="entropic regularisation of the transport, epsilon")
     transport_tolerance: float = _setting(1e-3, gt=0, description="L1 error allowed in the plan's marginals")
     transport_max_iterations: int = _setting(
-        100, ge=1, description="Newton iterations of a transport at most"
+        100, ge=1, description="largest number of Newton iterations of a transport"
     )
 
     # Proportions (Eq. 2)
@@ -168,12 +169,12 @@ class PCDSettings(ModelSettings):
     clustering_epochs: int = _only("target", 30, ge=1, description="epochs of stage 2")
     refinement_epochs: int = _only("target", 30, ge=1, description="epochs of stage 3")
     validation_fraction: float = _only(
-        "source", 0.1, ge=0, lt=1, description="share of the source samples kept to choose the model with"
+        "source", 0.1, ge=0, lt=1, description="share of the source samples set aside to choose the model"
     )
 
 
 class ConsensusSettings(Settings):
-    """Settings of the consensus method (``docs/consensus.md``), which trains nothing below its head."""
+    """Settings of the consensus method (``docs/consensus.md``), which trains the head only."""
 
     tune: ClassVar[Tune] = "head"
 
@@ -183,7 +184,7 @@ class ConsensusSettings(Settings):
         0.5, ge=0, le=1, description="0 keeps the variances of the axes, 1 makes them equal"
     )
     starts: int | None = _setting(
-        None, ge=1, description="k-means starts a space and number of clusters; by the sample size if unset"
+        None, ge=1, description="k-means starts per space and number of clusters; by the sample size if unset"
     )
 
     # Source, with differential privacy (docs/privacy.md). The accounts are computed for these values of
@@ -200,7 +201,9 @@ class ConsensusSettings(Settings):
         "target", SPACES, min_length=1, strict=False, description="spaces in which the target is clustered"
     )
     transfer: Transfer = _only(
-        "target", "guarded", description="use of the labels: guarded, or own, opinion, equal"
+        "target",
+        "guarded",
+        description="use of the labels: own, opinion or equal; guarded lets the guard choose",
     )
 
     # Figures that only a benchmark varies
@@ -213,7 +216,7 @@ class ConsensusSettings(Settings):
 
     @property
     def voting(self) -> VoteChoices:
-        """Figures of the vote, with the number of starts if one is set."""
+        """Parameters of the vote, with the number of starts if one is set."""
         return self.vote.with_starts(self.starts) if self.starts else self.vote
 
     @model_validator(mode="after")
@@ -230,7 +233,7 @@ SETTINGS: Mapping[Method, type[PCDSettings] | type[ConsensusSettings]] = {
 """Settings class of each method."""
 
 FIGURES = ("vote", "second_opinion", "guard")
-"""Settings that benchmarks and Python may vary, and the commands may not: nobody can choose them by sight."""
+"""Settings that benchmarks and Python may vary and commands may not: users cannot judge them."""
 
 MethodSettings = PCDSettings | ConsensusSettings
 
@@ -253,12 +256,12 @@ def for_side(settings: Settings, side: Role) -> dict[str, Any]:
 
 
 def restore(method: Method, values: Mapping[str, Any]) -> MethodSettings:
-    """Make the settings again that :func:`for_side` gave the values of."""
+    """Make settings from the values that :func:`for_side` returned."""
     return SETTINGS[method].model_validate_json(json.dumps(values))
 
 
 def for_source(settings: MethodSettings) -> MethodSettings:
-    """Return a copy in which the settings of the target alone have their defaults."""
+    """Return a copy in which settings that only the target uses have their defaults."""
     kind = type(settings)
     others = {n: f.default for n, f in kind.model_fields.items() if side_of(kind, n) == "target"}
     return settings.model_copy(update=others)
@@ -295,6 +298,7 @@ def choose_settings(
         raise InputError(
             f"`settings` are those of the method '{method_of(given)}', and `method` is {brief(method)}"
         )
+    _require_trainer(named)
     values = {name: getattr(given, name) for name in named}
     for name, value in named.items():
         if value is not None:
@@ -311,6 +315,8 @@ def make_settings(method: Method, side: Role, own: Mapping[str, Any], **named: A
     require_choice("method", method, Method)
     if not isinstance(own, Mapping):
         raise InputError(f"settings are given by name, as a mapping, not as {type(own).__name__}")
+    _require_trainer(own)
+    _require_trainer(named)
     values = dict(own)
     kind = SETTINGS[method]
     for name, value in named.items():
@@ -329,8 +335,14 @@ def make_settings(method: Method, side: Role, own: Mapping[str, Any], **named: A
     return settings
 
 
+def _require_trainer(given: Mapping[str, Any]) -> None:
+    """Name the extra that a whole network needs to be trained, before the method that would train it."""
+    if given.get("tune") == "full":
+        require_extra("torch", '`tune="full"`')
+
+
 def _unused(settings: Settings, side: Role) -> dict[str, str]:
-    """Return the settings that have no effect on one side beside the others, each with the reason."""
+    """Return the settings to which the others leave no effect on one side, each with the reason."""
     if isinstance(settings, PCDSettings) and settings.tune == "head":
         return {"learning_rate": "tune is 'head'"}
     if isinstance(settings, ConsensusSettings) and side == "source" and settings.dp_epsilon is not None:

@@ -1,4 +1,4 @@
-"""Errors and warnings that a user can cause or mend, told apart from faults of the package itself."""
+"""Errors and warnings about what a user can cause or mend; other errors are bugs of the package."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _SHOWN = 20  # samples that cannot be used
 
 
 class UserError(Exception):
-    """The cause lies outside the package; the message says what is wrong and what to do.
+    """An error whose cause lies outside the package; the message says what is wrong and what to do.
 
     The command line prints the message as one line and exits with status 2. Python code catches this class
-    for all such errors, or one of its subclasses. No message holds a secret that somebody typed in a wrong
+    for all such errors, or one of its subclasses. Messages leave out secrets that somebody typed in a wrong
     place.
     """
 
@@ -59,7 +59,7 @@ class RefusedError(UserError):
 
 
 class UcdsWarning(UserWarning):
-    """The user should know of something; the work goes on."""
+    """A warning of this package; the work goes on."""
 
 
 class Interrupted(Exception):  # noqa: N818  (no error: the run was asked to)
@@ -67,13 +67,13 @@ class Interrupted(Exception):  # noqa: N818  (no error: the run was asked to)
 
 
 def warn_of_skipped(reasons: Sequence[str], summary: str) -> None:
-    """Warn of the first samples that are skipped, and in summary; of nothing if there are none."""
+    """Warn of each of the first skipped samples, then of all in a summary; do nothing if none is skipped."""
     for told in [*(f"{reason}; it is skipped" for reason in reasons[:_SHOWN]), *[summary] * bool(reasons)]:
         warn(told)
 
 
 def warn(message: str) -> None:
-    """Warn of something, at the line outside the package that called it, whatever lies between."""
+    """Warn, and name as its place the line outside the package that led here."""
     frame = caller = sys._getframe(1)
     while frame.f_back is not None:
         if frame.f_code.co_filename.startswith(_PACKAGE):
@@ -86,7 +86,7 @@ def warn(message: str) -> None:
 
 
 def without_secrets(text: str) -> str:
-    """Return a text without the keys of label services, and without what may hold a password."""
+    """Return a text without the keys of label services, and without anything that may hold a password."""
     return _SECRETS.sub(lambda found: f"{next(filter(None, found.groups()))}...", text)
 
 

@@ -67,8 +67,8 @@ def evaluate(
 
     Args:
         run: folder of a finished run, of either side.
-        data: images in class folders; for a source run, in domain folders. Lists and tables of paths
-            count the folders in the paths.
+        data: samples in class folders; for a source run, these lie in domain folders. For lists and tables,
+            the folders in the paths count.
         out: JSON file to write; ``evaluation.json`` in the run folder if ``None``.
         compute: device, precision, cache and reporter; the defaults if ``None``.
 

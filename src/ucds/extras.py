@@ -1,4 +1,4 @@
-"""Says what needs packages beyond those of the plain installation, and how to install them."""
+"""Checks for packages beyond those of the plain installation, and says how to install them."""
 
 from __future__ import annotations
 

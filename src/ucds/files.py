@@ -1,4 +1,4 @@
-"""Writes files so that nobody ever sees half of one, and computes digests of their contents."""
+"""Writes files whole or not at all, and computes digests of their contents."""
 
 from __future__ import annotations
 
@@ -39,14 +39,15 @@ def writing(path: Path) -> Iterator[None]:
     """Turn the errors of the system into ones that name ``path`` and not a temporary file.
 
     Raises:
-        NoSpaceError: the code in the block could not write, because the disk is full or the place is locked.
-        OSError: it could not write for another reason.
+        NoSpaceError: the code in the block could not write, because the disk is full or the place is not
+            writable.
+        OSError: the code could not write for another reason.
     """
     try:
         yield
     except OSError as error:
         if error.errno in _FULL:
-            remedy = "free some space, then do the same again, a training with `resume=True`"
+            remedy = "free some space, then run the same again (a training with `resume=True`)"
         elif error.errno in _LOCKED:
             remedy = "choose a place that you may write to"
         else:
@@ -70,14 +71,14 @@ def require_space(place: Path, needed: int, remedy: str, *, files: int = 1) -> N
 
 
 def require_writable(path: Path, *suffixes: str, inputs: Iterable[Path] = (), needed: int = 0) -> Path:
-    """Return where an output is written, the end of a link, once nothing stands in its way; before any work.
+    """Return the path that an output is written to, links followed, or refuse it before any work.
 
     Its name ends in one of the suffixes, if there are any, and it is none of the ``inputs``, which need not
     exist. A pipe, or a device such as /dev/stdout, may have any name. It will have the ``needed`` bytes, if
     that is known.
 
     Raises:
-        InputError: something is in the way; the message names it.
+        InputError: the output cannot be written there; the message says why.
         NoSpaceError: the disk is full.
     """
     try:
@@ -92,7 +93,7 @@ def require_writable(path: Path, *suffixes: str, inputs: Iterable[Path] = (), ne
     if target.is_dir():
         raise InputError(f"{path} is a folder: name the file to write")
     if suffixes and not {path.suffix.lower(), target.suffix.lower()} <= {*suffixes}:
-        leads = "" if target == path else f", and the link leads to {target}"
+        leads = "" if target == path else f", but the link leads to {target}"
         raise InputError(f"{path} must end in {' or '.join(suffixes)}{leads}")
     if not above.is_dir():
         raise InputError(f"{path} cannot be written: {above} exists, and is a file")
@@ -107,7 +108,7 @@ def require_writable(path: Path, *suffixes: str, inputs: Iterable[Path] = (), ne
 
 
 def _is_stream(path: Path) -> bool:
-    """Return whether a path is a pipe or a device of characters, whose place no file may take."""
+    """Return whether a path is a pipe or a character device, which no file may replace."""
     return path.is_fifo() or path.is_char_device()
 
 
@@ -121,8 +122,8 @@ def make_private(folder: Path) -> None:
     """Make a folder that its owner alone may enter; one that exists stays as it is.
 
     Raises:
-        InputError: it cannot be made.
-        NoSpaceError: the disk is full, or the place is locked.
+        InputError: the folder cannot be made.
+        NoSpaceError: the disk is full, or the place is not writable.
     """
     try:
         with writing(folder):
@@ -134,10 +135,10 @@ def make_private(folder: Path) -> None:
 
 @contextmanager
 def making(folder: Path) -> Iterator[Path]:
-    """Give a temporary folder to fill, which becomes ``folder``; if the block fails, nothing is left of it.
+    """Provide a temporary folder that becomes ``folder`` after the block; if the block fails, it is removed.
 
-    A ``folder`` that is there, maybe as a link or a mounted disk, gets what the temporary one holds, in the
-    order in which it was made.
+    If ``folder`` exists, maybe as a link or a mounted disk, the files are moved into it in the order in which
+    they were made.
     """
     there = folder.is_dir()
     partial = _temporary(folder / "new" if there else folder)
@@ -163,12 +164,12 @@ def making(folder: Path) -> Iterator[Path]:
 
 
 def _temporary(path: Path) -> Path:
-    """Return a new name beside a path for what is not complete yet, which :func:`sweep` knows."""
+    """Return a temporary name beside a path, of the form that :func:`sweep` recognises."""
     return path.with_name(f".{path.name[:40]}.{secrets.token_hex(8)}{_TEMPORARY}")
 
 
 def sweep(folder: Path, *, older_than: float = 0.0) -> None:
-    """Remove the temporary files and folders of a least age in seconds that killed processes left."""
+    """Remove temporary files and folders that killed processes left more than some seconds ago."""
     for path in folder.glob(f".*{_TEMPORARY}"):
         with suppress(OSError):
             if _OURS.fullmatch(path.name) and time.time() - path.lstat().st_mtime >= older_than:
@@ -182,7 +183,7 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], object], *, is_pri
         path: file to write; its folder is made if it does not exist. A link is replaced, and not followed; a
             pipe or device stays, and gets the content.
         write: writes the content into the open file that it is given.
-        is_private: whether its owner alone may read the file.
+        is_private: whether only the owner may read the file.
 
     Raises:
         NoSpaceError: the disk is full, or the folder is not writable.
@@ -245,7 +246,7 @@ def read_sealed(path: Path, seal: str) -> bytes:
 
     Raises:
         FileNotFoundError: there is no such file.
-        DamagedFileError: it cannot be read, or is not as it was written.
+        DamagedFileError: the file cannot be read, or was changed after it was written.
     """
     try:
         with open_received(path) as file:
@@ -282,7 +283,7 @@ def read_object(path: Path) -> dict[str, Any] | None:
     """Read a JSON object that a run may hold; ``None`` if there is no such file.
 
     Raises:
-        DamagedFileError: the file holds something else; what it says can be done without.
+        DamagedFileError: the file holds something else; a run can do without the file.
     """
     try:
         content = parse_json(read_text(path))
@@ -291,7 +292,7 @@ def read_object(path: Path) -> dict[str, Any] | None:
     except (OSError, ValueError):
         content = None
     if not isinstance(content, dict):
-        raise DamagedFileError(f"{path} is damaged: delete it, to do without what it says")
+        raise DamagedFileError(f"{path} is damaged: delete it, and go on without it")
     return content
 
 
@@ -306,7 +307,7 @@ def read_toml(path: Path, what: str) -> dict[str, Any]:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Parse JSON; a ValueError says that the text is none, or is nested too deeply for the parser."""
+    """Parse JSON; a ValueError says that the text is not JSON, or is nested too deeply for the parser."""
     try:
         return json.loads(text)
     except RecursionError:
@@ -314,10 +315,10 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def append_line(path: Path, line: str) -> None:
-    """Add a line to a private file, which is made if it does not exist; it is on disk when this returns.
+    """Append a line to a private file, new or old; the line is on disk when this returns.
 
-    The line is given without its line feed. Writers follow one another. An end without a line feed, which a
-    crash left, is removed first.
+    The line is given without its line feed. Several processes that write take turns. A last line that a crash
+    left without its line feed is removed first.
 
     Raises:
         NoSpaceError: the disk is full, or the file is not writable.
@@ -337,10 +338,10 @@ def append_line(path: Path, line: str) -> None:
 def lock(file: IO[bytes], *, waits: bool = False) -> bool:
     """Keep other processes from locking an open file until it is closed; return whether none had locked it.
 
-    With ``waits`` it waits until the others have closed it.
+    With ``waits``, wait until the others have closed the file.
 
     Raises:
-        OSError: its disk knows no locks.
+        OSError: the disk does not support locks.
     """
     from filelock import lock_descriptor  # here, because most commands lock nothing
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -19,21 +18,15 @@ _SMALLEST = 1e-12  # length of a vector that has a direction
 
 @dataclass(frozen=True, eq=False)
 class Head:
-    """The layers of a model above its encoder, which are arrays: an affine map, and one prototype a cluster.
+    """The layers of a model above its encoder, as arrays: an affine map, and one prototype per cluster.
 
     Features of equal samples are equal to the bit, however many samples are computed together.
-
-    Attributes:
-        weight: weights of the affine map, ``(d_f, width)``.
-        bias: its shift, ``(d_f,)``.
-        prototypes: prototypes of the clusters as columns, ``(d_f, K)``.
-        unit_features: whether the encoder's features are brought to unit length first.
     """
 
-    weight: FloatArray
-    bias: FloatArray
-    prototypes: FloatArray
-    unit_features: bool = False
+    weight: FloatArray  # (d_f, width) of the affine map
+    bias: FloatArray  # (d_f,) its shift
+    prototypes: FloatArray  # (d_f, K), one column a cluster
+    unit_features: bool = False  # whether the encoder's features are brought to unit length first
 
     @property
     def n_clusters(self) -> int:
@@ -52,16 +45,14 @@ class Head:
 
     @property
     def fingerprint(self) -> str:
-        """Twelve hexadecimal digits that change with any prototype: numbers of clusters mean the same."""
+        """Twelve hexadecimal digits that change with any prototype, and so with what a cluster means."""
         return digest_of(np.ascontiguousarray(self.prototypes).tobytes())[:12]
 
     def features(self, below: FloatArray, means: FloatArray | None = None) -> FloatArray:
         """Compute bottleneck features ``(n, d_f)`` of the encoder's features ``(n, width)``.
 
-        Args:
-            below: features of the encoder.
-            means: ``(n, width)`` mean from which each sample is seen in place of the head's own, as in
-                :meth:`recentred`; a row of NaN stands for the head's own.
+        Each sample is seen from its row of the ``(n, width)`` means, as in :meth:`recentred`. A row of NaN
+        stands for the head's own mean, and so does ``None`` for all.
         """
         if self.unit_features:
             lengths = np.sqrt(np.einsum("nd,nd->n", below, below))[:, None]
@@ -81,13 +72,10 @@ class Head:
         return softmax(self.logits(features))
 
     def recentred(self, mean: FloatArray) -> Head:
-        """Return a head that sees samples from another mean.
+        """Return a head that subtracts another mean from the samples.
 
         A head that was made of clusters subtracts a mean, which is a part of its bias. Samples of a domain
-        that it has not seen are compared better from their own mean.
-
-        Args:
-            mean: ``(width,)`` mean of the encoder's features, after their normalisation.
+        that it has not seen are compared better from their own ``(width,)`` mean, of normalised features.
         """
         return replace(self, bias=-_multiply(mean[None], self.weight.T)[0])
 
@@ -100,9 +88,9 @@ def softmax(logits: FloatArray) -> FloatArray:
 
 
 def mean_direction(blocks: Iterator[FloatArray] | list[FloatArray]) -> FloatArray:
-    """Compute the mean ``(width,)`` of features that are brought to unit length, in double precision.
+    """Compute the mean ``(width,)`` of features scaled to unit length, in double precision.
 
-    The features ``(n, width)`` come in blocks, of which one is in memory at a time.
+    The features ``(n, width)`` come in blocks; one block is in memory at a time.
     """
     total, count = np.zeros(()), 0
     for block in blocks:
@@ -112,26 +100,20 @@ def mean_direction(blocks: Iterator[FloatArray] | list[FloatArray]) -> FloatArra
     return np.asarray(total / count, np.float32)
 
 
-@lru_cache(maxsize=1)
-def _one_thread() -> Callable[..., AbstractContextManager[Any]]:
+@cache
+def _libraries() -> Any:
+    """Return what bounds the threads of libraries; to find these takes longer than a product."""
     from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
-    limit: Callable[..., AbstractContextManager[Any]] = ThreadpoolController().limit
-    return limit
-
-
-@contextmanager
-def one_blas_thread() -> Iterator[None]:
-    """Multiply in one thread: several take longer for small matrices, and may round otherwise."""
-    with _one_thread()(limits=1, user_api="blas"):
-        yield
+    return ThreadpoolController()
 
 
 def _multiply(rows: FloatArray, matrix: FloatArray) -> FloatArray:
     """Multiply ``(n, k)`` rows with a matrix ``(k, m)``, in blocks of one size."""
     product = np.empty((len(rows), matrix.shape[1]), np.float32)
     matrix = np.ascontiguousarray(matrix, np.float32)
-    with one_blas_thread():
+    # Several threads take longer for small matrices, and may round otherwise.
+    with _libraries().limit(limits=1, user_api="blas"):
         for start in range(0, len(rows), _ROWS):
             block = rows[start : start + _ROWS]
             if len(block) < _ROWS:

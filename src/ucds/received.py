@@ -19,7 +19,7 @@ from typing import IO, Any, Literal
 from ucds.errors import DamagedFileError, brief
 
 MOST_TEXT, MOST_ENTRIES = 2**28, 6 * 2**20
-"""Bytes and entries of a JSON text that is read: those of the labels of two million samples."""
+"""Most bytes and entries of a JSON text that is read: enough for the labels of two million samples."""
 
 Mode = Literal["rb", "r+b", "a+b"]
 
@@ -31,13 +31,14 @@ _LONGEST_HEADER = 2**24  # bytes of a safetensors file: names and shapes of a hu
 
 
 def open_inside(folder: Path, name: str, mode: Mode = "rb") -> IO[bytes]:
-    """Open a regular file by its path below a folder, which the user named, by a link or not.
+    """Open a regular file by its path below a folder that the user named; the folder may be a link.
 
-    A mode that writes makes the file, for its owner alone.
+    A writing mode makes the file, which only its owner may read.
 
     Raises:
         OSError: there is no such file, or it cannot be opened.
-        DamagedFileError: it is a link or no regular file, lies outside the folder, or consists of holes.
+        DamagedFileError: the file is a link or not regular, lies outside the folder, or consists mostly of
+            holes.
     """
     parts = PurePosixPath(name).parts
     if not parts or "\0" in name or {"/", "//", ".."} & set(parts):
@@ -46,13 +47,13 @@ def open_inside(folder: Path, name: str, mode: Mode = "rb") -> IO[bytes]:
 
 
 def open_received(path: Path, mode: Mode = "rb", *, follow: bool = False) -> IO[bytes]:
-    """Open a file of a folder that the user named; with ``follow`` the file too, which may be a link."""
+    """Open a file in a folder that the user named; with ``follow``, the file itself may be a link."""
     place = path.resolve() if follow else path
     return open_inside(place.parent, place.name, mode)
 
 
 def read_text(path: Path) -> bytes:
-    """Read a text of JSON, whose folder the user named; see :func:`open_inside` and :func:`require_few`."""
+    """Read a JSON text in a folder that the user named; see :func:`open_inside` and :func:`require_few`."""
     with open_received(path) as file:
         if os.fstat(file.fileno()).st_size > MOST_TEXT:
             raise DamagedFileError(f"{path} is too large to be read (over {MOST_TEXT / 1e6:,.0f} MB)")
@@ -81,10 +82,10 @@ def read_tensors(path: Path, framework: Literal["np", "pt"]) -> tuple[dict[str, 
 
 
 def require_few(text: bytes, what: object) -> bytes:
-    """Return JSON whose entries fit into memory, where each may take a hundred times its own length.
+    """Return JSON unless it has too many entries: in memory, one may take a hundred times its length.
 
     Raises:
-        DamagedFileError: it has more than :data:`MOST_ENTRIES`.
+        DamagedFileError: the JSON has more than :data:`MOST_ENTRIES`.
     """
     if text.count(b",") + text.count(b"[") + 2 * text.count(b"{") > MOST_ENTRIES:
         raise DamagedFileError(f"{what} is too large to be read (over {MOST_ENTRIES:,} entries)")
@@ -92,7 +93,7 @@ def require_few(text: bytes, what: object) -> bytes:
 
 
 def _descriptor(folder: Path, parts: Sequence[str], path: str, flags: int) -> int:
-    """Open a file of a folder, as ``open`` asks for it, and refuse what is no ordinary file."""
+    """Open a file of a folder with the flags of ``open``, and refuse anything but an ordinary file."""
     writes = flags & os.O_RDWR
     open_part = _open_from_folder_to_folder if os.open in os.supports_dir_fd else _open_after_looking
     try:
@@ -112,7 +113,7 @@ def _descriptor(folder: Path, parts: Sequence[str], path: str, flags: int) -> in
 
 
 def _open_from_folder_to_folder(folder: Path, parts: Sequence[str], flags: int) -> int:
-    """Follow no link on the way, also none that is made meanwhile."""
+    """Open a path folder by folder, so that no link is followed, not even one that is made meanwhile."""
     within = os.open(folder, _FOLDER)
     try:
         for part in parts[:-1]:
@@ -124,7 +125,7 @@ def _open_from_folder_to_folder(folder: Path, parts: Sequence[str], flags: int) 
 
 
 def _open_after_looking(folder: Path, parts: Sequence[str], flags: int) -> int:
-    """Do the same where a folder cannot be opened (Windows); a link that is made meanwhile is followed."""
+    """Open a path where folders cannot be opened (Windows); a link that is made meanwhile is followed."""
     path = folder
     for part in parts:
         path /= part
@@ -135,7 +136,7 @@ def _open_after_looking(folder: Path, parts: Sequence[str], flags: int) -> int:
 
 
 def _is_hollow(handle: int, status: os.stat_result) -> bool:
-    """Return whether a large file is mostly holes, which take no room on the disk and much when read."""
+    """Return whether a large file is mostly holes, which take no disk space but much memory when read."""
     if sys.platform == "win32":
         return False
     if status.st_size < _MAY_BE_HOLLOW or 1024 * status.st_blocks > status.st_size:
@@ -146,5 +147,7 @@ def _is_hollow(handle: int, status: os.stat_result) -> bool:
 
 
 def _refusal(path: str) -> DamagedFileError:
-    kind = "a link" if Path(path).is_symlink() else "a folder" if Path(path).is_dir() else "hollow or no file"
-    return DamagedFileError(f"{path} is {kind}, which is not opened: put an ordinary file in its place")
+    kind = (
+        "a link" if Path(path).is_symlink() else "a folder" if Path(path).is_dir() else "hollow or not a file"
+    )
+    return DamagedFileError(f"{path} is {kind}, and is not opened: put an ordinary file in its place")

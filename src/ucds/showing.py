@@ -15,11 +15,11 @@ _ROWS = 10  # of a table
 
 
 def shows(*names: str) -> Callable[[type[T]], type[T]]:
-    """Let the objects of a class print some of their attributes, however much the attributes hold.
+    """Let the objects of a class print some of their attributes in short, however long these are.
 
     Args:
-        names: names of these attributes, all fields if there are none. Those with a value for each sample are
-            the columns of the table; without any, the table has a row for each attribute.
+        names: names of these attributes; all fields if none are named. Attributes with a value for each
+            sample are the columns of the table. If there are none, the table has a row for each attribute.
     """
 
     def decorate(kind: type[T]) -> type[T]:
@@ -54,7 +54,7 @@ def _table(shown: object, names: Sequence[str]) -> str:
 
 
 def _html(caption: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Write a table, in which nothing of the values is markup."""
+    """Write a table in HTML, with all markup in the values escaped."""
     lines = [f"<caption>{escape(caption)}</caption>"]
     for tag, cells in [("th", heads), *(("td", row) for row in rows)]:
         lines.append("<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>")
@@ -66,12 +66,12 @@ def _is_sequence(value: object) -> bool:
 
 
 def _axes(value: object) -> int:
-    """Return the number of axes of an array, 0 of anything else."""
+    """Return the number of axes of an array, 0 for anything else."""
     return len(getattr(value, "shape", ()))
 
 
 def _brief(value: Any) -> str:
-    """Write a value in few letters, on one line: of many entries their number, and the first ones."""
+    """Write a value in short, on one line: if it has many entries, the first ones and their number."""
     if _axes(value) > 1:
         return f"<{value.dtype} {value.shape}>"
     if _is_sequence(value):

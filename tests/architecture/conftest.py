@@ -1,7 +1,5 @@
 """Runs commands apart from the tests' own process, on embeddings small enough for seconds."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

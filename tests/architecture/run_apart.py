@@ -5,8 +5,6 @@ name that is looked up goes to a resolver here, which writes it down and knows n
 JSON list of command lines; the standard output is a JSON list of [status, names asked for, words] for each.
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import socket

@@ -8,8 +8,6 @@ which ``import ucds`` finds the package, or ``null``. Each line of the standard 
 results of these commands.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import importlib

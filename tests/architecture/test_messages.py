@@ -1,7 +1,5 @@
 """Every message of the package, read from its source: options, sentences, verbs; and the help of commands."""
 
-from __future__ import annotations
-
 import ast
 import re
 import sys

@@ -1,7 +1,5 @@
 """Tests that commands ask for nobody, and write nothing but their outputs and the cache."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

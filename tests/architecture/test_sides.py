@@ -1,7 +1,5 @@
 """No command loads a module of the other side, or takes its model; a client needs only its half."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

@@ -3,8 +3,6 @@
 Windows itself was not tried.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

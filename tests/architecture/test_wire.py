@@ -1,7 +1,5 @@
 """The closed vocabulary of the wire. Who may import whom is checked by ``make check``."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -3,8 +3,6 @@
 All else runs there: ``make test`` runs the tests that are not marked ``torch`` where it is not installed.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable

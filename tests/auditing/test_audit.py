@@ -1,7 +1,5 @@
 """Tests of `ucds audit`: its attacks against known answers, and from samples to report, also of a service."""
 
-from __future__ import annotations
-
 import json
 from contextlib import closing
 from dataclasses import replace

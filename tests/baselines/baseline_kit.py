@@ -1,7 +1,5 @@
 """Short trainings of baselines: their sessions, pictures of random pixels, and what only the seed decides."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Small tasks for the baselines: vectors around shared centres, and the losses of their updates."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Tests of DeepCluster: its k-means against scikit-learn's, its batches, the layer that is forgotten."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -18,11 +16,11 @@ from ucds.baselines.loop import Clustering, Loop
 from ucds.baselines.views import sobel_network
 from ucds.errors import UserError
 from ucds.gradients.prediction import encode
-from ucds.gradients.seeds import torch_generator
+from ucds.gradients.prepare import torch_generator
 from ucds.math.metrics import clustering_accuracy
 from ucds.networks.encoder import identity_network
 from ucds.networks.model import ModelOutput
-from ucds.training.seeds import numpy_generator
+from ucds.training.seeds import derive, numpy_generator
 
 pytestmark = pytest.mark.torch
 
@@ -81,7 +79,7 @@ def test_batches_are_uniform_over_clusters_and_teach_them(
 @pytest.mark.parametrize("epochs", [1, 2])
 def test_the_last_layer_starts_anew_every_epoch(target: Any, epochs: int) -> None:
     found = run(target, epochs=epochs, learning_rate=1e-30)
-    generator = torch_generator(0, "deepcluster", "prototypes", epochs - 1)
+    generator = torch_generator(derive(0, "deepcluster", "prototypes", epochs - 1))
     expected = torch.empty(16, 4).normal_(0, 0.01, generator=generator)
     assert torch.equal(found.model.state_dict()["prototypes"], expected)
 

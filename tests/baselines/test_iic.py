@@ -1,7 +1,5 @@
 """Tests of IIC: its mathematics, pairs and heads; it finds clusters, and only the seed decides."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Tests of the baselines' training steps: what they see, and that only the seed decides it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 from unittest import mock

@@ -1,7 +1,5 @@
 """Tests of the plain clusterings of frozen features."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sklearn.metrics import adjusted_rand_score

@@ -1,7 +1,5 @@
 """Tests of what the baselines see: crops, pairs, colours, dropped features, edges."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Images of noise in many places, and models that sort them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

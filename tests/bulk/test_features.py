@@ -1,7 +1,5 @@
 """Tests of `ucds features`, plain and by Ray: what it writes, does not make again, and refuses."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """Tests of a folder of features in place of images: every command takes it, and the results are the same."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Tests of shards: the same images in every form, and marks that change with what is in the files."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import fsspec

@@ -1,7 +1,5 @@
 """What the tests of the command line share: running a command, and the data to run it on."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

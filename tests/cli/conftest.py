@@ -1,7 +1,5 @@
 """Pictures, embeddings and finished runs for the tests of the command line; the tests only read them."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable
@@ -34,13 +32,9 @@ def vectors(tmp_path_factory: pytest.TempPathFactory, blobs: Callable[..., dict[
     np.save(root / "target.npy", made.pop("t"))
     np.savez(root / "source.npz", **made)
     np.save(root / "wide.npy", np.zeros((9, 99), np.float32) + np.arange(9)[:, None])
-    np.save(root / "two.npy", np.eye(2, 6, dtype=np.float32))
-    np.savez(root / "three.npz", **{name: np.eye(6, dtype=np.float32) for name in "xyz"})
     ids = [str(i) for i in range(36)]
     write_labels(root / "labels.json", ids, (np.arange(36) % 4).tolist())
-    write_labels(root / "two.json", ids, (np.arange(36) % 2).tolist(), n_clusters=2)
     write_labels(root / "foreign.json", [f"x{i}" for i in range(36)], [0] * 36)
-    write_labels(root / "closed.json", ids, [0] * 36, scores=[0.5] * 36)
     return root
 
 

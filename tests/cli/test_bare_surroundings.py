@@ -1,7 +1,5 @@
 """Tests of commands where something is missing that is usually there: streams, a home folder, a reader."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -11,7 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-TRAIN = f"{sys.executable} -m ucds train-target x.npy --clusters 3 --out run --no-report --json"
+TRAIN = (
+    f"{sys.executable} -m ucds train-target x.npy --clusters 7 --set starts=1 --out run --no-report --json"
+)
 NOBODY = "unshare -U --map-user=12345 --map-group=12345 env -u HOME -u XDG_CACHE_HOME"
 
 

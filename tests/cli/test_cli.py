@@ -1,7 +1,5 @@
 """Tests of the command line: both methods from end to end, resumed and stopped runs, and sorted images."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Messages name arguments as Python writes them; the command line writes them as its options."""
 
-from __future__ import annotations
-
 import pytest
 
 from ucds.cli import main  # noqa: F401  (it defines all commands)

@@ -1,7 +1,5 @@
 """Tests of what commands print: help, version, settings, JSON, silence, and the completion of a shell."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import json
 import re
@@ -84,12 +82,6 @@ def test_a_process_does_what_is_to_be_done_at_its_end_and_keeps_the_status() -> 
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (3, "closed\nand told", "")
-
-
-def test_a_command_may_be_started_without_an_output() -> None:
-    command = f'"{sys.executable}" -m ucds settings pcd >&-'
-    done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_the_version_is_that_of_the_package() -> None:

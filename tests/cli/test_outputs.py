@@ -1,7 +1,5 @@
 """An output takes the place of nothing that is read: every command that writes looks before the work."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import stat
@@ -56,7 +54,7 @@ REFUSED = {
     "the same by another way": (f"{PREDICT} ../{{here}}/t.csv", "is read by this command"),
     "a hard link to it": (f"{PREDICT} hard.csv", "is read by this command"),
     "a symbolic link to it": (f"{PREDICT} soft.csv", "is read by this command"),
-    "a link to a photo": (f"{PREDICT} photo.csv", "must end in .csv, and the link leads to"),
+    "a link to a photo": (f"{PREDICT} photo.csv", "must end in .csv, but the link leads to"),
     "a link to no folder": (f"{PREDICT} lost.csv", "leads to no place"),
     "a link to itself": (f"{PREDICT} loop.csv", "cannot be written"),
     "a name that is too long": (f"{PREDICT} {LONG}.csv", "File name too long"),
@@ -71,11 +69,11 @@ REFUSED = {
     "a model through a link": ("export target --out photo.onnx", "must end in .onnx"),
     "a description through a link": (
         "export target --out graph.onnx",
-        "must end in .json, and the link leads",
+        "must end in .json, but the link leads",
     ),
     "figures through a link": (
         "audit source --members t.csv --others t.csv --out figures.html",
-        "must end in .json, and the link leads to",
+        "must end in .json, but the link leads to",
     ),
     "an audit as a photo": (
         "audit source --members t.csv --others t.csv --out photo.jpg",
@@ -96,7 +94,6 @@ REFUSED = {
         "is a file: choose another --out",
     ),
     "an update in a file": ("update target t.csv --out photo.jpg", "is a file: choose another --out"),
-    "missing names": (f"{PREDICT} new.csv --names absent.json", "cannot read the file of names"),
     "missing weights": (
         "train-target t.csv --clusters 3 --weights absent.pt --out new",
         "there is no weights file absent",

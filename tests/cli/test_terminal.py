@@ -1,7 +1,5 @@
 """Tests of the commands on a terminal: something is shown at once, and an interrupt is heard soon."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import pty

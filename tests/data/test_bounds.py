@@ -1,8 +1,5 @@
 """Sizes that an image file names: each file is read or refused in one line, in bounded memory and time."""
 
-from __future__ import annotations
-
-import io
 import struct
 import time
 import zlib
@@ -12,6 +9,7 @@ from functools import partial
 import label_service as kit
 import pytest
 from memory_kit import check
+from picture_kit import dicom, png
 from PIL import Image
 
 from ucds.data.decode import Bounds, decode_image
@@ -19,36 +17,21 @@ from ucds.data.decode import Bounds, decode_image
 MOST_SECONDS, SIDE = 12, 9400  # the side of nearly as many pixels as are read
 
 
-def png(width: int, height: int, depth: int, kind: int, channels: int) -> bytes:
+def black(width: int, height: int, depth: int, kind: int, channels: int) -> bytes:
     """A black PNG."""
     packer, row = zlib.compressobj(9), 1 + width * channels * depth // 8
     rows = b"".join(packer.compress(bytes(row * 100)) for _ in range(height // 100))
-    rows += packer.compress(bytes(row * (height % 100))) + packer.flush()
-
-    def chunk(name: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
-
-    header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, depth, kind, 0, 0, 0))
-    return b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
+    return png(
+        width, height, rows + packer.compress(bytes(row * (height % 100))) + packer.flush(), depth, kind
+    )
 
 
-def dicom(syntax: str, rows: int, columns: int, pixels: bytes = bytes(8192), samples: int = 1) -> bytes:
+def sized(syntax: str, rows: int, columns: int, pixels: bytes = bytes(8192), samples: int = 1) -> bytes:
     """A DICOM file whose pixels need not be as many as it names."""
-    pydicom = pytest.importorskip("pydicom")
-    meta = pydicom.dataset.FileMetaDataset()
-    meta.TransferSyntaxUID = getattr(pydicom.uid, syntax)
-    file = pydicom.dataset.FileDataset("x.dcm", {}, file_meta=meta, preamble=bytes(128))
-    file.SOPClassUID, file.SOPInstanceUID = pydicom.uid.SecondaryCaptureImageStorage, "1.2.3"
-    file.Rows, file.Columns, file.SamplesPerPixel, file.NumberOfFrames = rows, columns, samples, 9999
-    file.BitsAllocated, file.BitsStored, file.HighBit, file.PixelRepresentation = 16, 16, 15, 0
-    file.PhotometricInterpretation = "MONOCHROME2" if samples == 1 else "RGB"
-    file.PlanarConfiguration = 0
-    compressed = meta.TransferSyntaxUID.is_encapsulated
-    file.PixelData = pydicom.encaps.encapsulate([pixels]) if compressed else pixels
-    file["PixelData"].VR = "OB" if compressed else "OW"
-    buffer = io.BytesIO()
-    file.save_as(buffer, enforce_file_format=True)
-    return buffer.getvalue()
+    size = {"Rows": rows, "Columns": columns, "SamplesPerPixel": samples, "NumberOfFrames": 9999}
+    bits = {"BitsAllocated": 16, "BitsStored": 16, "HighBit": 15, "PixelRepresentation": 0}
+    how = {"PhotometricInterpretation": "MONOCHROME2" if samples == 1 else "RGB", "PlanarConfiguration": 0}
+    return dicom(syntax=syntax, **size, **bits, **how, PixelData=pixels)
 
 
 def run_lengths() -> bytes:
@@ -62,9 +45,9 @@ def saved(mode: str, kind: str, side: int = SIDE, **options: object) -> bytes:
 
 
 FILES: dict[str, tuple[Callable[[], bytes], str]] = {
-    "PNG, 16 bits with alpha": (partial(png, SIDE, SIDE, 16, 6, 4), ""),
-    "PNG, one pixel wide": (partial(png, 1, 80_000_000, 8, 0, 1), "too much memory"),
-    "PNG, one pixel high": (partial(png, 80_000_000, 1, 8, 6, 4), "too much memory"),
+    "PNG, 16 bits with alpha": (partial(black, SIDE, SIDE, 16, 6, 4), ""),
+    "PNG, one pixel wide": (partial(black, 1, 80_000_000, 8, 0, 1), "too much memory"),
+    "PNG, one pixel high": (partial(black, 80_000_000, 1, 8, 6, 4), "too much memory"),
     "JPEG of 10,000 scans": (kit.many_scans, "too many scans"),
     "JPEG of 90 scans": (partial(kit.many_scans, 80, 4000), ""),
     "JPEG of 90 scans of many pixels": (partial(kit.many_scans, 80, 7000), "too many scans"),
@@ -87,17 +70,17 @@ FILES: dict[str, tuple[Callable[[], bytes], str]] = {
     "JPEG 2000 of many tiles": (partial(saved, "L", "JPEG2000", 3300, tile_size=(16, 16)), "too much memory"),
     "AVIF": (partial(saved, "RGB", "AVIF", 6000, speed=10), "too much memory"),
     "DICOM, deflated": (
-        lambda: dicom("DeflatedExplicitVRLittleEndian", 64, 64, bytes(200 * 2**20)),
+        lambda: sized("DeflatedExplicitVRLittleEndian", 64, 64, bytes(200 * 2**20)),
         "too much memory",
     ),
-    "DICOM of many rows": (partial(dicom, "ExplicitVRLittleEndian", 65535, 65535), "too many pixels"),
+    "DICOM of many rows": (partial(sized, "ExplicitVRLittleEndian", 65535, 65535), "too many pixels"),
     "DICOM of many samples": (
-        partial(dicom, "ExplicitVRLittleEndian", 9000, 9000, samples=60000),
+        partial(sized, "ExplicitVRLittleEndian", 9000, 9000, samples=60000),
         "too much memory",
     ),
-    "DICOM of run lengths": (lambda: dicom("RLELossless", 64, 64, run_lengths()), "too much memory"),
+    "DICOM of run lengths": (lambda: sized("RLELossless", 64, 64, run_lengths()), "too much memory"),
     "JPEG 2000 in DICOM": (
-        lambda: dicom("JPEG2000", 64, 64, saved("L", "JPEG2000", 9000)),
+        lambda: sized("JPEG2000", 64, 64, saved("L", "JPEG2000", 9000)),
         "too much memory",
     ),
 }

@@ -1,7 +1,5 @@
 """Caches in odd places, shared and full: the commands of a client give the model that an own cache gives."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -3,17 +3,15 @@
 Every image is a square of ``SIDE`` pixels, so that nothing is resized.
 """
 
-from __future__ import annotations
-
 import importlib.util
-import io
 import struct
 import zlib
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
+from label_service import saved
+from picture_kit import chunk, png
 from PIL import Image
 
 from ucds.data.decode import decode_image
@@ -42,18 +40,11 @@ def tiff(values: np.ndarray | bytes, bits: int, white: int = 1, sign: int = 1) -
     return b"II*\0" + struct.pack("<I", 8 + len(data)) + data + struct.pack("<H", 10) + entries + bytes(4)
 
 
-def png(rows: np.ndarray, depth: int, kind: int, transparent: tuple[int, ...] = ()) -> bytes:
+def packed(rows: np.ndarray, depth: int, kind: int, transparent: tuple[int, ...] = ()) -> bytes:
     """A PNG of samples of 16 bits, or of packed bytes, with a transparent value."""
-    packed = rows.astype(">u2") if depth == 16 else rows.astype(np.uint8)
-    lines = b"".join(b"\0" + line.tobytes() for line in packed)
-
-    def chunk(name: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
-
-    header = struct.pack(">IIBBBBB", SIDE, SIDE, depth, kind, 0, 0, 0)
-    parts = [(b"IHDR", header), (b"tRNS", struct.pack(f">{len(transparent)}H", *transparent))]
-    parts = [*parts[: 1 + bool(transparent)], (b"IDAT", zlib.compress(lines)), (b"IEND", b"")]
-    return b"\x89PNG\r\n\x1a\n" + b"".join(chunk(*part) for part in parts)
+    lines = b"".join(b"\0" + line.tobytes() for line in rows.astype(">u2" if depth == 16 else np.uint8))
+    extra = chunk(b"tRNS", struct.pack(f">{len(transparent)}H", *transparent)) if transparent else b""
+    return png(SIDE, SIDE, zlib.compress(lines), depth, kind, extra)
 
 
 def bmp(alpha: int) -> bytes:
@@ -72,12 +63,6 @@ def twelve_bits(values: np.ndarray) -> bytes:
     first, second = pairs[:, 0], pairs[:, 1]
     packed = np.stack([first >> 4, (first & 15) << 4 | second >> 8, second & 255], 1)
     return packed.astype(np.uint8).tobytes()
-
-
-def saved(image: Image.Image, kind: str, **options: Any) -> bytes:
-    buffer = io.BytesIO()
-    image.save(buffer, kind, **options)
-    return buffer.getvalue()
 
 
 def stretched(values: np.ndarray) -> np.ndarray:
@@ -108,8 +93,8 @@ KINDS: dict[str, tuple[bytes, np.ndarray]] = {
     "BMP, alpha empty everywhere": (bmp(0), RAMP),
     "BMP, alpha full": (bmp(255), RAMP),
     "BMP, alpha half": (bmp(128), (RAMP * 128 + 255 * 127) / 255),
-    "tRNS of 16-bit grey": (png(RAMP * 257, 16, 0, (40 * 257,)), np.where(RAMP == 40, 255, RAMP)),
-    "tRNS of 4-bit grey": (png(FOUR_BITS, 4, 0, (3,)), np.where(RAMP // 16 == 3, 255, RAMP // 16 * 17)),
+    "tRNS of 16-bit grey": (packed(RAMP * 257, 16, 0, (40 * 257,)), np.where(RAMP == 40, 255, RAMP)),
+    "tRNS of 4-bit grey": (packed(FOUR_BITS, 4, 0, (3,)), np.where(RAMP // 16 == 3, 255, RAMP // 16 * 17)),
 }
 
 
@@ -120,7 +105,7 @@ def test_the_stored_type_decides_how_grey_is_brought_to_8_bits(kind: str) -> Non
 
 
 def test_the_transparent_colour_of_16_bits_is_compared_with_all_bits() -> None:
-    found = decode_image(png(NEAR_TWINS.reshape(SIDE, -1), 16, 2, (40 * 257, 7, 9)), SIDE).astype(int)
+    found = decode_image(packed(NEAR_TWINS.reshape(SIDE, -1), 16, 2, (40 * 257, 7, 9)), SIDE).astype(int)
     white = (NEAR_TWINS == [40 * 257, 7, 9]).all(-1)
     assert white.sum() in (0, 1)
     assert (found[:, white] == 255).all()
@@ -157,7 +142,7 @@ MODES |= {
     for kind in ("JPEG", "PNG", "TIFF", "WEBP")
 }
 MODES["large JPEG"] = saved(rgba("RGB").convert("RGB").resize((300, 200)), "JPEG")
-MODES["16-bit colour"] = png(NEAR.reshape(SIDE, -1), 16, 2)
+MODES["16-bit colour"] = packed(NEAR.reshape(SIDE, -1), 16, 2)
 
 
 @pytest.mark.parametrize("name", [*KINDS, *MODES])

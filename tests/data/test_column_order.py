@@ -1,7 +1,5 @@
 """Tests of named columns: they are found by name and never taken by position."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

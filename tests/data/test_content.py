@@ -1,7 +1,5 @@
 """Columns of ids and keys: they behave like tuples, and find texts and copies as dictionaries would."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

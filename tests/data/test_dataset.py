@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from ucds.data.dataset import IMAGENET_MEAN, IMAGENET_STD, ImageView, View
+from ucds.choices import IMAGENET_MEAN, IMAGENET_STD
+from ucds.data.dataset import ImageView, View
 
 
 def images(n: int, size: int = 40) -> np.ndarray:

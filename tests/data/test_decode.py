@@ -1,7 +1,5 @@
 """Hostile and unusual files, one by one. Nothing may be raised but `UnusableImageError`."""
 
-from __future__ import annotations
-
 import io
 import struct
 import warnings
@@ -12,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from picture_kit import chunk, dicom, png
 from PIL import Image, features
 from PIL.JpegImagePlugin import JpegImageFile
-from PIL.PngImagePlugin import putchunk
 from PIL.TiffImagePlugin import ImageFileDirectory_v2
 
 from ucds.data.decode import COMMON_FORMATS, Bounds, UnusableImageError, decode_image, describe_unreadable
@@ -135,8 +133,8 @@ def with_segment(marker: int, content: bytes) -> bytes:
 
 
 def with_chunk(name: bytes, content: bytes, checksum: int | None = None) -> bytes:
-    data, crc = encoded(gradient()), zlib.crc32(name + content) if checksum is None else checksum
-    return data[:33] + struct.pack(">I", len(content)) + name + content + struct.pack(">I", crc) + data[33:]
+    data, part = encoded(gradient()), chunk(name, content)
+    return data[:33] + (part if checksum is None else part[:-4] + struct.pack(">I", checksum)) + data[33:]
 
 
 def with_tag(tag: int, value: bytes | int, kind: int) -> bytes:
@@ -220,8 +218,8 @@ def test_the_orientation_survives_damaged_texts_and_profiles() -> None:
     exif = Image.Exif()
     exif[0x0112] = 3
     turned = encoded(gradient().transpose(Image.Transpose.ROTATE_180), "PNG", exif=exif)
-    chunk = with_chunk(b"zTXt", b"x\0\0" + MUCH)[33 : -len(encoded(gradient())) + 33]
-    assert (decoded(turned[:33] + chunk + turned[33:]) == pixels(gradient())).all()
+    text = with_chunk(b"zTXt", b"x\0\0" + MUCH)[33 : -len(encoded(gradient())) + 33]
+    assert (decoded(turned[:33] + text + turned[33:]) == pixels(gradient())).all()
 
 
 @pytest.mark.parametrize("kind", ["GIF", "PNG", "WEBP", "TIFF", "MPO"])  # MPO: JPEGs of telephones
@@ -242,21 +240,12 @@ def test_big_jpegs_are_decoded_at_reduced_scale(monkeypatch):
     assert np.abs(result - expected).max() <= 4
 
 
-def png_bomb(width: int, height: int) -> bytes:
-    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    file = io.BytesIO()
-    file.write(b"\x89PNG\r\n\x1a\n")
-    for name, data in ((b"IHDR", header), (b"IDAT", zlib.compress(b"\0" * 1000)), (b"IEND", b"")):
-        putchunk(file, name, data)
-    return file.getvalue()
-
-
 @pytest.mark.parametrize("side", [10_000, 15_000, 60_000, 2**31 - 1])
 @pytest.mark.parametrize("as_errors", [False, True])
 def test_bombs_are_refused_before_decoding(side, as_errors):
     warnings.simplefilter("error" if as_errors else "ignore")
     with pytest.raises(UnusableImageError, match="too many pixels"):
-        decode_image(png_bomb(side, side), SIZE)
+        decode_image(png(side, side, zlib.compress(bytes(1000))), SIZE)
 
 
 def test_truncated_and_damaged_files_are_refused():
@@ -274,27 +263,6 @@ def test_truncated_and_damaged_files_are_refused():
 def test_files_that_are_no_images_are_refused(content):
     with pytest.raises(UnusableImageError, match=r"x\.jpg: "):
         decode_image(content, SIZE, "x.jpg")
-
-
-def dicom(
-    values: np.ndarray, interpretation: str = "MONOCHROME2", palette: np.ndarray | None = None, **elements
-) -> bytes:
-    """An uncompressed DICOM file of values (h, w) or (h, w, 3), or of places (h, w) in a palette (k, 3)."""
-    pydicom = pytest.importorskip("pydicom")
-    meta = pydicom.dataset.FileMetaDataset()
-    meta.TransferSyntaxUID = pydicom.uid.ExplicitVRLittleEndian
-    file = pydicom.dataset.FileDataset("x.dcm", {}, file_meta=meta, preamble=bytes(128))
-    file.SOPClassUID = pydicom.uid.SecondaryCaptureImageStorage
-    file.set_pixel_data(values, "RGB" if values.ndim == 3 else interpretation, 8 * values.itemsize)
-    if palette is not None:
-        for name, colours in zip(("Red", "Green", "Blue"), palette.T.astype("<u2"), strict=True):
-            file.add_new(f"{name}PaletteColorLookupTableDescriptor", "US", [len(palette), 0, 16])
-            file.add_new(f"{name}PaletteColorLookupTableData", "OW", colours.tobytes())
-    for name, value in elements.items():
-        setattr(file, name, value)
-    buffer = io.BytesIO()
-    file.save_as(buffer, enforce_file_format=True)
-    return buffer.getvalue()
 
 
 def halves(data: bytes) -> tuple[list[int], list[int]]:

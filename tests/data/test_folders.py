@@ -100,7 +100,7 @@ def test_an_empty_domain_is_an_error_if_asked_for_and_else_a_warning(tmp_path):
 
 def test_images_in_no_domain_are_mentioned(tmp_path):
     touch(tmp_path, "a/x.jpg", "loose.jpg", "loose.png")
-    with pytest.warns(UcdsWarning, match="lie directly in .* belong to no domain: 2 left out"):
+    with pytest.warns(UcdsWarning, match="lie directly in .* have no domain: 2 left out"):
         assert scan_domains(tmp_path).ids == ("a/x.jpg",)
 
 

@@ -1,7 +1,5 @@
 """Tests of ids: each tells one sample apart, is kept exactly, and is the id that the user gave."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path

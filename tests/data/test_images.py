@@ -1,7 +1,5 @@
 """Image files are read, or refused with the reason; and their cache, from the outside."""
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil

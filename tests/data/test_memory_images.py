@@ -1,7 +1,5 @@
 """Images that are in memory already."""
 
-from __future__ import annotations
-
 import io
 import zlib
 

@@ -1,7 +1,5 @@
 """Tests of image files without their metadata: the same pixels, in the same direction, and nothing else."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from picture_kit import dicom
 from PIL import Image, ImageCms
 from PIL.PngImagePlugin import PngInfo
 
@@ -169,24 +168,12 @@ def test_further_frames_are_left_out(tmp_path: Path) -> None:
 
 
 def test_a_dicom_file_gives_its_pixels_and_no_name() -> None:
-    pydicom = pytest.importorskip("pydicom")
-    from pydicom.dataset import FileMetaDataset
-    from pydicom.uid import ExplicitVRLittleEndian, generate_uid
-
-    scan = pydicom.Dataset()
-    scan.file_meta = FileMetaDataset()
-    scan.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
-    scan.SOPClassUID, scan.SOPInstanceUID = "1.2.840.10008.5.1.4.1.1.7", generate_uid()
-    scan.PatientName, scan.Rows, scan.Columns = NAME, 60, 80
-    scan.SamplesPerPixel, scan.PhotometricInterpretation = 1, "MONOCHROME2"
-    scan.BitsAllocated, scan.BitsStored, scan.HighBit, scan.PixelRepresentation = 16, 12, 11, 0
-    scan.PixelData = np.random.default_rng(0).integers(0, 4096, (60, 80), dtype=np.uint16).tobytes()
-    file = io.BytesIO()
-    scan.save_as(file, enforce_file_format=True)
-    bare = without_metadata(file.getvalue())
+    pixels = np.random.default_rng(0).integers(0, 4096, (60, 80), dtype=np.uint16)
+    data = dicom(pixels, BitsStored=12, HighBit=11, PatientName=NAME)
+    bare = without_metadata(data)
     assert bare.startswith(b"\x89PNG")
     assert NAME.encode() not in bare
-    assert _same_pixels(bare, file.getvalue())
+    assert _same_pixels(bare, data)
 
 
 SECRET = b"-----BEGIN OPENSSH PRIVATE KEY-----\n"

@@ -1,7 +1,5 @@
 """Tests of odd inputs: each is read rightly, or refused in one short line."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The store of parts, killed, shared, filled and damaged."""
 
-from __future__ import annotations
-
 import errno
 import multiprocessing
 import os

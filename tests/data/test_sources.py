@@ -1,7 +1,5 @@
 """Tests of the one way in: whatever holds the same samples gives the same samples."""
 
-from __future__ import annotations
-
 import io
 import warnings
 from pathlib import Path
@@ -208,26 +206,27 @@ def test_ids_of_digits_stay_as_they_are_written(tmp_path: Path) -> None:
     [
         ({"a.png", "b.png"}, "samples need an order, which a set does not have: give a list"),
         ([{"path": "a.png"}, {"file": "b.png"}], "row 1 of the data set has no 'path', which row 0 has"),
-        (VECTORS * 1j, "must hold real numbers, not complex64"),
         (pandas.DataFrame({"city": ["Rome"], "x": [1]}), "the column 'city' holds no numbers"),
         (
             pandas.DataFrame({"x": ["1", ""]}),
-            "the column 'x' holds '' in row 1, which is no number: fill it in",
+            "the column 'x' holds '' in row 1, which is not a number: correct it",
         ),
         (pandas.DataFrame({"x": [1, None]}, dtype=object), "holds 'None' in row 1, which is no number"),
         (pandas.DataFrame({"id": ["Rome"]}), "no column holds samples"),
         (pandas.DataFrame({"x": [1.0, None]}), "NaN"),
         (
             pandas.DataFrame({"id": [1, 1], "x": [1.0, 2.0]}),
-            "two samples have the id .1.: give each an id of its own",
+            "two samples have the id .1.: give each sample its own id",
         ),
-        (pandas.DataFrame({"embedding": [[1.0], [1.0, 2.0]]}), "a list of numbers a row, all of one length"),
+        (
+            pandas.DataFrame({"embedding": [[1.0], [1.0, 2.0]]}),
+            "a list of numbers in each row, all of one length",
+        ),
         (
             pandas.DataFrame({"path": ["a.png", "a.png"]}),
             "the table: two samples have the id .a.png.: give each",
         ),
         (pandas.DataFrame({"path": []}), "there are no samples"),
-        (iter([1, 2]), "several samples at a time, not one list_iterator"),
     ],
 )
 def test_what_holds_no_samples_is_refused_in_one_line(source: Any, words: str) -> None:

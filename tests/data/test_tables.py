@@ -1,7 +1,5 @@
 """Tests of tables: columns become numbers or words, and what is no table is refused in one line."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -91,7 +89,7 @@ def test_what_only_looks_like_numbers_stays_words(tmp_path: Path) -> None:
 def test_numbers_from_0_in_the_first_line_are_names(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     pandas.DataFrame(np.array([[1.5, 2.5], [3.5, 4.5]])).to_csv(path, index=False)
-    with pytest.warns(UcdsWarning, match="counts from 0 and is taken for names"):
+    with pytest.warns(UcdsWarning, match="counts from 0, so it is taken for the names"):
         columns = read_table(path)
     assert list(columns) == ["0", "1"]
     np.testing.assert_array_equal(columns["1"], [2.5, 4.5])

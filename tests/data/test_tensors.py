@@ -1,7 +1,5 @@
 """Tensors of PyTorch, and its data sets, are samples as arrays are."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Tables that we write: a spreadsheet shows every text as it is and computes none, and we read it again."""
 
-from __future__ import annotations
-
 import csv
 import shutil
 import subprocess

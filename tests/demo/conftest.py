@@ -1,7 +1,5 @@
 """The embedded digits, drawn once."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

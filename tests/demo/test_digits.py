@@ -1,7 +1,5 @@
 """Tests of the embedded data set: which digits it shows, and that it is always the same."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """Tests of the demo: what it refuses, what it prints, and once the whole of it."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Training over two machines: two network namespaces, with a process of torchrun in each."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

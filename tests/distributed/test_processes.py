@@ -1,7 +1,5 @@
 """Two processes train as one does, one of them does what is done once, and a command speaks once."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

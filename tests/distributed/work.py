@@ -1,7 +1,5 @@
 """Work of several processes, which the test starts once or on two devices; the first argument names it."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Makes `pages` importable by the tests beside it."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What the tests of the pages share: the pages, and the blocks of commands and code in them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the page for contributors says of the code is so."""
 
-from __future__ import annotations
-
 import importlib
 import re
 

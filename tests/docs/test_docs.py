@@ -1,7 +1,5 @@
 """What the pages say is so: commands and options exist, links lead somewhere, messages are the code's."""
 
-from __future__ import annotations
-
 import ast
 import re
 import shlex

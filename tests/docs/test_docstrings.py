@@ -1,7 +1,5 @@
 """The examples of docstrings run as they stand, and print what they say."""
 
-from __future__ import annotations
-
 import doctest
 from typing import Any
 

@@ -5,9 +5,6 @@ of the encoders; a graph of a few nodes for DINOv2. What a person does in the re
 that the report would save.
 """
 
-from __future__ import annotations
-
-import json
 import re
 import shlex
 import subprocess
@@ -17,13 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pydicom
 import pytest
 from graph_kit import repository, transformer
 from pages import ROOT, Block, blocks
+from picture_kit import dicom
 from PIL import Image
-from pydicom.dataset import FileDataset, FileMetaDataset
-from pydicom.uid import ExplicitVRLittleEndian, SecondaryCaptureImageStorage
 from safetensors.torch import save_file
 
 import ucds
@@ -50,21 +45,6 @@ def draw(folder: Path, kinds: int, each: int, brightness: int) -> None:
         (folder / f"thing_{kind:02}").mkdir(parents=True)
         for number in range(each):
             picture(kind, rng, brightness).save(folder / f"thing_{kind:02}" / f"frame_{number:04}.jpg")
-
-
-def write_scan(path: Path, rng: np.random.Generator) -> None:
-    """Write a grey DICOM file of 64 x 64 pixels."""
-    meta = FileMetaDataset()
-    meta.TransferSyntaxUID = ExplicitVRLittleEndian
-    meta.MediaStorageSOPClassUID = SecondaryCaptureImageStorage
-    meta.MediaStorageSOPInstanceUID = pydicom.uid.generate_uid()
-    scan = FileDataset(str(path), {}, file_meta=meta, preamble=b"\0" * 128)
-    scan.SOPClassUID, scan.SOPInstanceUID = meta.MediaStorageSOPClassUID, meta.MediaStorageSOPInstanceUID
-    scan.Rows = scan.Columns = 64
-    scan.SamplesPerPixel, scan.PhotometricInterpretation, scan.PixelRepresentation = 1, "MONOCHROME2", 0
-    scan.BitsAllocated, scan.BitsStored, scan.HighBit = 16, 12, 11
-    scan.PixelData = rng.integers(4096, size=(64, 64)).astype(np.uint16).tobytes()
-    scan.save_as(path, enforce_file_format=True)
 
 
 def shorten(grid: Path, copy: Path) -> None:
@@ -94,7 +74,8 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "STUDIES").mkdir()
     rng = np.random.default_rng(0)
     for number in range(40):
-        write_scan(root / "STUDIES" / f"{number}.dcm", rng)
+        scan = dicom(rng.integers(4096, size=(64, 64)).astype(np.uint16), BitsStored=12, HighBit=11)
+        (root / "STUDIES" / f"{number}.dcm").write_bytes(scan)
     vectors = (3 * rng.normal(size=(10, 8)))[np.arange(120) % 10] + rng.normal(size=(120, 8))
     arrays = {"provider": vectors, "hospital": np.arange(120) // 10 % 2, "client": vectors[:60] + 1}
     np.savez(root / "embeddings.npz", **arrays)
@@ -180,7 +161,6 @@ class Walk:
         if "=" in words[0]:
             self._monkeypatch.syspath_prepend(str(self.place))
             words = words[1:]
-        self._save_from_report(words)
         status = self._run(*words[1:])
         out, err = self._capsys.readouterr()
         assert status == 0, f"{line}\n{err}"
@@ -198,13 +178,6 @@ class Walk:
         review = ucds.Review(run)
         review.name(0, "mugs")
         review.finish()
-
-    def _save_from_report(self, words: list[str]) -> None:
-        """Write the file of names that a person would save in the report of the run ``mine``."""
-        if "names.json" in words:
-            model = ucds.load("mine").stored.fingerprint
-            content = {"format": "ucds-names/1", "model": model, "names": {"0": "mugs", "1": "bikes"}}
-            (self.place / "names.json").write_text(json.dumps(content))
 
 
 @pytest.fixture

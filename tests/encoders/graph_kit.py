@@ -1,7 +1,5 @@
 """ONNX graphs for tests of encoders, and the layout of a repository that holds one."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Tests of the encoders that need no graph."""
 
-from __future__ import annotations
-
 import pickle
 from typing import Any
 

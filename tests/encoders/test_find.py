@@ -1,7 +1,5 @@
 """Tests of the ways to an encoder that is a graph: the package, a file, a folder, the hub's cache."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Tests of the packaged encoder with fixed filters of edges."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ucds.encoders.find import EDGES, find_graph

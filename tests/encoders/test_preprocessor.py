@@ -1,14 +1,13 @@
 """Tests of what is read from the ``preprocessor_config.json`` of a repository."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ucds.encoders.preprocessor import IMAGENET_MEAN, IMAGENET_STD, Preparation, read_preparation
+from ucds.choices import IMAGENET_MEAN, IMAGENET_STD
+from ucds.encoders.preprocessor import Preparation, read_preparation
 from ucds.errors import InputError
 
 HALF = (0.5, 0.5, 0.5)

@@ -1,7 +1,5 @@
 """Tests that a run, or a folder of features, whose graph somebody changed ends in one line."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

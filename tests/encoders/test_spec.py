@@ -1,7 +1,5 @@
 """Tests of the description of an encoder."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict, replace
 

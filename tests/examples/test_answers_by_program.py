@@ -1,7 +1,5 @@
 """A program that sees the folders of the pictures answers the questions of a review."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Every example runs as it stands, and finds what it was written to find."""
 
-from __future__ import annotations
-
 import ast
 import re
 import runpy

@@ -1,7 +1,5 @@
 """The example that runs an exported model without this package finds what the model finds."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

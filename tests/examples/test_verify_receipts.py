@@ -1,7 +1,5 @@
 """The example that verifies receipts and checkpoints without this package finds each change of them."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

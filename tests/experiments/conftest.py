@@ -1,7 +1,5 @@
 """Lets the tests of experiments import what they share, and makes their tasks."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from pathlib import Path

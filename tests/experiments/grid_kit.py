@@ -1,7 +1,5 @@
 """Small benchmarks on small pictures, and records made by hand."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the processes of the tests of jobs do; they find it by importing this file."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

@@ -1,7 +1,5 @@
 """Short runs of methods on vectors, and how their outcomes are compared."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Tests of the researcher's commands: what they pass on, write and print."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -25,7 +23,6 @@ def test_a_benchmark_is_run_and_its_page_written(machine: Machine, tmp_path: Pat
     assert len(read_records(results / "small" / FILE)) == 2
     assert "# Small" in done.stdout
     assert (results / "small.md").read_text() in done.stdout
-    assert (results / "small.tex").is_file()
 
 
 def test_a_page_is_written_again_from_records_alone(tmp_path: Path) -> None:

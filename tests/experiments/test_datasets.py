@@ -1,7 +1,5 @@
 """Tests of finding data sets, and of the words when they are not there."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Tests of a benchmark's file: what it may say, and which cells it stands for."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Tests of jobs in processes of their own: failures, devices, and ends."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Two grids at once that are killed again and again lose no finished record and repeat none."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

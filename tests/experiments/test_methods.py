@@ -1,7 +1,5 @@
 """Tests of the methods: lists of stages, composed by hand and held against what the runner makes."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from dataclasses import replace

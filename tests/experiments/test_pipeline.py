@@ -1,7 +1,5 @@
 """Tests of what methods share, and of the conditions under which they are run."""
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Mapping
 from dataclasses import replace

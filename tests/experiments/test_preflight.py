@@ -1,7 +1,5 @@
 """Tests of the look before the run: what is missing is said of each cell, and what to put where."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -63,6 +61,15 @@ def test_nothing_is_missing(tmp_path: Path) -> None:
         origin["weights"] == origin["source_weights"] == found.weights[EncoderOptions("ucds/oriented_edges")]
     )
     assert len(origin["data"]) == 16
+
+
+def test_a_precision_that_no_cell_would_use_is_refused(tmp_path: Path) -> None:
+    asked, machine = small(tmp_path), make_machine(tmp_path)
+    machine = replace(machine, compute=replace(machine.compute, precision="bf16-mixed"))
+    plain = asked.grid.model_copy(update={"methods": ("kmeans",)})
+    with pytest.raises(UserError, match="nothing can be run: `precision=.*` has no effect here: "):
+        looked_at(asked.model_copy(update={"grid": plain, "settings": {}}), machine)
+    assert not looked_at(asked, machine)[0].faults  # PO is a network
 
 
 def test_a_missing_target_costs_its_own_cells(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """Tests of records: appended, read back, and known again."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

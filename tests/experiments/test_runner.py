@@ -1,7 +1,5 @@
 """Tests of running a grid: what it records, what it repeats, and what it does not."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

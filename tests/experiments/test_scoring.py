@@ -1,7 +1,5 @@
 """Tests of a record's figures, by hand."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import replace

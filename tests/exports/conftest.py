@@ -1,7 +1,5 @@
 """Small models with random weights, as if they had been trained."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

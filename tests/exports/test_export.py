@@ -1,7 +1,5 @@
 """Tests of the scikit-learn object: it computes what the model computes, and opens without this package."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable

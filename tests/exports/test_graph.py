@@ -1,7 +1,5 @@
 """Tests of exported graphs: other programs compute what the model computes, for any number of samples."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

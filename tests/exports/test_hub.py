@@ -1,7 +1,5 @@
 """Tests of folders in the layout of a hub: written, and opened again."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -32,7 +30,7 @@ def test_an_exported_folder_is_opened_as_a_run_is(make_model: MakeModel, tmp_pat
     assert config["card"]["domains"] == ["a", "b"]
     (tmp_path / "used").mkdir()
     (tmp_path / "used" / "thesis.txt").write_text("years of work")
-    with pytest.raises(InputError, match="holds other things than an exported model"):
+    with pytest.raises(InputError, match="holds something other than an exported model"):
         ucds.export(model, tmp_path / "used", form="hub")
 
 

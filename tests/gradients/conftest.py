@@ -1,7 +1,5 @@
 """A number of threads that tests of loops change."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

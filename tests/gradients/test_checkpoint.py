@@ -1,7 +1,5 @@
 """Tests of a checkpoint: its round trip, its damage, and the log that it cuts."""
 
-from __future__ import annotations
-
 import io
 import json
 from contextlib import closing
@@ -100,7 +98,7 @@ def test_damage_is_told_and_no_code_is_run(
 def test_an_unreadable_checkpoint_is_not_called_damaged(run: Path) -> None:
     (run / CHECKPOINT_FILE).unlink()
     (run / CHECKPOINT_FILE).mkdir()
-    with pytest.raises(DamagedFileError, match=r"checkpoint\.pt is a folder, which is not opened"):
+    with pytest.raises(DamagedFileError, match=r"checkpoint\.pt is a folder, and is not opened"):
         read_checkpoint(run)
 
 

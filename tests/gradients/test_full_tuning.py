@@ -1,7 +1,5 @@
 """The whole network trains on images: ResNet-18, three stages, a few steps; the slow test at 224 pixels."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

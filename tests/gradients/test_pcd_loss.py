@@ -1,7 +1,5 @@
 """Tests of the composed loss: without a run, against the equations that it is made of."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

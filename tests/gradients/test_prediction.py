@@ -1,7 +1,5 @@
 """Tests of predicting whole sets of samples."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Tests of the runtime; several processes are started in ``tests/distributed``."""
 
-from __future__ import annotations
-
 from unittest.mock import Mock
 
 import pytest

@@ -1,7 +1,5 @@
 """Tests of a stage as a stream of steps: its length, evaluations, selection, stopping and resuming."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from contextlib import closing
@@ -42,11 +40,9 @@ def network() -> ClusteringModel:
     return ClusteringModel(identity_network(4), K, bottleneck_width=5, generator=generator)
 
 
-def opened(
-    path: Path | None = None, reporter: Reporter | None = None, **options: Any
-) -> Session[PCDSettings]:
+def opened(path: Path | None = None, reporter: Reporter | None = None) -> Session[PCDSettings]:
     compute = Compute("cpu", cache=None, reporter=reporter or Quiet())
-    session = Session(SETTINGS, compute, folder=path and RunFolder(path), **options)
+    session = Session(SETTINGS, compute, folder=path and RunFolder(path))
     session.open({}, resume=path is not None and (path / "run.json").exists())
     return session
 
@@ -146,14 +142,15 @@ def test_vectors_are_trained_on_one_thread_from_the_first_step_to_the_last(sever
 
 @pytest.mark.parametrize(("seconds", "expected"), [(1e9, 3), (0.0, 12)])
 def test_checkpoints_come_with_evaluations_and_after_the_time_given(
-    seconds: float, expected: int, tmp_path: Path
+    seconds: float, expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("UCDS_CHECKPOINT_SECONDS", str(seconds))
     moments: set[int] = set()
 
     def look(step: Step | None = None) -> None:
         moments.update(path.stat().st_mtime_ns for path in tmp_path.glob("checkpoint.pt"))
 
-    with closing(opened(tmp_path, checkpoint_seconds=seconds)) as session:
+    with closing(opened(tmp_path)) as session:
         train(started(session, network()), look)
     look()
     assert len(moments) == expected

@@ -1,7 +1,5 @@
 """Tests of the steps of a training loop: seeds, batches read ahead, optimiser, updates, losses."""
 
-from __future__ import annotations
-
 import json
 import math
 import threading
@@ -23,8 +21,8 @@ from ucds.data.dataset import Dataset
 from ucds.data.samples import Samples
 from ucds.data.vectors import VectorSamples
 from ucds.errors import InputError, UserError
+from ucds.gradients.prepare import torch_generator
 from ucds.gradients.runtime import Runtime
-from ucds.gradients.seeds import step_seeds, torch_generator
 from ucds.gradients.session import Session
 from ucds.gradients.steps import LOG_STEPS, Batch, Steps, build_optimiser, set_learning_rate
 from ucds.math.arrays import IntArray
@@ -56,15 +54,16 @@ def test_the_words_are_their_checksums() -> None:
     expected = np.random.SeedSequence([7, 0x352441C2, 5])
     np.testing.assert_array_equal(derive(7, "abc", 5).generate_state(2), expected.generate_state(2))
     assert numpy_generator(7, "abc", 5).random() == np.random.default_rng(expected).random()
-    assert torch_generator(7, "abc", 5).initial_seed() == int(expected.generate_state(1)[0])
+    assert torch_generator(expected).initial_seed() == int(expected.generate_state(1)[0])
 
 
 def test_a_steps_numbers_are_three_independent_streams() -> None:
-    found = step_seeds(0, "s", 4)
-    augmentation, other, layers = derive(0, "s", 4).spawn(3)
-    assert found.augmentation.initial_seed() == int(augmentation.generate_state(1)[0])
-    assert found.rng.random() == np.random.default_rng(other).random()
-    assert found.layers == int(layers.generate_state(1)[0])
+    seeds = [int(stream.generate_state(1)[0]) for stream in derive(0, "loop", 4).spawn(3)]
+    assert len(set(seeds)) == 3
+    with closing(made().batches(SAMPLER, 4, 50)) as batches:
+        found = next(batches).rng
+        assert torch.initial_seed() == seeds[2]  # for layers; the first one is for training views
+    assert found.random() == np.random.default_rng(derive(0, "loop", 4).spawn(3)[1]).random()
 
 
 def test_the_choices_of_a_step_are_a_function_of_seed_name_and_step() -> None:

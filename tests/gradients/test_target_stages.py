@@ -1,7 +1,5 @@
 """PCD on the client's side: with labels of some samples, and with more samples than are evaluated."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Sequence
 from pathlib import Path

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from ucds.data.dataset import IMAGENET_MEAN, IMAGENET_STD, ImageView, View
+from ucds.choices import IMAGENET_MEAN, IMAGENET_STD
+from ucds.data.dataset import ImageView, View
 from ucds.gradients.views import RandomCropView, TrainingView, in_training
 
 pytestmark = pytest.mark.torch

@@ -1,7 +1,5 @@
 """A fake label service."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

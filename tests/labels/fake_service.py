@@ -1,7 +1,5 @@
 """A label service in a thread, which counts what it is asked and can be told to misbehave."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

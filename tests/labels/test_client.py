@@ -1,7 +1,5 @@
 """Tests of the client of a label service: every answer that a service may give."""
 
-from __future__ import annotations
-
 import socket
 import ssl
 import threading
@@ -52,11 +50,11 @@ AT_ONCE: list[tuple[Reply, type[UserError], str]] = [
     *((problem(status), RefusedError, f"answers {status}: no: {status}") for status in REFUSED),
     (problem(500), ServiceUnavailableError, "answers 500: no: 500"),
     (problem(503, {"Retry-After": "3600"}), ServiceUnavailableError, "no: 503; try again later"),
-    ((200, {}, b"<html>hello</html>"), RefusedError, "not of the form"),
+    ((200, {}, b"<html>hello</html>"), RefusedError, "not have the agreed form"),
     ((200, {}, b"[" * 5_000_000), RefusedError, "too long an answer"),
-    ((200, {"Content-Encoding": "gzip"}, b"\x1f\x8b"), RefusedError, "not of the form"),
+    ((200, {"Content-Encoding": "gzip"}, b"\x1f\x8b"), RefusedError, "not have the agreed form"),
     ((404, {}, b"<html>not here</html>"), RefusedError, "is that the address"),
-    ((307, {"Location": "https://elsewhere/"}, b""), RefusedError, "sends us on to https://elsewhere"),
+    ((307, {"Location": "https://elsewhere/"}, b""), RefusedError, "redirects to https://elsewhere"),
 ]
 
 
@@ -119,7 +117,7 @@ def test_information_is_checked_and_the_key_of_the_receipts_may_be_named_before(
 )
 def test_an_answer_with_anything_but_labels_is_refused(service: FakeService, change: dict[str, Any]) -> None:
     service.change = lambda answer: answer.update(change)
-    with pytest.raises(RefusedError, match="not of the form agreed on|gave 0 labels for 1 samples"):
+    with pytest.raises(RefusedError, match="does not have the agreed form|gave 0 labels for 1 samples"):
         _ask(service)
     assert service.requests == 1
 
@@ -216,7 +214,7 @@ def test_text_of_a_service_cannot_steer_a_terminal(service: FakeService) -> None
     assert str(refused.value).isprintable()
     assert r"red \x1b[31m \x9b2J \u202e \x07 end" in str(refused.value)
     service.faults.append((302, {"Location": "http://x/\x9b2J"}, b""))
-    with pytest.raises(RefusedError, match=r"sends us on to http://x/\\x9b2J"):
+    with pytest.raises(RefusedError, match=r"redirects to http://x/\\x9b2J"):
         _ask(service)
 
 
@@ -225,7 +223,7 @@ def test_text_of_a_service_cannot_steer_a_terminal(service: FakeService) -> None
 )
 def test_wherever_a_service_sends_us_on_to_is_said(service: FakeService, place: str) -> None:
     service.faults.append((301, {"Location": place}, b""))
-    with pytest.raises(RefusedError, match="sends us on to"):
+    with pytest.raises(RefusedError, match="redirects to"):
         _ask(service)
 
 

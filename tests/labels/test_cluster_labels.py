@@ -1,7 +1,5 @@
 """Tests of cluster labels: what they hold, what is refused, and their file."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import json
@@ -82,7 +80,7 @@ def test_align_gives_each_sample_its_own_label_in_any_order() -> None:
     values = rng.integers(7, size=50)
     held = labels(values, ids, 7)
     wanted = tuple(ids[i] for i in rng.permutation(50)[:20])
-    with pytest.warns(UcdsWarning, match="30 of 50 labels belong to samples that are not here"):
+    with pytest.warns(UcdsWarning, match="30 of 50 labels belong to samples that were not given"):
         aligned = held.align((*wanted, "without a label"))
     assert aligned.ids == wanted
     assert aligned.labels.tolist() == [values[int(name)] for name in wanted]
@@ -204,7 +202,7 @@ def test_labels_of_other_contents_are_left_out_and_the_rest_keep_all_that_is_kno
 
 
 def test_labels_that_say_nothing_are_refused_or_warned_of() -> None:
-    with pytest.raises(InputError, match="labels of one cluster say nothing"):
+    with pytest.raises(InputError, match="labels of a single cluster say nothing"):
         labels([0, 0, 0], n_clusters=1).align(("a", "b", "c"))
     with pytest.warns(UcdsWarning, match="all 3 labels are 2: they say nothing"):
         labels([2, 2, 2]).align(("a", "b", "c"))

@@ -1,7 +1,5 @@
 """Tests of the journal, the file of the labels received so far: what is kept and what is refused."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import random
@@ -95,12 +93,12 @@ def test_a_journal_without_a_whole_line_of_labels_binds_nobody(written: Path, mo
 
 
 OTHERS: list[tuple[dict[str, Any], str]] = [
-    ({"url": "https://b.example"}, r"address is https://a\.example, and now it is https://b\.example"),
-    ({"model": "beta"}, "the model is alpha, and now it is beta"),
-    ({"n_clusters": 4}, "the number of clusters is 3, and now it is 4"),
-    ({"model_digest": "b" * 32}, f"digest of the model is {'a' * 32}, and now it is {'b' * 32}"),
-    ({"signer": "6" * 64}, f"the signing key is {'5' * 64}, and now it is {'6' * 64}"),
-    ({"calibration": Calibration(samples=9, digest="c" * 32)}, f"is none, and now it is {'c' * 32}"),
+    ({"url": "https://b.example"}, r"address is https://a\.example, but now it is https://b\.example"),
+    ({"model": "beta"}, "the model is alpha, but now it is beta"),
+    ({"n_clusters": 4}, "the number of clusters is 3, but now it is 4"),
+    ({"model_digest": "b" * 32}, f"digest of the model is {'a' * 32}, but now it is {'b' * 32}"),
+    ({"signer": "6" * 64}, f"the signing key is {'5' * 64}, but now it is {'6' * 64}"),
+    ({"calibration": Calibration(samples=9, digest="c" * 32)}, f"is none, but now it is {'c' * 32}"),
 ]
 
 
@@ -156,7 +154,7 @@ def test_a_first_line_of_another_form_is_refused(written: Path, header: str, alo
     lines = written.read_text().splitlines(keepends=True)
     written.write_text(header + "\n" + "".join(lines[1:] if not alone else []))
     before = written.read_bytes()
-    with pytest.raises(DamagedFileError, match="does not begin as a journal: delete it to ask again"):
+    with pytest.raises(DamagedFileError, match="is not a journal: delete it to ask again"):
         _open(written)
     assert written.read_bytes() == before
 
@@ -172,7 +170,7 @@ def full_at(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-NO_SPACE = r"cannot write .*labels\.json\.receipts: File too large; free some space, then do the same again"
+NO_SPACE = r"cannot write .*labels\.json\.receipts: File too large; free some space, then run the same again"
 MANY = {bytes([number]) * 16: 1 for number in range(10, 60)}
 
 

@@ -1,7 +1,5 @@
 """Tests of queries, by Python and `ucds query`: each sample once, receipts checked, kills at any moment."""
 
-from __future__ import annotations
-
 import io
 import json
 import os
@@ -310,9 +308,9 @@ def test_a_query_beyond_the_budget_needs_overdraw(embeddings: FakeService, vecto
     command = ("query", vectors, "--url", embeddings.url, "--out", "l.json")
     status, _, said = run_command(*command)
     assert status == 2
-    assert "40 of 100 labels are left of the budget of this key" in said
-    assert "error: 40 labels are left of the budget of this key, and 60 samples have no label yet" in said
-    assert "ask about fewer by --max-queries 40, or use up what is left by --overdraw" in said
+    assert "40 of 100 labels are left in the budget of this key" in said
+    assert "error: 40 labels are left in the budget of this key, but 60 samples have no label yet" in said
+    assert "ask about fewer by --max-queries 40, or use up the rest with --overdraw" in said
     assert embeddings.requests == 0
     run_successfully(*command, "--max-queries", 40)
     Path("l.json").unlink()

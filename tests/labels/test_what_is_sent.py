@@ -1,7 +1,5 @@
 """Tests of what a query sends: images from where they may come, without metadata, in a random order."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Callable
 from contextlib import closing

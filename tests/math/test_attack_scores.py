@@ -1,7 +1,5 @@
 """Tests of `ucds.math.attack_scores`: areas and rates with ties."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.stats import binom

@@ -1,7 +1,5 @@
 """Tests of `choose_cluster_number`: blobs of known number, noise without groups, several domains."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sklearn.metrics import silhouette_score

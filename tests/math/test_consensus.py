@@ -1,7 +1,5 @@
 """Tests of the vote of k-means partitions: co-association, the partition that votes agree on, starts."""
 
-from __future__ import annotations
-
 import warnings
 from typing import Any
 

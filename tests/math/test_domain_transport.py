@@ -1,7 +1,5 @@
 """Tests of the semi-relaxed transport, and of the clustering and matching of whole domains."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

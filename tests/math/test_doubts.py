@@ -1,7 +1,5 @@
 """Questions lead from wrong clusters to right ones, and nothing changes without an answer."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Tests of the embedding of neighbours: its graph, its descent, and UMAP beside it."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import warnings
@@ -115,11 +113,11 @@ def test_kmeans_finds_the_groups_as_it_does_beside_umap(vectors: FloatArray, tru
 def test_equal_seeds_give_equal_positions_for_any_number_of_threads(width: int) -> None:
     vectors = blobs(0.3)
     found = []
-    for threads in (1, 2, 4):
+    for threads in (1, 3):
         with threadpool_limits(threads):
-            found.append(place(vectors, width=width, steps=50))
-    assert all(np.array_equal(found[0], other) for other in found[1:])
-    assert not np.array_equal(found[0], place(vectors, seed=1, width=width, steps=50))
+            found.append(place(vectors, width=width, steps=20))
+    assert np.array_equal(*found)
+    assert not np.array_equal(found[0], place(vectors, seed=1, width=width, steps=20))
 
 
 @pytest.mark.parametrize("n", [2, 3, 11])

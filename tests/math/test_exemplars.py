@@ -1,7 +1,5 @@
 """Tests of `ucds.math.exemplars`: samples that show a cluster, samples far from all others, and copies."""
 
-from __future__ import annotations
-
 import io
 
 import numpy as np

@@ -1,7 +1,5 @@
 """New samples join clusters, and clusters keep their numbers."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ucds.math.consensus import memberships

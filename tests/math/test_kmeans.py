@@ -1,7 +1,5 @@
 """Tests of k-means from many starts: known groups, the library's own starts, and any number of threads."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sklearn.cluster import kmeans_plusplus

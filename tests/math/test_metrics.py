@@ -1,7 +1,5 @@
 """Tests of the scores against values worked out by hand, brute force, and their invariances."""
 
-from __future__ import annotations
-
 from dataclasses import astuple
 from itertools import permutations
 from math import log

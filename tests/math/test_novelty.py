@@ -1,7 +1,5 @@
 """New samples of no known kind are told from others, with the rates of false alarms that are stated."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.stats import binom

@@ -1,7 +1,5 @@
 """Groups are divided where the votes divide them, and clusters get coarser and finer step by step."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

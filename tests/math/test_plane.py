@@ -1,7 +1,5 @@
 """Tests of the embedding in the plane: neighbours, repeatability, and samples without differences."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits

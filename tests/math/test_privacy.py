@@ -1,7 +1,5 @@
 """Tests of `ucds.math.privacy`."""
 
-from __future__ import annotations
-
 import math
 
 from ucds.math.privacy import noise_scale

@@ -1,7 +1,5 @@
 """Tests of `ucds.math.private_prototypes`: sums, axes, clusters, mergers, sensitivities, budget, a canary."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 
@@ -165,7 +163,7 @@ def proven_epsilon(ratios: DoubleArray) -> float:
 
 
 def test_a_canary_proves_no_more_than_is_claimed_and_finds_noise_that_is_too_small() -> None:
-    claimed, trials = 2.0, 200
+    claimed, trials = 2.0, 120
     rho = (math.sqrt(claimed - math.log(DELTA)) - math.sqrt(-math.log(DELTA))) ** 2  # Bun and Steinke, 2016
     canary, without = np.zeros((4, WIDTH)), np.zeros((4, WIDTH))
     canary[0, 0] = 1

@@ -1,7 +1,5 @@
 """Prototypes of given assignments: those of logistic regression, a minimum, the same on any machine."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.special import softmax

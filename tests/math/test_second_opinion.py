@@ -1,7 +1,5 @@
 """Tests of the second opinion: when it is taken, what votes then, many samples, threads."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -129,9 +127,8 @@ def test_of_many_samples_some_have_a_place_and_the_others_vote_like_them() -> No
 
 def test_equal_seeds_give_equal_votes_for_any_number_of_threads() -> None:
     found = []
-    for threads in (1, 2, 4):
+    for threads in (1, 3):
         with threadpool_limits(threads):
-            found.append(ask(BLURRED))
-    for other in found[1:]:
-        np.testing.assert_array_equal(other.partition, found[0].partition)
-        np.testing.assert_array_equal(other.memberships.toarray(), found[0].memberships.toarray())
+            found.append(ask(BLURRED, replace(ANYTHING, steps=30)))
+    np.testing.assert_array_equal(found[1].partition, found[0].partition)
+    np.testing.assert_array_equal(found[1].memberships.toarray(), found[0].memberships.toarray())

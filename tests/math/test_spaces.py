@@ -1,7 +1,5 @@
 """Tests of the spaces in which a target is clustered."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits

@@ -1,7 +1,5 @@
 """Words tell clusters apart that are frequent in one and rare in all, in any script."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Networks that no graph holds."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

@@ -1,7 +1,5 @@
 """Tests of networks by name, on architectures small enough for a test."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What a device cannot do is said before any work: before samples are opened and folders are made."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
@@ -13,7 +11,7 @@ import torch
 from torch import nn
 
 import ucds
-from ucds import Compute, InputError, PCDSettings, RunOptions, UcdsWarning
+from ucds import Compute, InputError, PCDSettings, RunOptions
 from ucds.choices import Accelerator, Precision
 from ucds.networks.devices import choose_device, describe_device
 
@@ -117,17 +115,47 @@ def test_a_missing_device_is_told_before_images_are_decoded(
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("accelerator", ["cuda", "mps"])
-def test_what_computes_on_the_processor_says_so_where_a_gpu_is_named(
-    blobs: Callable[..., dict[str, Any]], accelerator: Accelerator
+@pytest.mark.parametrize(
+    ("option", "value"), [("accelerator", "cuda"), ("accelerator", "mps"), ("precision", "bf16-mixed")]
+)
+def test_a_device_or_a_precision_that_nothing_would_use_is_refused_before_any_work(
+    blobs: Callable[..., dict[str, Any]],
+    tmp_path: Path,
+    write_images: Callable[..., list[Path]],
+    option: str,
+    value: str,
+) -> None:
+    x, out, cache = blobs({"t": 40})["t"], tmp_path / "out", tmp_path / "cache"
+    images = write_images(tmp_path / "images", [f"{i}.png" for i in range(4)])[0].parent
+    given: dict[str, Any] = {option: value}
+    compute = Compute(cache=cache, **given)
+    estimator = ucds.TargetClustering(4, settings={"starts": 1}, random_state=0).fit(x)
+    estimator.save(tmp_path / "run")
+    estimator.set_params(**given)
+    of_mine = ucds.FunctionEncoder(lambda pixels: pixels.mean((2, 3)), input_size=8)
+    works: dict[str, Callable[[], object]] = {
+        "fit": lambda: estimator.fit(x),
+        "estimator's predict": lambda: estimator.predict(x),
+        "predict": lambda: ucds.load(tmp_path / "run", compute=compute).predict(x),
+        "train": lambda: ucds.train_target(x, out, n_clusters=2, compute=compute),
+        "graph": lambda: ucds.train_target(images, out, n_clusters=2, compute=compute),
+        "function": lambda: ucds.train_target(images, out, n_clusters=2, encoder=of_mine, compute=compute),
+        "features": lambda: ucds.features(images, out, compute=compute),
+    }
+    for name, work in works.items():
+        with pytest.raises(InputError, match=f'^`{option}="{value}"` has no effect here: .*; leave it out$'):
+            work()
+        assert not out.exists(), name
+    assert not cache.exists()
+
+
+def test_what_only_the_training_used_is_no_mistake_in_its_answers(
+    blobs: Callable[..., dict[str, Any]],
 ) -> None:
     x = blobs({"t": 40})["t"]
-    estimator = ucds.TargetClustering(4, settings={"starts": 1}, random_state=0)
-    estimator.fit(x)  # nothing is said of "auto"
-    estimator.set_params(accelerator=accelerator)
-    for work in (estimator.fit, estimator.predict):
-        with pytest.warns(UcdsWarning, match="runs on the processor, whatever `accelerator` says"):
-            work(x)
+    short = PCDSettings(refinement_epochs=1, evaluations_per_stage=1)
+    estimator = ucds.TargetClustering(4, settings=short, accelerator="cpu", precision="bf16-mixed")
+    assert (estimator.fit(x).predict(x) == estimator.labels_).all()
 
 
 def test_records_name_the_device(have: HaveDevices) -> None:

@@ -1,7 +1,5 @@
 """Tests of networks as encoders, by their modules."""
 
-from __future__ import annotations
-
 import pickle
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Tests of networks as graphs: made once, compared with the network, and kept in the cache."""
 
-from __future__ import annotations
-
 import errno
 import sys
 from pathlib import Path

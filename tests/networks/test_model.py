@@ -1,7 +1,5 @@
 """Tests of the clustering model: its size, its start, and its head as arrays."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

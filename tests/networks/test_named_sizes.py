@@ -1,7 +1,5 @@
 """Files of networks that name sizes which they do not hold: refused in one line, in little memory."""
 
-from __future__ import annotations
-
 import io
 import zipfile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Readers of what needs PyTorch read their files or refuse them in one line, whatever is in them."""
 
-from __future__ import annotations
-
 import json
 from functools import partial
 from pathlib import Path

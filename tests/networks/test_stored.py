@@ -1,7 +1,5 @@
 """Tests of networks that model files hold, and of their number of parameters."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

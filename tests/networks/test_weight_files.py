@@ -1,7 +1,5 @@
 """Tests of weights: every usual wrapping is read, misfits are refused, downloads tell what is wrong."""
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import re

@@ -5,8 +5,6 @@ them, and to those that they require in turn. So torch is not installed a second
 brings is absent.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Finished runs on drawn pictures, to be looked at and reviewed."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 from pathlib import Path
@@ -15,6 +13,7 @@ from ucds.labels.cluster_labels import ClusterLabels
 sys.path.insert(0, str(Path(__file__).parents[1] / "cli"))  # for `cli_kit`
 
 from cli_kit import SHAPES, draw_domain
+from quick import quick
 from review_kit import BRIEF, EDGES
 
 
@@ -55,7 +54,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run on pictures of three shapes, which it sorts into six clusters."""
     root = tmp_path_factory.mktemp("review")
     draw_domain(root / "pictures", ("green", "white"), 3, count=40)
-    ucds.train_target(root / "pictures", root / "run", n_clusters=6, encoder=EDGES, settings=BRIEF)
+    ucds.train_target(
+        root / "pictures", root / "run", n_clusters=6, encoder=EDGES, settings=quick(bottleneck_width=8)
+    )
     return root / "run"
 
 

@@ -1,7 +1,5 @@
 """The report in a real browser: it loads whole, asks for nothing, shows everything and changes nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Tests of `ucds.report`: what the page says, what it is made from, and what is refused."""
 
-from __future__ import annotations
-
 import base64
 import io
 import json
@@ -14,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cli_kit import draw_domain
 from PIL import Image
 
 import ucds
@@ -57,7 +56,7 @@ def test_the_page_shows_why_there_are_so_many_clusters(client: Path, tmp_path: P
     (run / "clusters.json").write_text(json.dumps(evidence))
     done = ucds.report(run, compute=CPU)
     page = done.path.read_text()
-    assert "The number of clusters, 3, was chosen from 2 to 5; 3 to 4 are plausible." in done.summary
+    assert "The number of clusters, 3, was chosen from 2 to 5; 3 to 4 are about as good." in done.summary
     assert "Why 3 clusters" in text_of(page)
     assert "Clusters Stability Separation Score 2 0.50 0.20 0.10 3 0.90 0.50 0.45 4" in text_of(page)
     assert 'points="2,-0.1 3,-0.45 4,-0.4 5,-0.12 "' in page  # the score
@@ -181,10 +180,14 @@ def test_equal_runs_give_equal_pages(client: Path, page_file: Path, tmp_path: Pa
 def test_other_images_than_the_training_set_are_called_so(
     client: Path, pictures: Path, tmp_path: Path
 ) -> None:
-    shutil.copytree(pictures / "disc", tmp_path / "others")
-    done = ucds.report(client, tmp_path / "others", tmp_path / "others.html", compute=CPU)
-    assert "The model was trained on other images than these." in done.warnings
-    assert "13 images are few for 3 clusters" in " ".join(done.warnings)
+    shutil.copytree(pictures / "disc", tmp_path / "part")
+    draw_domain(tmp_path / "others", ("white", "green"), 5, count=4)
+    for folder, count in (("others", 12), ("part", 13)):
+        done = ucds.report(client, tmp_path / folder, tmp_path / "others.html", compute=CPU)
+        assert done.samples == count
+        told = "The model was trained on other images than these." in done.warnings
+        assert told == (folder == "others")
+        assert "few for" not in " ".join(done.warnings)  # it was trained on enough
     page = done.path.read_text()
     assert data_of(page)["labels"] is None  # the labels are those of other images, even of equal names
     assert "Compared with your folders" not in page
@@ -206,7 +209,7 @@ def test_a_run_whose_samples_are_gone_asks_for_them(client: Path, tmp_path: Path
     run = shutil.copytree(client, tmp_path / "run")
     described = json.loads((run / "run.json").read_text()) | {"images": str(tmp_path / "gone")}
     (run / "run.json").write_text(json.dumps(described))
-    with pytest.raises(ucds.InputError, match="gone, which is gone: name their folder"):
+    with pytest.raises(ucds.InputError, match="gone, which is gone: give their new folder"):
         ucds.report(run)
     del described["images"]
     (run / "run.json").write_text(json.dumps(described))

@@ -3,8 +3,6 @@
 One command serves the page for all tests but those that kill it; each test takes back what it does.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 from playwright.sync_api import expect
+from quick import quick
 from review_kit import DESKTOP, EDGES, PHONE, records, require_no_findings_of_axe, reviewing
 from serving_kit import wait_until
 
@@ -180,7 +179,7 @@ def test_bad_requests_are_refused_in_words(trained: Path, address: str, body: by
 
 def test_what_is_taken_away_has_the_samples_that_are_not_in_the_review(trained: Path, tmp_path: Path) -> None:
     pictures, run = trained.parent / "pictures", tmp_path / "run"
-    few = ucds.ConsensusSettings(starts=2, bottleneck_width=8, most_samples=100)
+    few = quick(bottleneck_width=8, most_samples=100)
     ucds.train_target(pictures, run, n_clusters=3, encoder=EDGES, settings=few)
     total = len(list(pictures.rglob("*.png")))
     with reviewing(run) as (address, _):

@@ -1,7 +1,5 @@
 """The script of the page: modules in order, their own tests, and libraries as they were published."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

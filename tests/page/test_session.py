@@ -1,7 +1,5 @@
 """What the page shows of samples: pictures where there are any, else texts or ids."""
 
-from __future__ import annotations
-
 import io
 import json
 import shutil

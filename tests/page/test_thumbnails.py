@@ -1,7 +1,5 @@
 """Tests of the sheets of thumbnails: they stay below the size that a page can bear."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

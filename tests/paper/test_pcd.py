@@ -1,7 +1,5 @@
 """The layout by domain, Eq. 1 to 3, mixing, and the targets of stage 2, against values worked out by hand."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """One step of each stage against the same step written out in plain PyTorch and NumPy."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 

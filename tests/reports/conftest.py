@@ -1,7 +1,5 @@
 """Lets the tests of reports import the small benchmarks of the tests of experiments."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Tests of the figures of a benchmark: drawn from records alone, or said to be missing."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Callable, Sequence

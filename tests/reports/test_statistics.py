@@ -1,7 +1,5 @@
 """Tests of comparisons: against the paired t-test, by hand, and in what the intervals cover."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Tests of choosing the records that count in a table."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,12 +1,8 @@
 """Tests of pages: figures by hand, what is missing, what is compared with what."""
 
-from __future__ import annotations
-
-import re
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 from grid_kit import record
 
@@ -14,7 +10,7 @@ from ucds.config import PCDSettings
 from ucds.experiments.grid import Benchmark
 from ucds.experiments.records import FILE, append_record
 from ucds.reports.table_rows import RowKey, collect
-from ucds.reports.tables import Table, all_tables, page, reference, to_latex, write_table
+from ucds.reports.tables import all_tables, page, reference, write_table
 
 pytestmark = pytest.mark.torch
 
@@ -116,37 +112,6 @@ def test_provenance_is_told() -> None:
     assert "Revisions 0123456789ab." in text
 
 
-TABLE = Table(
-    "A title, 95 % sure",
-    pd.DataFrame(
-        [
-            ("w/o {x} & y", "70.0 +- 10.0 (3)", "-1.2 to +2.0"),
-            ("**ours**", "1.23", "-"),
-            (r"\\ ~ ^ # $", "missing", "30.0 (1)"),
-        ],
-        columns=["method", "web_cam", "interval"],
-    ),
-)
-
-
-def test_a_table_in_latex() -> None:
-    lines = to_latex(TABLE).splitlines()
-    assert lines[:2] == [r"\begin{table}", r"\centering"]
-    assert lines[2] == r"\caption{A title, 95 \% sure}"
-    assert lines[4:] == [
-        r"\toprule",
-        r"method & web\_cam & interval \\",
-        r"\midrule",
-        r"w/o \{x\} \& y & 70.0 $\pm$ 10.0 (3) & $-1.2$ to $+2.0$ \\",
-        r"\textbf{ours} & 1.23 & -- \\",
-        lines[9],
-        r"\bottomrule",
-        r"\end{tabular}",
-        r"\end{table}",
-    ]
-    assert not re.search(r"(?<!\\)[~^#$]", lines[9].replace(r"\textasciitilde", ""))
-
-
 VARIANTS = [
     {"name": "pooled source", "pooled_source": True, "paper": {"pcd": {"a": [45.6, 1.0]}}},
     {"name": "again"},
@@ -241,12 +206,9 @@ def test_a_table_of_costs() -> None:
     assert rows(text_of(without, made), "**PCD**") == [["**PCD**", "11.32", "0.150"]]
 
 
-def test_a_page_is_written_in_both_forms_from_the_records_on_disk(tmp_path: Path) -> None:
+def test_a_page_is_written_from_the_records_on_disk(tmp_path: Path) -> None:
     for record_ in RECORDS:
         append_record(tmp_path / "small" / FILE, record_)
     text = write_table(benchmark(), tmp_path / "small")
     assert text == text_of(benchmark(), RECORDS)
     assert (tmp_path / "small.md").read_text() == text
-    latex = (tmp_path / "small.tex").read_text()
-    assert latex.count(r"\begin{tabular}") == latex.count(r"\end{tabular}") == 3
-    assert r"\textbf{PCD} & 50.0 (1) & missing & missing & 46.8 & -- & -- \\" in latex

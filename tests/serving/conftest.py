@@ -1,7 +1,5 @@
 """The fixtures of the service's tests."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A ledger with what is kept of it elsewhere, ways to change its tables behind its back, and PostgreSQL."""
 
-from __future__ import annotations
-
 import json
 import os
 import pwd

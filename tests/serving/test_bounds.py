@@ -1,7 +1,5 @@
 """Bounds and prices by which one client leaves something for the others, in numbers and over HTTP."""
 
-from __future__ import annotations
-
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress

@@ -1,7 +1,5 @@
 """Snapshots are signed when they should be, checkpoints hold what the log held, and a loss is accepted."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from contextlib import closing

@@ -1,7 +1,5 @@
 """What code can do that has taken over a decoder: with Landlock alone, with seccomp alone, and with both."""
 
-from __future__ import annotations
-
 import json
 import re
 import socket

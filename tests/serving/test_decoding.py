@@ -1,7 +1,5 @@
 """Decoding in confined processes: equal pixels, fair turns, a bound on time, memory and trust."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

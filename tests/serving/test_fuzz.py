@@ -1,7 +1,5 @@
 """Requests made from the service's own description of itself, right ones and wrong ones, with every check."""
 
-from __future__ import annotations
-
 import warnings
 from collections import Counter
 from email.parser import BytesParser

@@ -1,7 +1,5 @@
 """The life of a key of a client, from its making to its end, and the file of the key that signs receipts."""
 
-from __future__ import annotations
-
 import json
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -149,7 +147,7 @@ def test_the_key_of_signatures_is_made_once_for_its_owner_alone_and_no_other_is_
         path.write_bytes(content)
         with pytest.raises(DamagedFileError, match="not a file with an Ed25519 key"):
             Signer.open(path)
-    with pytest.raises(DamagedFileError, match="is a folder, which is not opened"):
+    with pytest.raises(DamagedFileError, match="is a folder, and is not opened"):
         Signer.open(tmp_path)
 
 

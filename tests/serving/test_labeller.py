@@ -1,7 +1,5 @@
 """A sample's label depends on the sample alone, and on the mean that its key was calibrated with, once."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Budgets are exact, charges and answers are one, and a ledger that cannot be used says so."""
 
-from __future__ import annotations
-
 import base64
 import errno
 import json

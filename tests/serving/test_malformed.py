@@ -1,7 +1,5 @@
 """Requests that no honest client sends: each is refused in words, and leaves nothing behind."""
 
-from __future__ import annotations
-
 import random
 import struct
 import zlib
@@ -14,6 +12,7 @@ import httpx
 import numpy as np
 import psutil
 import pytest
+from picture_kit import chunk, png
 from serving_kit import MULTIPART, SMALL, Service, command_for_images, npy, picture, refused, vector
 
 from ucds.labels.wire import PROBLEM_TYPE
@@ -27,18 +26,6 @@ def multipart(*contents: bytes, name: str = "images", end: bytes = b"--b--\r\n")
     return b"".join(head + content + b"\r\n" for content in contents) + end
 
 
-def chunk(kind: bytes, content: bytes) -> bytes:
-    checked = kind + content
-    return struct.pack(">I", len(content)) + checked + struct.pack(">I", zlib.crc32(checked))
-
-
-def png(width: int, height: int, data: bytes, extra: bytes = b"") -> bytes:
-    """A PNG file that says what it likes of its size."""
-    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    parts = chunk(b"IHDR", header) + extra + chunk(b"IDAT", data) + chunk(b"IEND", b"")
-    return b"\x89PNG\r\n\x1a\n" + parts
-
-
 def bad_images() -> dict[str, bytes]:
     large_text = chunk(b"zTXt", b"Comment\0\0" + zlib.compress(bytes(80 * 2**20), 9))
     return {
@@ -48,7 +35,7 @@ def bad_images() -> dict[str, bytes]:
         "bomb, announced": png(60_000, 60_000, zlib.compress(bytes(10_000))),
         "bomb, just over": picture(1, side=1001),
         "bomb, jpeg": picture(1, "JPEG", side=2000),
-        "bomb, in a text": png(40, 40, zlib.compress(bytes(40 * 121)), large_text)[:-60],
+        "bomb, in a text": png(40, 40, zlib.compress(bytes(40 * 121)), extra=large_text)[:-60],
         "png, no pixels": png(0, 0, b""),
         "png, more pixels than data": png(900, 900, zlib.compress(bytes(100))),
         "tiff that points at itself": b"II*\x00\x08\x00\x00\x00\x00\x00\x08\x00\x00\x00",

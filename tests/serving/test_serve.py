@@ -1,7 +1,5 @@
 """The service from a run folder on, by Python and as a command: its start and end, kills, full load."""
 
-from __future__ import annotations
-
 import itertools
 import random
 import re

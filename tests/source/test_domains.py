@@ -1,9 +1,5 @@
 """Tests of `ucds.source.domains`, the provider's part of the consensus; and of PCD with many samples."""
 
-from __future__ import annotations
-
-from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,16 +8,13 @@ from quick import quick
 from sklearn.metrics import adjusted_rand_score
 
 from ucds import InputError, SourceClustering
-from ucds.config import MethodSettings, PCDSettings
+from ucds.config import PCDSettings
 from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
-from ucds.encoders.encoder import FunctionEncoder, IdentityEncoder
+from ucds.encoders.encoder import IdentityEncoder
 from ucds.source.train import fit_source
 from ucds.training.options import Compute, RunOptions
-from ucds.training.prepare import Training
 from ucds.training.run import make_work
-from ucds.training.run_folder import RunFolder
-from ucds.training.work import Work
 
 K, WIDTH = 4, 8
 
@@ -77,31 +70,6 @@ def test_the_seed_decides() -> None:
     np.testing.assert_array_equal(one.prototypes_, again.prototypes_)
     other = source().set_params(random_state=1).fit(vectors, sample_domain=domain)
     assert not np.array_equal(one.prototypes_, other.prototypes_)
-
-
-def squash(rows: np.ndarray) -> np.ndarray:
-    return np.tanh(rows @ np.random.default_rng(0).normal(size=(WIDTH, 12)))
-
-
-def train(path: Path) -> Training:
-    """Train in a run folder, or go on there."""
-    vectors, _, domain = shifted(BALANCED)
-    settings: MethodSettings = quick(bottleneck_width=10)
-    with closing(RunFolder(path)) as folder:
-        folder.open({}, resume=path.exists())
-        data = Dataset(VectorSamples(vectors, domain, ("a", "b")))
-        found = fit_source(Work(settings, folder=folder), FunctionEncoder(squash, 12), data, K)
-        assert found.recentres
-        return found
-
-
-def test_a_finished_clustering_is_not_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Little follows the clustering: what a crash leaves is the clusters."""
-    whole = train(tmp_path / "run")
-    monkeypatch.setattr("ucds.source.domains.cluster_domains", None)
-    resumed = train(tmp_path / "run")
-    assert [stage.name for stage in resumed.stages] == ["cluster-domains"]
-    np.testing.assert_equal(vars(resumed.head), vars(whole.head))
 
 
 @pytest.mark.parametrize("fraction", [0.0, 0.5])

@@ -1,7 +1,5 @@
 """Tests of `ucds.source.private`: a source model with differential privacy, from samples to its file."""
 
-from __future__ import annotations
-
 import csv
 import math
 from importlib.util import find_spec
@@ -165,7 +163,7 @@ def test_the_images_of_a_person_and_the_copies_of_an_image_share_a_weight_of_one
     ("text", "problem"),
     [
         ("id,person\na,Ann\n", "has no columns id and group"),
-        ("id,group\na,Ann\nb,\n", "row 2 of .* has no id or no group"),
+        ("id,group\na,Ann\nb,\n", "row 2 of .* has no text in the column id or group"),
         ("id,group\na,Ann\na,Bob\n", "several groups: Ann and Bob"),
     ],
 )

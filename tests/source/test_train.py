@@ -1,7 +1,5 @@
 """Tests of `ucds.train_source` and `ucds.label`: what the provider does, as functions and as commands."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -48,11 +46,6 @@ def test_the_function_and_the_command_give_the_same_model(
     assert one.stored.card.domains == ("a", "c")
     assert arrays_digest(one.stored.arrays) == arrays_digest(other.stored.arrays)
     np.testing.assert_array_equal(one.stored.proportions, other.stored.proportions)
-
-
-def test_the_consensus_method_is_the_default(domains: Path, tmp_path: Path) -> None:
-    ucds.train_source(domains, tmp_path / "run", 4, options=CPU)
-    assert ucds.load(tmp_path / "run").stored.card.stages == ("cluster-domains",)
 
 
 def test_a_finished_run_is_resumed_and_a_damaged_model_is_no_finished_run(

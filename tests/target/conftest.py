@@ -1,7 +1,5 @@
 """Pictures of a client, and a run on them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

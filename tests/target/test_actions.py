@@ -1,7 +1,5 @@
 """Every action changes what it says, is on the disk when it returns, and is taken back and done again."""
 
-from __future__ import annotations
-
 import json
 import os
 import random
@@ -16,10 +14,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from quick import quick
 
 import ucds
 from ucds.target.answers import ANSWERS_FILE
-from ucds.target.predictions import NAMES_FILE, UNSORTED, ClusterNames
+from ucds.target.predictions import UNSORTED, read_names
 
 CPU, K, EACH = ucds.Compute("cpu"), 5, 24
 TRUTH = np.repeat(np.arange(10), EACH)
@@ -36,11 +35,15 @@ def make_vectors() -> np.ndarray:
 VECTORS = make_vectors()
 
 
+def train(samples: Path, out: Path, **given: Any) -> Path:
+    return ucds.train_target(samples, out, n_clusters=K, compute=CPU, **given).folder
+
+
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("actions")
     np.save(folder / "x.npy", VECTORS)
-    return ucds.train_target(folder / "x.npy", folder / "run", n_clusters=K, compute=CPU).folder
+    return train(folder / "x.npy", folder / "run")
 
 
 @pytest.fixture
@@ -320,7 +323,7 @@ def test_actions_hold_in_another_training_for_the_contents_of_samples(
     order = np.random.default_rng(0).permutation(len(VECTORS))
     more = (VECTORS[:20] + 0.01).astype(np.float32)
     np.save(tmp_path / "y.npy", np.concatenate([VECTORS[order], more]))
-    run = ucds.train_target(tmp_path / "y.npy", tmp_path / "second", n_clusters=K, compute=CPU).folder
+    run = train(tmp_path / "y.npy", tmp_path / "second", settings=quick())
     other = ucds.Review(run)
     assert other.take(review.run / ANSWERS_FILE) == (8, 0)
     found, expected = other.partition[: len(order)], review.partition[order]
@@ -334,7 +337,7 @@ def test_actions_hold_in_another_training_for_the_contents_of_samples(
 def test_with_another_encoder_of_embeddings_the_ids_count(review: ucds.Review, tmp_path: Path) -> None:
     review.move(ids(0, 50), "new")
     np.save(tmp_path / "y.npy", VECTORS @ np.random.default_rng(0).normal(size=(16, 12)).astype(np.float32))
-    run = ucds.train_target(tmp_path / "y.npy", tmp_path / "second", n_clusters=K, compute=CPU).folder
+    run = train(tmp_path / "y.npy", tmp_path / "second", settings=quick())
     other = ucds.Review(run)
     assert other.take(review.run / ANSWERS_FILE) == (1, 0)
     assert np.flatnonzero(other.partition == K).tolist() == [0, 50]
@@ -366,7 +369,7 @@ def test_names_alone_are_finished_with_the_model_as_it_is(review: ucds.Review, t
     found = review.finish(tmp_path / "out")
     before, after = (ucds.load(run, compute=CPU) for run in (review.run, found.path))
     assert (before.predict_proba(VECTORS) == after.predict_proba(VECTORS)).all()
-    assert ClusterNames.load(found.path / NAMES_FILE).of(after.stored) == {0: "cats"}
+    assert read_names(found.path, after.stored) == {0: "cats"}
 
 
 def test_a_run_is_finished_in_a_thread_as_it_was_while_actions_go_on(

@@ -1,7 +1,5 @@
 """Tests of `agree`: the vote of clusterings in several spaces, and the use of a provider's labels."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Tests of `ucds.target.ask`: which samples are asked about, given those that have a label already."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Tests of `fit_target_by_consensus`: alone, with labels, stopped and resumed."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
@@ -10,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from quick import Listener
 
 from ucds.config import ConsensusSettings, MethodSettings
 from ucds.data.dataset import Dataset
@@ -23,7 +22,6 @@ from ucds.target.remembered import read_remembered
 from ucds.target.train import fit_target
 from ucds.training.fitting import LOGIT_SCALE
 from ucds.training.options import Compute
-from ucds.training.progress import Quiet
 from ucds.training.results import StageResult
 from ucds.training.run_folder import RunFolder
 from ucds.training.work import Work
@@ -31,14 +29,6 @@ from ucds.training.work import Work
 N, K, WIDTH = 80, 4, 8
 TRUTH = np.arange(N) % K
 PROVIDERS = (TRUTH + 1) % K
-
-
-class Listener(Quiet):
-    def __init__(self) -> None:
-        self.said: list[str] = []
-
-    def say(self, message: str) -> None:
-        self.said.append(message)
 
 
 def blob_data(n: int = N) -> Dataset:

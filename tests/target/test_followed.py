@@ -1,7 +1,5 @@
 """What the clusters of a run follow: found, told in the report and by the training, and refused in words."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Tests of the guard: the use of a provider's labels, and the sentence about it."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any
@@ -163,11 +161,11 @@ def test_the_sentence_names_the_rule_that_set_labels_aside() -> None:
     trusted = Evidence("own", 0.5, 0.5, 0.9, 0.72, K, K, N, "guarded")
     fewer = replace(trusted, provider_clusters=3)
     assert fewer.advised == "own"
-    assert "because they have 3 clusters and yours are 4" in fewer.sentence
+    assert "because they have 3 clusters and you have 4" in fewer.sentence
     assert "trust" not in fewer.sentence
     strangers = replace(trusted, provider_agreement=0.2)
     assert strangers.advised == "own"
-    assert "only 40% as well as these agree among themselves (used from 65%)" in strangers.sentence
+    assert "only 40% as well as these agree with each other (needed: 65%)" in strangers.sentence
     assert "trust" not in strangers.sentence
     assert "trust 0.30" in trusted.sentence
 

@@ -1,7 +1,5 @@
 """The estimators do in scikit-learn what its own clusterings do: pipelines, searches, joblib, data frames."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,7 +18,7 @@ from sklearn.preprocessing import StandardScaler
 
 from ucds import SourceClustering, TargetClustering, UcdsWarning
 
-TRUTH = np.arange(60) % 4
+TRUTH = np.arange(36) % 4
 
 
 def brief(kind: Any = TargetClustering, **parameters: Any) -> Any:
@@ -30,7 +28,7 @@ def brief(kind: Any = TargetClustering, **parameters: Any) -> Any:
 
 @pytest.fixture
 def x(blobs: Callable[..., dict[str, Any]]) -> Any:
-    return blobs({"t": 60})["t"]
+    return blobs({"t": 36})["t"]
 
 
 def same_groups(labels: Any) -> bool:
@@ -40,7 +38,7 @@ def same_groups(labels: Any) -> bool:
 def test_it_ends_a_pipeline_and_stands_inside_one(x: Any) -> None:
     pipe = make_pipeline(StandardScaler(), brief())
     assert same_groups(pipe.fit_predict(x))
-    assert pipe.transform(x).shape == (60, 12)
+    assert pipe.transform(x).shape == (36, 12)
     classified = make_pipeline(brief(), LogisticRegression()).fit(x, TRUTH)
     assert classified.score(x, TRUTH) == 1
 
@@ -70,7 +68,7 @@ def test_joblib_fits_side_by_side_and_keeps_what_was_fitted(x: Any, tmp_path: Pa
 
 @pytest.mark.parametrize("kind", [TargetClustering, SourceClustering])
 def test_a_data_frame_comes_in_and_a_data_frame_goes_out(kind: Any, x: Any) -> None:
-    frame = pd.DataFrame(x, columns=list("abcdef"), index=[f"row {i}" for i in range(60)])
+    frame = pd.DataFrame(x, columns=list("abcdef"), index=[f"row {i}" for i in range(36)])
     fitted = clone(brief(kind)).set_output(transform="pandas").fit(frame)
     assert fitted.feature_names_in_.tolist() == list("abcdef")
     out = fitted.transform(frame)
@@ -84,7 +82,7 @@ def test_a_data_frame_comes_in_and_a_data_frame_goes_out(kind: Any, x: Any) -> N
 def test_features_are_those_in_which_the_clusters_lie(x: Any) -> None:
     fitted = brief().fit(x)
     features = fitted.transform(x)
-    assert (features.shape, features.dtype) == ((60, 12), np.float32)
+    assert (features.shape, features.dtype) == ((36, 12), np.float32)
     logits = features @ fitted.prototypes_.T
     shares = np.exp(logits - logits.max(1, keepdims=True))
     np.testing.assert_allclose(shares / shares.sum(1, keepdims=True), fitted.predict_proba(x), atol=1e-5)

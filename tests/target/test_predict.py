@@ -1,20 +1,17 @@
 """Tests of `ucds.predict`: the client's model finds clusters, as a function and as a command."""
 
-from __future__ import annotations
-
 import csv
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from quick import quick
+from quick import Listener, quick
 
 import ucds
-from ucds.training.progress import Quiet
 
 pytestmark = pytest.mark.filterwarnings("ignore:stage .* (empty|collapsed):ucds.errors.UcdsWarning")
 
@@ -26,15 +23,6 @@ def client(tmp_path: Path, blobs: Callable[..., Any]) -> Path:
     """A finished target run on `x.npy`."""
     np.save(tmp_path / "x.npy", blobs({"t": 48})["t"])
     return ucds.train_target(tmp_path / "x.npy", tmp_path / "run", n_clusters=4, settings=BRIEF).folder
-
-
-class Listener(Quiet):
-    def __init__(self) -> None:
-        self.begun: list[tuple[str, int]] = []
-
-    def show(self, title: str, done: int, total: int, figures: Mapping[str, float] | None = None) -> None:
-        if done == 0:
-            self.begun.append((title, total))
 
 
 def test_of_several_domains_only_the_one_asked_for_is_decoded(

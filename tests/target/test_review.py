@@ -1,46 +1,30 @@
 """A review asks, keeps every answer, goes on where it was left, and writes a run that has the clusters."""
 
-from __future__ import annotations
-
 import json
 import re
 import resource
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnxruntime
 import pytest
-from quick import quick
+from quick import Listener, quick
 
 import ucds
 from ucds.exports.hub import write_card
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.metrics import clustering_accuracy
 from ucds.target.answers import ANSWERS_FILE
-from ucds.target.predictions import NAMES_FILE, ClusterNames
+from ucds.target.predictions import read_names
 from ucds.target.questions import Answer, Question
 from ucds.target.remembered import number_alike
 from ucds.target.review import Review
 from ucds.training.model_file import load_model
-from ucds.training.progress import Quiet
 from ucds.training.run_folder import FEATURES_FILE
 
 BRIEF = quick()
 K = 6
-
-
-class Listener(Quiet):
-    def __init__(self) -> None:
-        self.heard: list[str] = []
-
-    def show(self, title: str, done: int, total: int, figures: Mapping[str, float] | None = None) -> None:
-        if done == 0:
-            self.heard.append(title)
-
-    def say(self, message: str) -> None:
-        self.heard.append(message)
 
 
 def make_embeddings() -> tuple[np.ndarray, np.ndarray]:
@@ -118,17 +102,6 @@ def test_a_review_goes_on_where_it_was_left_whatever_line_a_crash_cut_off(review
             file.write(b'{"did": "separated", "group"')
 
 
-def test_undo_takes_back_the_last_answer_and_asks_it_again(review: Review) -> None:
-    answer_all(review, most=2)
-    question, clusters = review.question(), review.clusters
-    assert question is not None
-    review.answer(right_answer(question))
-    review.undo()
-    assert review.clusters == clusters
-    assert review.question() == question
-    assert review.answered == 2
-
-
 @pytest.mark.parametrize("given", ["mixed", "skip"])
 def test_answers_that_say_nothing_change_nothing_and_are_not_asked_again(
     review: Review, given: Answer
@@ -147,22 +120,6 @@ def test_what_is_no_answer_is_refused_and_not_kept(review: Review) -> None:
         with pytest.raises(ucds.InputError, match="does not answer a question"):
             review.answer(given)  # type: ignore[arg-type]
     assert not (review.run / ANSWERS_FILE).exists()
-
-
-def test_samples_are_moved_and_clusters_joined_by_hand(review: Review) -> None:
-    numbers = sorted(set(review.clusters.values()))
-    names = [next(name for name, found in review.clusters.items() if found == number) for number in numbers]
-    one, other = numbers[:2]
-    review.move(names, other)
-    assert {review.clusters[name] for name in names} == {other}
-    review.join([one, other])
-    assert len(set(review.clusters.values())) == 4
-    assert Review(review.run).clusters == review.clusters
-    joined = review.clusters[names[0]]  # the number of the larger of the two
-    with pytest.raises(ucds.InputError, match="no sample 'nobody'"):
-        review.move(["nobody"], joined)
-    with pytest.raises(ucds.InputError, match="no cluster 77"):
-        review.join([joined, 77])
 
 
 def test_the_number_of_clusters_can_be_kept(run: Path) -> None:
@@ -193,16 +150,6 @@ def test_the_reviewed_run_has_the_clusters(review: Review, tmp_path: Path) -> No
         review.finish(tmp_path / "reviewed")
     second = Review(found.path)
     assert list(second.clusters.values()) == list(review.clusters.values())
-
-
-def test_answers_are_taken_over_by_the_ids_of_samples(review: Review, tmp_path: Path) -> None:
-    answer_all(review, most=6)
-    expected = review.clusters
-    kept = tmp_path / "answers.jsonl"
-    (review.run / ANSWERS_FILE).rename(kept)
-    other = Review(review.run)
-    assert other.take(kept) == (6, 0)
-    assert other.clusters == expected
 
 
 @pytest.mark.parametrize(
@@ -236,8 +183,7 @@ def test_a_name_stays_with_its_cluster_and_comes_into_the_reviewed_run(
     assert review.names == {number: "cats"}
     assert Review(review.run).names == review.names
     found = review.finish(tmp_path / "named")
-    names = ClusterNames.load(found.path / NAMES_FILE)
-    assert names.of(load_model(found.path)) == {number: "cats"}
+    assert read_names(found.path, load_model(found.path)) == {number: "cats"}
     assert Review(found.path).names == {number: "cats"}
     review.name(number, "")
     assert review.names == {}
@@ -280,19 +226,7 @@ def test_the_outlook_says_how_much_is_open_and_what_comes_first(review: Review) 
 
 
 @pytest.mark.torch
-def test_a_run_that_trained_its_encoder_votes_when_its_review_begins(tmp_path: Path) -> None:
-    labels = ClusterLabels(tuple(TRUTH), GROUPS, K, "a provider")
-    settings = ucds.PCDSettings(clustering_epochs=1, refinement_epochs=1)
-    review = Review(train(tmp_path, labels=labels, settings=settings))
-    assert list(review.clusters.values()) == list(ucds.load(tmp_path / "run").predict(VECTORS))
-    answer_all(review, most=3)
-    found = review.finish()
-    assert found.path == tmp_path / "run-reviewed"
-    assert Review(found.path).clusters == review.clusters
-
-
-@pytest.mark.torch
-def test_of_many_samples_of_such_a_run_some_vote_those_with_a_label_first(tmp_path: Path) -> None:
+def test_of_a_run_that_trained_its_encoder_some_vote_those_with_a_label_first(tmp_path: Path) -> None:
     labelled = tuple(str(i) for i in range(150, 180))
     labels = ClusterLabels(labelled, GROUPS[150:180], K, "a provider")
     settings = ucds.PCDSettings(clustering_epochs=1, refinement_epochs=1, most_samples=120)
@@ -302,10 +236,16 @@ def test_of_many_samples_of_such_a_run_some_vote_those_with_a_label_first(tmp_pa
     review = Review(run, compute=ucds.Compute(reporter=listener))
     assert set(labelled) < set(review.clusters)
     assert len(review.clusters) == len(review.features) == 120
-    assert listener.heard[0].startswith("120 of 200 samples, drawn at random (setting most_samples)")
-    assert listener.heard[1:] == ["find neighbours", "k-means", "find the consensus", "embed"]
+    assert listener.said[0].startswith("120 of 200 samples, drawn at random (setting most_samples)")
+    begun = [title for title, _ in listener.begun]
+    assert begun == ["find neighbours", "k-means", "find the consensus", "embed"]
+    predicted = ucds.load(run).predict(VECTORS)
+    assert list(review.clusters.values()) == [predicted[int(name)] for name in review.clusters]
     answer_all(review, most=3)
-    everyone = ucds.predict(review.finish().path, tmp_path / "target.npy")
+    found = review.finish()
+    assert found.path == tmp_path / "run-reviewed"
+    assert Review(found.path).clusters == review.clusters
+    everyone = ucds.predict(found.path, tmp_path / "target.npy")
     assert len(everyone.clusters) == 200
 
 

@@ -1,7 +1,5 @@
 """What a person said of a sample holds for its content, in the table, the sorted folders and the report."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re
@@ -111,7 +109,7 @@ def test_table_folders_and_report_agree_on_images_that_have_moved(tmp_path: Path
         Image.fromarray(pixels).save(tmp_path / "images" / f"{i:02}.png")
     encoder = ucds.EncoderOptions("ucds/oriented_edges", "none")
     run = ucds.train_target(
-        tmp_path / "images", tmp_path / "run", n_clusters=K, encoder=encoder, compute=CPU
+        tmp_path / "images", tmp_path / "run", n_clusters=K, encoder=encoder, settings=BRIEF, compute=CPU
     ).folder
     ids = [f"{i:02}.png" for i in range(0, 48, 5)]
     run, clusters = finish(run, ids)

@@ -1,7 +1,5 @@
 """Folders of sorted images: made anywhere, added to later, and what a person did in them stays."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable, Mapping

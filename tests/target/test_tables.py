@@ -1,7 +1,5 @@
 """Tests of tables whose rows differ by their lengths, or lie far from zero: no cluster is lost."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Tests of `TargetClustering`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,7 +21,7 @@ METHODS = ["consensus", pytest.param("pcd", marks=pytest.mark.torch)]
 Blobs = Callable[..., dict[str, Any]]
 
 
-@parametrize_with_checks([TargetClustering(settings={"starts": 1}, random_state=0)])
+@parametrize_with_checks([TargetClustering(settings=quick(), random_state=0)])
 @pytest.mark.filterwarnings("ignore:Number of distinct clusters")
 def test_keeps_scikit_learns_contract(estimator: TargetClustering, check: Callable[[Any], None]) -> None:
     check(estimator)
@@ -98,15 +96,6 @@ def test_survives_its_run_folder(method: str, x: Any, tmp_path: Path) -> None:
     np.testing.assert_array_equal(opened.predict(x), target.labels_)
 
 
-def test_probabilities_are_of_the_labels(x: Any) -> None:
-    target = brief().fit(x)
-    probabilities = target.predict_proba(x)
-    assert probabilities.shape == (48, 4)
-    assert probabilities.dtype == np.float32
-    np.testing.assert_allclose(probabilities.sum(1), 1, rtol=1e-5)
-    np.testing.assert_array_equal(probabilities.argmax(1), target.labels_)
-
-
 @pytest.mark.parametrize(
     ("labels", "words"),
     [
@@ -159,15 +148,3 @@ def test_folders_at_any_depth_are_one_domain(images: Path, tmp_path: Path) -> No
 def test_the_papers_method_may_have_more_clusters_than_samples() -> None:
     tiny = np.eye(3, dtype=np.float32)
     assert brief(8, **PCD).fit(tiny).labels_.shape == (3,)
-
-
-@pytest.mark.parametrize(
-    ("parameters", "words"),
-    [
-        ({"method": "pcd", "settings": {"source_epochs": 3}}, "'source_epochs' is a setting of the other"),
-        ({"method": "ucds"}, "`method` must be one of pcd, consensus"),
-    ],
-)
-def test_settings_that_are_not_looked_at_are_refused(parameters: dict[str, Any], words: str) -> None:
-    with pytest.raises(InputError, match=words):
-        TargetClustering(2, **parameters).fit(np.zeros((8, 3), dtype=np.float32))

@@ -1,7 +1,5 @@
 """Tests of `ucds.train_target`: the client's training, as a function and as a command."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable

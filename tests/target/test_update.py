@@ -1,7 +1,5 @@
 """A run takes new samples: its clusters keep their numbers, and what a person has said stays in force."""
 
-from __future__ import annotations
-
 import csv
 import json
 import shutil
@@ -11,12 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from quick import quick
+from quick import Listener, quick
 
 import ucds
 from ucds.data.kept_about import KeptAbout
 from ucds.target.remembered import read_remembered, write_remembered
-from ucds.training.progress import Quiet
 
 BRIEF = quick()
 CPU, K, WIDTH = ucds.Compute("cpu"), 5, 12
@@ -147,7 +144,7 @@ def test_what_everything_anew_would_change_is_asked_and_not_done(run: Path, tmp_
     assert sorted(map(int, question.groups[0])) == rows.tolist()
     assert question.clusters[:3] == (1, 2, 1)  # a part of 1, what is proposed, or the rest of 1
     assert question.titles[:3] == ("part of cluster 1", "cluster 2", "the rest of cluster 1")
-    assert "take 9 samples out of cluster 1" in question.about
+    assert "9 samples do not belong in cluster 1" in question.about
     review.answer(1)  # with the rest
     assert {review.clusters[str(row)] for row in rows} == {1}
     review.undo()
@@ -200,7 +197,7 @@ def test_labels_of_the_new_samples_come_from_the_same_provider(run: Path, tmp_pa
     ids = [str(i) for i in range(len(OLD))]
     old, new = saved(tmp_path / "old.npy", OLD), saved(tmp_path / "new.npy", NEW)
     with_labels = ucds.train_target(
-        old, tmp_path / "run", labels=labels_of(ids, OLD_KIND), compute=CPU
+        old, tmp_path / "run", labels=labels_of(ids, OLD_KIND), settings=BRIEF, compute=CPU
     ).folder
     given = labels_of(ids[: len(NEW)], NEW_KIND)
     ucds.update(with_labels, new, tmp_path / "next", labels=given, compute=CPU)
@@ -283,7 +280,7 @@ def told(tmp_path: Path) -> Path:
     """A run with a table: scanner B made the samples of one kind, which have a cluster of their own."""
     table = write_scanners(tmp_path / "about.csv", ["AB"[int(kind == 0)] for kind in OLD_KIND])
     old, given = saved(tmp_path / "old.npy", OLD), {"about": table, "group": "patient"}
-    run = ucds.train_target(old, tmp_path / "told", n_clusters=K, compute=CPU, **given).folder
+    run = ucds.train_target(old, tmp_path / "told", n_clusters=K, settings=BRIEF, compute=CPU, **given).folder
     table.unlink()
     return run
 
@@ -295,27 +292,17 @@ def test_a_run_keeps_what_a_table_told_of_its_samples(told: Path, tmp_path: Path
     other = saved(tmp_path / "other.npy", NEW)  # the ids of others
     assert not any("scanner" in line for line in ucds.report(told, other, compute=CPU).summary)
     part = saved(tmp_path / "part.npy", np.concatenate([OLD, NEW]))
-    with pytest.warns(ucds.UcdsWarning, match="60 samples are new, and nothing tells their scanner, patient"):
+    with pytest.warns(ucds.UcdsWarning, match="60 new samples lack values of scanner, patient"):
         ucds.report(told, part, compute=CPU)
     (told / "about.npz").write_bytes(b"no table")
     with pytest.raises(ucds.DamagedFileError, match="about.npz is damaged"):
         ucds.report(told, compute=CPU)
 
 
-class Heard(Quiet):
-    """Keeps what is said."""
-
-    def __init__(self) -> None:
-        self.said: list[str] = []
-
-    def say(self, message: str) -> None:
-        self.said.append(message)
-
-
 def test_an_update_keeps_what_old_and_new_tables_tell(told: Path, tmp_path: Path) -> None:
     table = write_scanners(tmp_path / "week.csv", ["AB"[int(kind == 0)] for kind in NEW_KIND])
     new = saved(tmp_path / "new.npy", NEW)
-    heard = Heard()
+    heard = Listener()
     compute = ucds.Compute("cpu", reporter=heard)
     done = ucds.update(told, new, tmp_path / "next", about=table, compute=compute)
     assert any("the clusters follow 1 of 1 columns: scanner" in line for line in heard.said)
@@ -336,7 +323,7 @@ def test_a_centred_run_sees_new_groups_from_their_own_means(tmp_path: Path) -> N
     old = saved(tmp_path / "old.npy", OLD + shifts[scanner])
     table = write_scanners(tmp_path / "about.csv", ["AB"[one] for one in scanner])
     given = {"about": table, "centre_by": "scanner"}
-    run = ucds.train_target(old, tmp_path / "run", n_clusters=K, compute=CPU, **given).folder
+    run = ucds.train_target(old, tmp_path / "run", n_clusters=K, settings=BRIEF, compute=CPU, **given).folder
     new = saved(tmp_path / "new.npy", NEW + shifts[2])
     week = write_scanners(tmp_path / "week.csv", ["C"] * len(NEW))
     done = ucds.update(run, new, tmp_path / "next", about=week, compute=CPU)
@@ -348,3 +335,17 @@ def test_a_centred_run_sees_new_groups_from_their_own_means(tmp_path: Path) -> N
     few = saved(tmp_path / "few.npy", NEW[:3] + shifts[2])  # too few for a mean of their own
     again = ucds.predict(done.path, few, about=write_scanners(week, ["C"] * 3), compute=CPU).clusters
     assert [number[int(kind)] for kind in NEW_KIND[:3]] == again.tolist()
+
+
+def test_a_damaged_file_of_a_centred_run_names_a_remedy_that_helps(told: Path, tmp_path: Path) -> None:
+    table = write_scanners(tmp_path / "about.csv", ["AB"[one] for one in np.arange(len(OLD)) % 2])
+    given = {"about": table, "centre_by": "scanner"}
+    run = ucds.train_target(tmp_path / "old.npy", tmp_path / "run", n_clusters=K, compute=CPU, **given).folder
+    before = clusters_of(run, OLD)
+    (run / "about.npz").write_bytes(b"no table")
+    with pytest.raises(ucds.DamagedFileError, match="delete it, and give its table again as `about`"):
+        ucds.predict(run, OLD, compute=CPU)
+    (run / "about.npz").unlink()
+    with pytest.raises(ucds.InputError, match="was centred by scanner, .* give a table with this column as"):
+        ucds.predict(run, OLD, compute=CPU)
+    assert ucds.predict(run, OLD, about=table, compute=CPU).clusters.tolist() == before

@@ -1,7 +1,5 @@
 """A chain of updates that is killed anywhere and begun again equals one that was not."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time

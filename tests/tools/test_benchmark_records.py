@@ -1,7 +1,5 @@
 """Tests of `benchmarks/records.py`: runs are kept with the revision of the code, and the page names all."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

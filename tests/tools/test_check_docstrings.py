@@ -1,7 +1,5 @@
 """Tests of the check that entries of docstrings can be read alone."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Tests of the check that refuses phrases that have to be read twice."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """hashes.txt names every package of constraints.txt, each with a SHA-256, and nothing else."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What `make release` makes of README and changelog; the wheel's own tests are in tests/packaging."""
 
-from __future__ import annotations
-
 import re
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the site is laid out from: pages that are made of the code, and a place for each page."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

@@ -1,7 +1,5 @@
 """The files that other programs look for: hooks and the workflow do what `make` and `.ci/run` do."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Runs a command in a process that ends itself by SIGKILL; in a module that a forked process can import."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -1,7 +1,5 @@
 """Measures the memory that some work needs, in a process of its own."""
 
-from __future__ import annotations
-
 import json
 import os
 import resource

@@ -1,7 +1,5 @@
 """Readers of files, and damages of the files that they read."""
 
-from __future__ import annotations
-
 import io
 import re
 import warnings

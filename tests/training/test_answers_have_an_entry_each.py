@@ -1,7 +1,5 @@
 """Tests that an answer has one entry for each input, in its order, whatever kind of input is damaged."""
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Callable

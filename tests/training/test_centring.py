@@ -1,7 +1,5 @@
 """Runs that see each group of samples from its own mean: in the training, and of known and unseen groups."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Any
@@ -104,7 +102,7 @@ def test_an_unseen_group_has_a_mean_of_its_own_from_32_samples_on(
 
 def test_new_samples_without_a_table_are_told_of(run: Path, tmp_path: Path) -> None:
     samples, _, _ = write(tmp_path, "new", [("A", 0, 40)])
-    with pytest.warns(UcdsWarning, match="40 samples are new, and nothing tells their scanner"):
+    with pytest.warns(UcdsWarning, match="40 new samples lack values of scanner"):
         ucds.predict(run, samples, compute=CPU)
 
 

@@ -1,7 +1,5 @@
 """Tests of numbers of clusters that are chosen: commands, functions and estimators choose alike."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -9,12 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from quick import quick
 
 import ucds
 from ucds import InputError, SourceClustering, TargetClustering, UcdsWarning
 from ucds.choices import ClusterRange, read_clusters
+from ucds.training.run import TrainedRun
 
-BRIEF = ucds.ConsensusSettings(starts=1, bottleneck_width=8)
+BRIEF = quick(bottleneck_width=8)
 CPU = ucds.RunOptions()
 K = 5
 
@@ -67,9 +67,8 @@ def test_the_command_the_function_and_the_estimator_choose_the_same_number(
     own = ucds.train_target(samples, tmp_path / "own", n_clusters="auto", settings=BRIEF, options=CPU)
     arguments = ("--accelerator", "cpu", "--set", "starts=1", "--set", "bottleneck_width=8", "--no-report")
     assert run("train-target", samples, "--out", tmp_path / "typed", "--clusters", "auto", *arguments) == 0
-    fitted = TargetClustering(
-        "auto", random_state=0, accelerator="cpu", settings={"starts": 1, "bottleneck_width": 8}
-    ).fit(np.load(samples))
+    fitted = TargetClustering("auto", random_state=0, accelerator="cpu", settings=BRIEF)
+    fitted.fit(np.load(samples))
     assert own.n_clusters == fitted.n_clusters_ == len(fitted.prototypes_) == K
     assert (tmp_path / "own/clusters.json").read_bytes() == (tmp_path / "typed/clusters.json").read_bytes()
     assert ucds.load(tmp_path / "typed").n_clusters == K
@@ -83,7 +82,7 @@ def test_the_command_the_function_and_the_estimator_choose_the_same_number(
 
 
 def test_a_resumed_run_keeps_its_number_and_must_ask_for_the_same(samples: Path, tmp_path: Path) -> None:
-    def train(asked: str) -> ucds.TrainedRun:
+    def train(asked: str) -> TrainedRun:
         options = ucds.RunOptions(resume=(tmp_path / "run").exists())
         return ucds.train_target(samples, tmp_path / "run", n_clusters=asked, settings=BRIEF, options=options)
 
@@ -104,7 +103,7 @@ def test_the_provider_chooses_a_number_that_all_domains_share(
     np.savez(tmp_path / "domains.npz", **domains)
     given = ("--clusters", "3..7", "--accelerator", "cpu", "--set", "starts=1")
     assert run("train-source", tmp_path / "domains.npz", "--out", tmp_path / "run", *given) == 0
-    fitted = SourceClustering("3..7", random_state=0, accelerator="cpu", settings={"starts": 1})
+    fitted = SourceClustering("3..7", random_state=0, accelerator="cpu", settings=BRIEF)
     fitted.fit(np.concatenate(list(domains.values())), sample_domain=np.repeat(["a", "b"], 60))
     assert fitted.n_clusters_ == ucds.load(tmp_path / "run").n_clusters == K
     assert fitted.label(vectors(10)).n_clusters == K
@@ -128,7 +127,7 @@ def test_a_private_model_needs_a_number_that_its_samples_did_not_choose() -> Non
 
 
 def test_labels_of_a_provider_play_no_part_in_the_choice() -> None:
-    fitted = TargetClustering("3..7", random_state=0, accelerator="cpu", settings={"starts": 1})
+    fitted = TargetClustering("3..7", random_state=0, accelerator="cpu", settings=BRIEF)
     assert fitted.fit(vectors(), source_labels=np.arange(100) % 3).n_clusters_ == K
     assert fitted.fit(vectors(), source_labels=np.arange(100) % 20).n_clusters_ == K
 
@@ -145,12 +144,10 @@ def test_too_few_samples_for_a_choice_are_refused(tmp_path: Path) -> None:
         TargetClustering("2..101").fit(vectors())
 
 
-def test_where_no_number_stands_out_the_client_gets_the_finest_plausible_one(tmp_path: Path) -> None:
+def test_where_no_number_stands_out_the_client_gets_the_finest_good_one(tmp_path: Path) -> None:
     noise = np.random.default_rng(0).normal(size=(80, 24)).astype(np.float32)
     given: dict[str, Any] = {"n_clusters": "2..5", "settings": BRIEF, "options": CPU}
-    message = (
-        "stands out, 2 to 5 are plausible: you get the finest, 5, and `ucds review .*run` joins them down"
-    )
+    message = "stands out, 2 to 5 are about as good: you get 5; join clusters in `ucds review .*run`, down"
     with pytest.warns(UcdsWarning, match=message):
         found = ucds.train_target(noise, tmp_path / "run", **given)
     kept = json.loads((tmp_path / "run/clusters.json").read_text())
@@ -158,15 +155,15 @@ def test_where_no_number_stands_out_the_client_gets_the_finest_plausible_one(tmp
     assert not kept["clear"]
     assert ucds.load(tmp_path / "run").n_clusters == 5
     with pytest.warns(UcdsWarning, match="no number of clusters stands out"):
-        client = TargetClustering("2..5", settings={"starts": 1}, random_state=0).fit(noise)
+        client = TargetClustering("2..5", settings=BRIEF, random_state=0).fit(noise)
     assert client.n_clusters_ == 5
     told = ucds.report(tmp_path / "run", noise).warnings
-    assert any("2 to 5 are plausible, and this run has 5. Join clusters" in line for line in told)
+    assert any("2 to 5 are about as good, and the run has 5. Join clusters" in line for line in told)
 
 
 def test_a_provider_has_nobody_to_join_clusters_and_gets_the_best_number() -> None:
     noise = np.random.default_rng(0).normal(size=(80, 24)).astype(np.float32)
     with pytest.warns(
-        UcdsWarning, match="stands out, 2 to 5 are plausible: choose `n_clusters` by what you need"
+        UcdsWarning, match="stands out, 2 to 5 are about as good: choose `n_clusters` by what you need"
     ):
-        SourceClustering("2..5", random_state=0, settings={"starts": 1}).fit(noise)
+        SourceClustering("2..5", random_state=0, settings=BRIEF).fit(noise)

@@ -1,7 +1,5 @@
 """Tests of frozen features: computed once, shared, and the same wherever they are kept."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

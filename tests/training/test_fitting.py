@@ -1,7 +1,5 @@
 """Tests of giving a model the clusters found in its features, and of fitting it to them."""
 
-from __future__ import annotations
-
 import re
 from contextlib import closing
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Tests that a model which was opened before a fork answers in the child and, afterwards, in the parent."""
 
-from __future__ import annotations
-
 import multiprocessing
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """A run tells how it was made, and an estimator that is loaded from it makes the same model again."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import asdict
@@ -30,7 +28,7 @@ BRIEF = {"source_epochs": 2, "bottleneck_width": 16}
 
 @pytest.fixture
 def x(blobs: Callable[..., Data]) -> Any:
-    return blobs({"t": 48})["t"]
+    return blobs({"t": 38})["t"]  # too few for a second opinion on four clusters
 
 
 @pytest.fixture
@@ -58,7 +56,7 @@ def images(tmp_path: Path, write_images: Callable[..., list[Path]]) -> Path:
 def test_a_clone_of_a_loaded_estimator_makes_the_same_file_again(
     kind: Any, parameters: dict[str, Any], also: dict[str, bool], x: Any, tmp_path: Path
 ) -> None:
-    given = {name: np.arange(48) % 4 for name in also}
+    given = {name: np.arange(38) % 4 for name in also}
     kind(**{"n_clusters": 4, "accelerator": "cpu", **parameters}).fit(x, **given).save(tmp_path / "run")
     loaded = kind.load(tmp_path / "run", accelerator="cpu")
     clone(loaded).fit(x, **given).save(tmp_path / "again")

@@ -1,7 +1,5 @@
 """Tests of opening images and embeddings for training and for prediction."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,8 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ucds.choices import Role
-from ucds.data.dataset import IMAGENET_STD, Dataset, ImageView, View
+from ucds.choices import IMAGENET_STD, Role
+from ucds.data.dataset import Dataset, ImageView, View
 from ucds.data.sources import find_samples
 from ucds.encoders.encoder import FunctionEncoder, IdentityEncoder
 from ucds.encoders.spec import EncoderSpec

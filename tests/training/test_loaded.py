@@ -1,7 +1,5 @@
 """Tests of a trained model in Python: what it returns."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path

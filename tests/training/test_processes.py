@@ -1,7 +1,5 @@
 """Tests of which process of a run this is."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Tests of what a person is told while a run goes on."""
 
-from __future__ import annotations
-
 import io
 import re
 import sys

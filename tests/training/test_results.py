@@ -1,7 +1,5 @@
 """Tests of judging a model without ground truth."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

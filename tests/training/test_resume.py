@@ -1,7 +1,5 @@
 """A run that was killed, or whose disk was full, ends with the weights of one that never stopped."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import shutil
@@ -21,7 +19,7 @@ from safetensors.numpy import load_file
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.training.run_folder import RunFolder
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(["ucds.source.train", "ucds.target.train"])
@@ -94,7 +92,7 @@ def assert_same_run(one: Path, other: Path) -> None:
     assert (one / "log.jsonl").read_text() == (other / "log.jsonl").read_text()
 
 
-@pytest.mark.parametrize("side", [pytest.param("source", marks=pytest.mark.slow), "target"])
+@pytest.mark.parametrize("side", ["source", "target"])
 def test_killed_and_resumed_equals_uninterrupted(side: str, embeddings: Path, tmp_path: Path) -> None:
     assert not is_killed(side, embeddings, tmp_path / "whole")
     for changes in (20, 41):

@@ -1,7 +1,5 @@
 """Tests of the run folder: crashes, second starts, mix-ups, damage."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -40,6 +40,6 @@ print(proposal.origins, review.seen.sizes, review.finish("reviewed").path)
 
 updated = ucds.update("reviewed", "more images", "run2")
 assert_type(updated.new_clusters, tuple[int, ...])
-ucds.report("run2", out="report.html", names="names.json")
+ucds.report("run2", out="report.html")
 ucds.export("run2", "model.onnx", form="onnx")
 print(ucds.evaluate("run2", "images").overall.accuracy)

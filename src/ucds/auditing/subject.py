@@ -6,7 +6,7 @@ Model and service give one integer for each sample.
 from __future__ import annotations
 
 import io
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -167,7 +167,9 @@ def open_subject(
         else:
             attacker = encoder.find(compute)
         reader, subject = attacker, ServiceSubject(attacked, info)
-    seen = _open_both(both, reader, most, seed, compute)
+    # What only reads the samples computes nothing.
+    opening = compute if attacker is reader else replace(compute, accelerator="auto", precision="32-true")
+    seen = _open_both(both, reader, most, seed, opening)
     features = read_all(frozen_features(attacker, seen[0], compute, compute.reporter.show))
     others = read_all(frozen_features(attacker, seen[1], compute, compute.reporter.show))
     return Opened(subject, (seen[0].samples, seen[1].samples), images, (features, others))

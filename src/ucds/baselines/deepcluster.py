@@ -26,12 +26,11 @@ from ucds.data.dataset import Dataset
 from ucds.encoders.encoder import Encoder
 from ucds.errors import InputError
 from ucds.gradients.prediction import encode
-from ucds.gradients.prepare import prepare
-from ucds.gradients.seeds import torch_generator
+from ucds.gradients.prepare import prepare, torch_generator
 from ucds.gradients.session import Session
 from ucds.math.arrays import DoubleArray, FloatArray, IntArray
 from ucds.networks.model import ClusteringModel
-from ucds.training.seeds import numpy_generator
+from ucds.training.seeds import derive, numpy_generator
 
 _NAME = "deepcluster"
 
@@ -110,7 +109,7 @@ def _cluster(
 @torch.no_grad()
 def _reset_prototypes(model: ClusteringModel, seed: int, epoch: int) -> None:
     """Re-initialise the last layer, because the clusters of two epochs are numbered differently."""
-    generator = torch_generator(seed, _NAME, "prototypes", epoch)
+    generator = torch_generator(derive(seed, _NAME, "prototypes", epoch))
     model.prototypes.copy_(torch.empty(model.prototypes.shape).normal_(0, 0.01, generator=generator))
 
 

@@ -24,12 +24,12 @@ from ucds.data.dataset import Dataset
 from ucds.encoders.encoder import Encoder
 from ucds.gradients.pcd_loss import at_least_single
 from ucds.gradients.prediction import predict
-from ucds.gradients.prepare import prepare
-from ucds.gradients.seeds import torch_generator
+from ucds.gradients.prepare import prepare, torch_generator
 from ucds.gradients.session import Session
 from ucds.gradients.views import in_training
 from ucds.networks.encoder import evaluation_mode
 from ucds.networks.model import ClusteringModel
+from ucds.training.seeds import derive
 
 
 class PairSettings(ModelSettings):
@@ -148,7 +148,7 @@ def prepare_networks(
     if settings.tune == "full" and not settings.bottleneck:
         trained.encoder.bottleneck = nn.Sequential()
         trained.prototypes = nn.Parameter(torch.zeros(encoder.spec.width, n_clusters, device=device))
-    generator = torch_generator(session.seed, name, "sub-heads")
+    generator = torch_generator(derive(session.seed, name, "sub-heads"))
     heads = TwoHeads(trained.encoder, trained.bottleneck_width, n_clusters, settings, generator)
     return Networks(trained, heads.to(device), learning.count_frozen()), learning.data
 
@@ -218,7 +218,7 @@ def _information(
 ) -> Tensor:
     """Compute the mutual information ``(H,)`` of the views of all samples for each sub-head."""
     n, runtime, view = len(data.samples), session.runtime, in_training(data.view)
-    generator = torch_generator(session.seed, name, "choice")
+    generator = torch_generator(derive(session.seed, name, "choice"))
     joint = torch.zeros((), device=runtime.device)
     with evaluation_mode(heads):
         for index in np.array_split(np.arange(n), -(-n // size)):

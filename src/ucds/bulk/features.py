@@ -20,14 +20,14 @@ from ucds.data.content import content_key
 from ucds.data.decode import DECODER_VERSION, ByteArray, UnusableImageError, decode_image
 from ucds.data.features import ENCODER_FILE, FeaturePart, Manifest, part_path, read_manifest
 from ucds.data.folders import FEATURES_FILE
-from ucds.data.image_files import map_ahead, processors
+from ucds.data.image_files import map_ahead
 from ucds.data.parts import describe_rows, read_description, remove_part, rows_file, write_part
 from ucds.data.sources import Source, place_of
 from ucds.data.tables import write_table
 from ucds.encoders.encoder import Encoder
 from ucds.errors import DamagedFileError, InputError, warn_of_skipped
 from ucds.files import refuse_inside, require_space, require_writable, write_atomically, write_text_atomically
-from ucds.math.arrays import FloatArray
+from ucds.math.arrays import FloatArray, processors
 from ucds.showing import shows
 from ucds.training.inputs import view_for
 from ucds.training.options import BulkOptions, Compute, EncoderOptions
@@ -43,7 +43,7 @@ class WrittenFeatures:
     """Features that were written.
 
     Attributes:
-        folder: their folder.
+        folder: folder of the features.
         samples: number of images that have features.
         skipped: number of images that cannot be used.
         parts: number of parts.
@@ -58,10 +58,10 @@ class WrittenFeatures:
 
 
 class PartTask:
-    """Function that computes a shard and writes its part; it can be pickled, for the workers of an engine.
+    """Function that computes a shard and writes its part; workers of an engine receive it pickled.
 
-    Images are read and decoded in threads while the encoder computes. Batches begin with the shard, and what
-    cannot be used, or is a copy of another image, takes no place in them: all who run it get the same.
+    Images are read and decoded in threads while the encoder computes. Batches begin with the shard, and leave
+    out copies and images that cannot be used, so that every worker gets the same result.
     """
 
     def __init__(self, folder: Path, encoder: Encoder, readers: int | None) -> None:
@@ -85,7 +85,7 @@ class PartTask:
         return number
 
     def _encode(self, images: Images) -> tuple[list[bytes], FloatArray, dict[int, str]]:
-        """Return keys and features ``(m, width)`` of the images that can be used, and reasons for others."""
+        """Return keys and features ``(m, width)`` of usable images, and reasons why others are not."""
         keys, skipped, size = list[bytes](), dict[int, str](), self._spec.stored_size
         found = [np.empty((0, self._spec.width), np.float32)]
         place: dict[bytes, int] = {}  # of each content among the features
@@ -133,15 +133,15 @@ def features(
 ) -> WrittenFeatures:
     """Compute the features of images, and write them into a folder; ``ucds features`` does the same.
 
-    The folder is taken wherever samples are, in place of the images. After an interruption the same call goes
-    on: a part that is there is not made again, unless its images have changed.
+    Every function takes the folder in place of the images. After an interruption the same call continues: an
+    existing part is not made again, unless its images have changed.
 
     Args:
         images: image files, see :func:`ucds.bulk.shards.find_shards`.
         out: folder of the features.
         encoder: encoder; the one in the package if ``None``.
         options: engine, and how it works; a loop in this process if ``None``.
-        compute: device, reporter, and cache of networks by their names; the defaults if ``None``.
+        compute: device, reporter, and the cache for encoders by name; the defaults if ``None``.
 
     Raises:
         InputError: images, encoder or folder cannot be used.
@@ -156,7 +156,7 @@ def features(
         refuse_inside(folder, place)
     found = find_shards(images, options.shard_size)
     chosen = (encoder or EncoderOptions()).find(compute)
-    chosen = chosen.on(compute.accelerator, compute.precision, elsewhere=options.engine == "ray")
+    chosen = compute.place(chosen, elsewhere=options.engine == "ray")
     manifest, count = _describe(found, chosen), len(found.shards)
     missing = sorted(set(range(count)) - _finished(folder, manifest))
     values = chosen.spec.width * sum(len(found.shards[number]) for number in missing)
@@ -183,7 +183,7 @@ def _describe(found: Found, encoder: Encoder) -> Manifest:
 
 
 def _claim(folder: Path, manifest: Manifest, encoder: Encoder) -> None:
-    """Write the description of the features, or find that the folder holds others."""
+    """Write the description of the features, unless the folder holds other features."""
     if (folder / FEATURES_FILE).is_file():
         known = read_manifest(folder)
         if not known.same_encoder(manifest) or known.root != manifest.root:
@@ -197,7 +197,7 @@ def _claim(folder: Path, manifest: Manifest, encoder: Encoder) -> None:
 
 
 def _finished(folder: Path, manifest: Manifest) -> set[int]:
-    """Return the numbers of the parts that are there and whose images have not changed."""
+    """Return the numbers of the existing parts whose images have not changed."""
     finished = set[int]()
     for number, mark in enumerate(manifest.parts):
         path = part_path(folder, number)
@@ -224,7 +224,7 @@ def _make(
 
 
 def _remove_others(folder: Path, parts: int) -> None:
-    """Remove parts that an earlier call with more images has left, whichever of their files are there."""
+    """Remove parts, complete or not, that an earlier call with more images has left."""
     for file in sorted(folder.glob("part-*")):
         number = file.stem.removeprefix("part-")
         if number.isdecimal() and int(number) >= parts:

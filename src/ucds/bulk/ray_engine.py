@@ -8,21 +8,21 @@ from collections.abc import Callable, Iterator, Sequence
 from secrets import token_hex
 from typing import Any, TypeVar
 
-from ucds.data.image_files import processors
 from ucds.errors import InputError, UserError, one_line
 from ucds.extras import require_extra
+from ucds.math.arrays import processors
 
 Answer = TypeVar("Answer")
 
 
 class _Worker:
-    """One worker: keeps a task, with its network, and runs it on one item after the other."""
+    """One worker: keeps a task with its network, and runs it on one item after another."""
 
     def __init__(self, task: Any) -> None:
         self._task = task
 
     def run(self, item: tuple[Any, ...]) -> Any:
-        """Return the task's answer, or the error of a user: to Ray it would be worth retrying."""
+        """Return the task's answer, or a user's error, which Ray would retry if it were raised."""
         try:
             return self._task(*item)
         except UserError as error:
@@ -32,9 +32,9 @@ class _Worker:
 def run_on_ray(
     task: Callable[..., Answer], items: Sequence[tuple[Any, ...]], workers: int | None, *, on_gpu: bool
 ) -> Iterator[Answer]:
-    """Run a task on every item, and yield each result as soon as it is there.
+    """Run a task on every item, and yield each result as soon as it is ready.
 
-    A worker that dies is started anew, and does its item again, as often as it takes.
+    A worker that dies is started again and repeats its item, as often as necessary.
 
     The task can be pickled, and is called with the arguments of each item. There is one worker a processor or
     GPU if their number is ``None``.
@@ -51,7 +51,7 @@ def run_on_ray(
                 raise answer
             yield answer
     except ray.exceptions.RayError as error:
-        reason = f"Ray gave the work up ({one_line(error)}); finished parts are kept: run again to go on"
+        reason = f"Ray gave up the work ({one_line(error)}); finished parts are kept: run again to go on"
         raise UserError(reason) from None
 
 

@@ -1,4 +1,4 @@
-"""Shards: pieces of the images, each of which is computed and written by itself.
+"""Shards: pieces of the images; each is computed and written by itself.
 
 A shard says where its images are. They are read by the process that works on them, so that the images of all
 shards are never in memory together.
@@ -60,7 +60,7 @@ class _FileShard:
 class _TableShard:
     """A row group of a parquet file with a column of pictures; rows without ids are numbered.
 
-    The prefix of the ids tells those of several files apart.
+    The prefix makes ids unique across several files.
     """
 
     path: str
@@ -97,11 +97,11 @@ class _TableShard:
 
 
 Shard = _FileShard | _TableShard
-"""Some images: their number, a mark that changes with their files, and the way to read them."""
+"""Some images: their number, a mark that changes with their files, and how to read them."""
 
 
 class Found(NamedTuple):
-    """Images that were found, in shards; the folder that their ids begin at; the name of their domain."""
+    """Images in shards; the folder at which their ids begin; the name of their domain."""
 
     shards: list[Shard]
     root: str
@@ -118,7 +118,7 @@ def find_shards(source: Source, size: int) -> Found:
         size: number of images of a shard of files; the last one may have fewer.
 
     Raises:
-        InputError: there are no images, these are not in files, or two of them have the same id.
+        InputError: there are no images, they are not in files, or two of them have the same id.
     """
     path = str(source) if isinstance(source, str | Path) else None
     if path is not None and is_address(path):
@@ -145,7 +145,7 @@ def _in_scan(scan: Scan, size: int) -> Iterator[Shard]:
 
 
 def _tables_at(path: Path) -> dict[str, str]:
-    """Return the parquet files at a path, with their marks: itself, or all files of a folder."""
+    """Return the parquet file at a path, or all those in a folder, with their marks."""
     entries = [path] if path.is_file() else sorted(path.glob("[!.]*"))
     of_tables = all(entry.suffix.lower() == ".parquet" for entry in entries)
     return {str(entry.absolute()): _mark(str(entry)) for entry in entries} if of_tables else {}
@@ -154,7 +154,7 @@ def _tables_at(path: Path) -> dict[str, str]:
 def _in_tables(tables: dict[str, str]) -> list[Shard]:
     """Return the row groups of tables that have a column of pictures.
 
-    The names of the files make ids unique that are not unique over all files.
+    If ids repeat between files, the file's name is added to them.
     """
     counts, ids = dict[str, list[int]](), dict[str, list[str] | None]()
     for path in tables:
@@ -208,7 +208,7 @@ def _store_of(address: str) -> tuple[Any, str]:
 
 
 def _mark(path: str) -> str:
-    """Return length and times of a file, or what its store tells of it; nothing if there is none."""
+    """Return length and times of a file, or its store's description of it; nothing if it does not exist."""
     if not is_address(path):
         return str(stamp(path) or "")
     store, inside = _store_of(path)

@@ -41,8 +41,8 @@ def main() -> None:
 def _outlive(first: int) -> None:
     """Wait until the first process has ended, or for 15 seconds.
 
-    Fabric looks every five seconds whether another process has failed, and then kills the first one, even if
-    that one is about to say the same and to end by itself.
+    Every five seconds, Fabric checks whether another process has failed. If so, it kills the first process,
+    even while that one reports the failure and ends by itself.
     """
     deadline = time.monotonic() + _LONGEST_PARTING
     while os.getppid() == first and time.monotonic() < deadline:
@@ -79,7 +79,7 @@ def _run() -> NoReturn:
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *place: Any, **named: Any) -> None:
-    """Print our own warnings as one line; those of libraries keep their place in the code."""
+    """Print this package's warnings as one line; warnings of libraries keep their place in the code."""
     if issubclass(category, UcdsWarning):
         say(f"warning: {message}")
     else:

@@ -42,7 +42,7 @@ SignerOption = Annotated[
     list[str] | None,
     Option("--signer", help="Public key of the provider; may be repeated.", show_default="none"),
 ]
-_END = "End of the key: 90d, 12h, 30m, a date or time, or never."
+_END = "Expiry of the key: 90d, 12h, 30m, a date or time, or never."
 _RATE = "Samples per second, or none."
 
 
@@ -73,12 +73,12 @@ def set_key(
     name: NameArgument,
     ledger: LedgerOption,
     output: options.Output,
-    budget: Annotated[int | None, Option(min=0, help="Distinct samples in all.")] = None,
+    budget: Annotated[int | None, Option(min=0, help="Distinct samples that may be labelled in all.")] = None,
     rate: Annotated[str | None, Option(help=_RATE, show_default="as it is")] = None,
     expires: Annotated[str | None, Option(help=_END, show_default="as it is")] = None,
     networks: FromOption = None,
     new_secret: Annotated[
-        bool, Option("--new-secret", help="Print a new key; the old one ends in a day.")
+        bool, Option("--new-secret", help="Print a new secret of the key; the old one ends in a day.")
     ] = False,
 ) -> None:
     """Change a key from the next request on; what it has used still counts."""
@@ -151,7 +151,7 @@ def verify_ledger(
     ] = None,
     checkpoints: Annotated[
         list[Path] | None,
-        Option(help="Checkpoints that the service wrote; may be repeated.", show_default="none"),
+        Option(help="File of checkpoints that the service wrote; may be repeated.", show_default="none"),
     ] = None,
     archives: Annotated[
         list[Path] | None, Option("--archive", help="Archived entries, oldest first; may be repeated.")
@@ -159,8 +159,8 @@ def verify_ledger(
 ) -> None:
     """Check all entries and answers, and print the head of the log; exit status 2 if something is wrong.
 
-    Receipts and checkpoints also show whether the whole ledger was set back or
-    rewritten. They, and archived entries, need --signer.
+    Receipts and checkpoints also show whether the whole ledger was set back or rewritten. To check these, or
+    archived entries, give --signer.
     """
     output.start()
     from ucds.serving.verify import verify
@@ -192,10 +192,10 @@ def verify_ledger(
 def accept_loss(
     ledger: LedgerOption,
     output: options.Output,
-    checkpoints: Annotated[Path, Option(help="File that names lost entries.")],
+    checkpoints: Annotated[Path, Option(help="File of checkpoints that name the lost entries.")],
     signers: SignerOption = None,
 ) -> None:
-    """Accept a restored backup, and write an entry about it.
+    """Accept a restored backup, and write an entry about the loss.
 
     Keys are no longer charged for labels that were given after the backup.
     """
@@ -208,7 +208,7 @@ def accept_loss(
 
 @options.command("accept-clock", of=ledger)
 def accept_clock(ledger: LedgerOption, output: options.Output) -> None:
-    """Accept the present clock, although the last entry has another date, and write an entry about it."""
+    """Accept the present clock although the last entry's date is far from it, and write an entry about it."""
     with _open_ledger(ledger, output) as book:
         time = book.accept_clock()
     output.tell(f"accepted: the ledger goes on at {time}")
@@ -221,7 +221,7 @@ def archive_entries(
     out: Annotated[Path, Option(help="File to write; `ucds ledger verify --archive` reads it.")],
     signers: SignerOption = None,
 ) -> None:
-    """Move all entries before the last snapshot into a file. Answers stay, and asking again stays free."""
+    """Move all entries before the last snapshot into a file. Answers stay; repeated questions are free."""
     with _open_ledger(ledger, output, signers=signers) as book:
         from ucds.serving.verify import archive
 

@@ -49,21 +49,16 @@ RunFolderOption = Annotated[Path, Option(help="Run folder to make.")]
 LabelFileOption = Annotated[Path, Option(help="Label file to write.")]
 CLUSTERS_HELP = "Number of clusters, K; 'auto' or a range such as 3..40 lets ucds choose."
 SeedOption = Annotated[int, Option(min=0, help="Seed of every random choice.")]
-NamesOption = Annotated[
-    Path | None,
-    Option(help="Names of the clusters, such as those of a reviewed run.", show_default="RUN/names.json"),
-]
-
 PrecisionOption = Annotated[
     Precision, Option(help="Precision of forward passes; the transport has double precision.")
 ]
 
 
 class _Commands(typer.core.TyperGroup):
-    """All commands; the options of every command stand before a command's name or behind it."""
+    """All commands; options that every command has may stand before or after a command's name."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Bring the options of every command to the front, where the library looks for them."""
+        """Move the options that every command has to the front, where the library looks for them."""
         end = args.index("--") if "--" in args else len(args)
         mine = [word for word in args[:end] if word in (_QUIET, _JSON)]
         others = [word for word in args[:end] if word not in mine]
@@ -76,7 +71,7 @@ class _Commands(typer.core.TyperGroup):
         return sorted(shown, key=lambda name: (panels.index(shown[name].rich_help_panel), name != "sort"))
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return a command, whose help names the options of every command."""
+        """Return a command, and name in its help the options that every command has."""
         found = super().get_command(ctx, cmd_name)
         if found is not None:
             found.epilog = f"{_QUIET} and {_JSON} also work here: see `ucds --help`."
@@ -98,7 +93,7 @@ def _print_version(asked: bool) -> None:
 def _of_every_command(
     context: typer.Context,
     quiet: Annotated[bool, Option(_QUIET, help="Print nothing but results, warnings and errors.")] = False,
-    as_json: Annotated[bool, Option(_JSON, help="Print the result as JSON, if the command has one.")] = False,
+    as_json: Annotated[bool, Option(_JSON, help="Print the result, if there is one, as JSON.")] = False,
     show: Annotated[
         bool, Option("--version", help="Print the version.", is_eager=True, callback=_print_version)
     ] = False,
@@ -140,7 +135,7 @@ class EncoderGroup:
     ] = None
 
     def encoder(self) -> EncoderOptions:
-        """Return the encoder as training takes it."""
+        """Return the options of the encoder, as training takes them."""
         return EncoderOptions(self.backbone, self.weights, self.image_size, self.output, self.pooling)
 
 
@@ -174,19 +169,19 @@ class MethodGroup:
 
 @dataclass(frozen=True)
 class AboutGroup:
-    """Options of what else is known about the samples."""
+    """Options for what is known about the samples besides their content."""
 
     PANEL = "What the clusters follow"
     about: Annotated[
         Path | None,
         Option(
-            help="Table with a column 'id' or 'path' and any others: site, scanner, date.",
+            help="Table about the samples: a column 'id' or 'path', and others such as site or scanner.",
             show_default="folders and headers of image files",
         ),
     ] = None
     group: Annotated[
         str | None,
-        Option(help="Column of what images have in common, such as the patient.", show_default="none"),
+        Option(help="Column of the group of each image, such as its patient.", show_default="none"),
     ] = None
 
 
@@ -198,7 +193,7 @@ class WorkGroup:
     accelerator: Annotated[Accelerator, Option(help="Device to compute on.")] = "auto"
 
     def compute(self, reporter: Reporter) -> Compute:
-        """Return how to compute as every function takes it."""
+        """Return device, precision, cache and reporter, as every function takes them."""
         return Compute(self.accelerator, reporter=reporter)
 
 
@@ -208,13 +203,13 @@ class TrainingGroup(WorkGroup):
 
     devices: Annotated[
         int,
-        Option(min=1, help="Processes, one per device, which share every batch. Leave it out with torchrun."),
+        Option(min=1, help="Number of processes, one per device, that share every batch; not with torchrun."),
     ] = 1
     precision: PrecisionOption = "32-true"
     resume: Annotated[bool, Option("--resume", help="Continue the unfinished run in --out.")] = False
 
     def run_options(self, seed: int) -> RunOptions:
-        """Return the options of the run as training takes them."""
+        """Return the options of the run, as training takes them."""
         return RunOptions(seed, self.resume, self.devices)
 
     def compute(self, reporter: Reporter) -> Compute:
@@ -224,7 +219,7 @@ class TrainingGroup(WorkGroup):
 
 @dataclass(frozen=True)
 class Output:
-    """What a command prints: the result, and on the way to it as much as the options of every command say."""
+    """Prints the progress and the result of a command, as --quiet and --json ask."""
 
     quiet: bool
     as_json: bool
@@ -234,12 +229,12 @@ class Output:
         return Quiet() if self.quiet else start()
 
     def tell(self, sentence: str) -> None:
-        """Print a sentence; a warning alone if that is wanted."""
+        """Print a sentence; with --quiet, only if it is a warning."""
         if not self.quiet or sentence.startswith("warning:"):
             say(sentence)
 
     def present(self, told: str | list[str], result: Any) -> None:
-        """Print a mapping or a dataclass as JSON on standard output, or a line or lines on standard error."""
+        """Print a result: as JSON on standard output, or told in lines on standard error."""
         end_bar()
         if self.as_json and is_first_process():
             values = result if isinstance(result, dict) else asdict(result)
@@ -270,7 +265,7 @@ def command(
     """Return a decorator that makes a function a command, in a panel of the help.
 
     Each field of a group, a dataclass, becomes an option of the group's panel. The parameter ``output`` gets
-    what the options of every command say.
+    an :class:`Output`.
     """
     return lambda function: of.command(name, rich_help_panel=panel)(_expand(function))
 
@@ -331,7 +326,7 @@ def in_options(message: str) -> str:
 
 
 class _InOptions(Reporter):
-    """Passes progress on, and messages in the words of the command line."""
+    """Passes on progress, and messages with options in place of the names of arguments."""
 
     def __init__(self, reporter: Reporter) -> None:
         self.show = reporter.show  # type: ignore[method-assign]
@@ -359,11 +354,6 @@ def show(text: str) -> None:
 
 
 def say(message: str, *, on_each_machine: bool = False) -> None:
-    """Print a message on standard error, without control characters.
-
-    Args:
-        message: text to print.
-        on_each_machine: whether the first process of each machine prints it, not only the first of the run.
-    """
+    """Print a message on standard error, without control characters: once a run, or once a machine."""
     if is_first_on_machine() if on_each_machine else is_first_process():
         print_line(in_options(message))

@@ -21,7 +21,7 @@ ResultsOption = Annotated[Path, Option(help="Folder of records and tables.")]
 @options.command("evaluate", options.RESEARCHER)
 def evaluate_command(
     run: options.RunArgument,
-    data: Annotated[Path, Argument(help="Samples in class folders: one folder per domain for a source run.")],
+    data: Annotated[Path, Argument(help="Samples in class folders, inside domain folders for a source run.")],
     work: options.WorkGroup,
     output: options.Output,
     out: Annotated[
@@ -54,7 +54,7 @@ def demo_command(
 @options.command("settings", options.RESEARCHER)
 def settings_command(
     output: options.Output,
-    method: Annotated[Method | None, Argument(help="Method; both if left out.")] = None,
+    method: Annotated[Method | None, Argument(help="Method; both methods if left out.")] = None,
 ) -> None:
     """List the settings of a method: name, default, side and meaning."""
     from ucds.config import SETTINGS
@@ -78,7 +78,7 @@ def settings_command(
 def benchmark_command(
     config: ConfigArgument,
     data: Annotated[
-        Path, Option(help="Folder of a data set (class folders in domain folders), or of several.")
+        Path, Option(help="Folder of a data set (class folders in domain folders), or of several data sets.")
     ],
     work: options.WorkGroup,
     output: options.Output,
@@ -92,11 +92,11 @@ def benchmark_command(
     results: ResultsOption = Path("my-results"),
     jobs: Annotated[
         int | None,
-        Option(min=1, help="Tasks at a time, each in a process of its own.", show_default="one a GPU"),
+        Option(min=1, help="Number of tasks at a time, each in its own process.", show_default="one per GPU"),
     ] = None,
     precision: options.PrecisionOption = "32-true",
 ) -> None:
-    """Run the cells of a benchmark that have no record yet, and write its table and figures."""
+    """Run those runs of a benchmark that have no record yet, and write its table and figures."""
     reporter = output.start()
     require_extra("torch", "ucds benchmark")
     require_extra("figures", "ucds benchmark")

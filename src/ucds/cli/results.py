@@ -27,10 +27,9 @@ def report_command(
         ),
     ] = None,
     out: Annotated[Path | None, Option(help="HTML file to write.", show_default="RUN/report.html")] = None,
-    names: options.NamesOption = None,
     pictures: Annotated[
         Path | None,
-        Option("--images", help="Images of a folder of features.", show_default="where they were read from"),
+        Option("--images", help="Folder of the features' images.", show_default="where they were read from"),
     ] = None,
 ) -> None:
     """Write a page that shows every cluster with its images, a map, doubts and findings."""
@@ -42,7 +41,6 @@ def report_command(
         run,
         images,
         out,
-        names=names,
         pictures=pictures,
         about=known.about,
         group=known.group,
@@ -69,7 +67,7 @@ def review_command(
     no_open: Annotated[bool, Option("--no-open", help="Print the address, and open no browser.")] = False,
     hosts: Annotated[
         list[str] | None,
-        Option("--host", help="Host in the browser's address, if there is a proxy; may be repeated."),
+        Option("--host", help="Host in the browser's address, if a proxy stands in front; may be repeated."),
     ] = None,
 ) -> None:
     """Correct, name and divide the clusters of a run, on a page of this machine.
@@ -102,13 +100,13 @@ def export_command(
     output: options.Output,
     form: Annotated[
         ExportFormat,
-        Option("--format", help="Form: a graph, the head as a scikit-learn object, or a folder for a hub."),
+        Option("--format", help="Form: an ONNX graph, the head for scikit-learn, or a folder for a hub."),
     ] = "onnx",
     out: Annotated[
         Path | None, Option(help="File or folder to write.", show_default="RUN/model.*, RUN/hub")
     ] = None,
 ) -> None:
-    """Write the model for other programs, and compare both."""
+    """Write the model for other programs, and compare its results with the model's."""
     output.start()
     require_model(run)
     from ucds.exports.export import export

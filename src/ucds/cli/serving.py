@@ -34,7 +34,7 @@ def serve_command(
         str | None,
         Option(
             metavar="ADDRESS",
-            help="Address or network of the reverse proxy; only it is answered.",
+            help="Address or network of the reverse proxy; the service answers nobody else.",
             show_default="none",
         ),
     ] = None,
@@ -50,7 +50,7 @@ def serve_command(
         Path | None,
         Option(
             envvar="UCDS_SIGNING_KEY",
-            help="Key that signs receipts, PEM; made if it does not exist.",
+            help="PEM file of the key that signs receipts; made if it does not exist.",
             show_default="RUN/signing-key.pem",
         ),
     ] = None,
@@ -73,7 +73,7 @@ def serve_command(
     model_batch: Annotated[int, Option(min=1, help="Samples that the model takes at a time.")] = 8,
     limits: Annotated[
         list[str] | None,
-        Option("--limit", metavar="NAME=VALUE", help="Limit such as max-batch=64; may be repeated."),
+        Option("--limit", metavar="NAME=VALUE", help="Limit to set, such as max-batch=64; may be repeated."),
     ] = None,
     accelerator: Annotated[Accelerator, Option(help="Device to compute on.")] = "auto",
 ) -> None:
@@ -108,7 +108,7 @@ def serve_command(
 @options.command("audit", options.PROVIDER)
 def audit_command(
     members: Annotated[Path, Option(help="Samples that the model was trained on.")],
-    others: Annotated[Path, Option(help="Samples of the same kind that it was not trained on.")],
+    others: Annotated[Path, Option(help="Samples of the same kind that the model was not trained on.")],
     out: Annotated[Path, Option(help="HTML file to write; all figures go into a JSON file beside it.")],
     encoder: options.EncoderGroup,
     work: options.WorkGroup,
@@ -119,7 +119,7 @@ def audit_command(
     effort: Annotated[bool, Option("--quick", help="Use few samples; this takes about a minute.")] = False,
     seed: options.SeedOption = 0,
 ) -> None:
-    """Attack a model by its labels, and report what they give away."""
+    """Attack a model through its labels, and report what the labels give away."""
     reporter = output.start()
     from ucds.auditing.audit import QUICK, audit
 

@@ -32,7 +32,8 @@ def train_source_command(
         float | None, Option(help="Epsilon of a model with differential privacy.", show_default="none")
     ] = None,
     groups: Annotated[
-        Path | None, Option("--dp-group", help="CSV (id, group); protects persons instead of single images.")
+        Path | None,
+        Option("--dp-group", help="CSV (id, group) of persons to protect instead of images."),
     ] = None,
 ) -> None:
     """Learn a clustering model from several unlabelled domains."""
@@ -69,7 +70,7 @@ def label_command(
     work: options.WorkGroup,
     output: options.Output,
 ) -> None:
-    """Label samples offline; the file holds one integer for each of them."""
+    """Label samples offline; the label file holds one integer per sample."""
     reporter = output.start()
     from ucds.source.label import label
 
@@ -98,9 +99,9 @@ def features_command(
         ),
     ] = "plain",
     workers: Annotated[
-        int | None, Option(min=1, help="Workers of Ray.", show_default="one per processor")
+        int | None, Option(min=1, help="Number of Ray workers.", show_default="one per processor")
     ] = None,
-    shard_size: Annotated[int, Option(min=1, help="Images per part.")] = 1024,
+    shard_size: Annotated[int, Option(min=1, help="Number of images per part.")] = 1024,
 ) -> None:
     """Compute the features of images; every command takes their folder in place of the images."""
     reporter = output.start()

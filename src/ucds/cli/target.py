@@ -40,10 +40,7 @@ class ServiceGroup:
     ] = False
     signer: Annotated[
         str | None,
-        Option(
-            help="Provider's public key, which must sign the receipts.",
-            show_default="the service's",
-        ),
+        Option(help="Provider's public key, which must sign the receipts.", show_default="the service's"),
     ] = None
 
     def client(self, url: str, *, calibrate: bool = False) -> LabelClient:
@@ -153,13 +150,13 @@ def sort_command(
 
 
 def beside(images: str) -> Path:
-    """Return the run folder of images that lies beside them."""
+    """Return the folder beside the images that their run gets."""
     place = Path(images) if Path(images).name not in ("", "..") else Path(images).resolve()
     return place.with_name(f"{place.stem if place.is_file() else place.name}-groups")
 
 
 def has_screen() -> bool:
-    """Return whether somebody at this machine sees what a browser opens."""
+    """Return whether this machine has a screen on which a browser would open."""
     shown = sys.platform != "linux" or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
     return bool(shown) and sys.stderr.isatty()
 
@@ -179,7 +176,7 @@ def train_target_command(
     labels: Annotated[Path | None, Option(help="Label file of the provider, or from `ucds query`.")] = None,
     centre_by: Annotated[
         str | None,
-        Option(help="Column whose groups are centred on their own means: scanner.", show_default="none"),
+        Option(help="Column whose groups are each centred, such as the scanner.", show_default="none"),
     ] = None,
     no_report: Annotated[bool, Option("--no-report", help="Write no report.")] = False,
 ) -> None:
@@ -225,10 +222,9 @@ def predict_command(
         Path | None, Option(help="Sort the images into one folder per cluster, below this one.")
     ] = None,
     sort_how: Annotated[Sorting, Option(help="Copy the images there, or link to them.")] = "copy",
-    names: options.NamesOption = None,
     about: Annotated[
         Path | None,
-        Option(help="Table with the column of the run's --centre-by.", show_default="as in the training"),
+        Option(help="Table with the column that the run was centred by.", show_default="as in the training"),
     ] = None,
     min_confidence: Annotated[
         float, Option(min=0, max=1, help="Confidence below which a sample is left without a cluster (-1).")
@@ -244,7 +240,6 @@ def predict_command(
         out,
         sort_into=sort_into,
         sort_how=sort_how,
-        names=names,
         about=about,
         min_confidence=min_confidence,
         compute=work.compute(reporter),
@@ -272,10 +267,10 @@ def update_command(
     known: options.AboutGroup,
     output: options.Output,
     labels: Annotated[
-        Path | None, Option(help="Labels of the new samples, from the provider of the run's labels.")
+        Path | None, Option(help="Label file of the new samples, from the same provider as the run's labels.")
     ] = None,
     forget_missing: Annotated[
-        bool, Option("--forget-missing", help="Leave out samples of the run that are missing now.")
+        bool, Option("--forget-missing", help="Leave out samples of the run that are not given now.")
     ] = False,
     no_report: Annotated[bool, Option("--no-report", help="Write no report.")] = False,
 ) -> None:
@@ -302,7 +297,6 @@ def update_command(
     if not no_report:
         from ucds.page.report import report
 
-        names = out / "names.json"
-        page = report(out, images, names=names if names.exists() else None, compute=compute).path
+        page = report(out, compute=compute).path
         lines, values = [*lines, f"open {page} in a browser"], values | {"report": page}
     output.present(lines, values)

@@ -1,4 +1,4 @@
-"""What is known about samples beside their pixels: a table of the user's, or what image files tell."""
+"""Reads what is known about samples besides their pixels, from a table or from the image files."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ from ucds.data.columns import ID_NAMES, PATH_NAMES, WORD_NAMES, Pictures, first_
 from ucds.data.content import find_places, first_repeated
 from ucds.data.decode import read_header
 from ucds.data.folders import Scan
-from ucds.data.image_files import processors
 from ucds.data.samples import Samples
 from ucds.data.tables import read_table
 from ucds.errors import InputError, brief, warn
-from ucds.math.arrays import DoubleArray, IntArray
+from ucds.math.arrays import DoubleArray, IntArray, processors
 
 About = dict[str, list[str]]
 """Text of each sample in each column, by the column's name; empty where nothing is known."""
@@ -41,12 +40,13 @@ def find_about(
     Args:
         samples: samples.
         table: CSV or parquet file. A column of :data:`ucds.data.columns.ID_NAMES` or of
-            :data:`ucds.data.columns.PATH_NAMES` tells which sample a row is about, by its id or, where no two
-            samples share one, by the name of its file. ``None`` reads paths and headers.
+            :data:`ucds.data.columns.PATH_NAMES` tells which sample a row is about: by its id, or by the name
+            of its file if no two samples share this name. ``None`` reads paths and headers.
         rows: ``(m,)`` positions of the samples that are wanted; all if ``None``.
 
     Raises:
-        InputError: the table cannot be read, does not say what its rows are about, or has none of these.
+        InputError: the table cannot be read, does not say what its rows are about, or has no row about the
+            samples.
 
     Warns:
         UcdsWarning: the table has no row about some of the samples.
@@ -75,7 +75,7 @@ def find_about(
 
 
 def read_own(samples: Scan | Samples | Pictures, rows: IntArray) -> About:
-    """Collect what samples at some positions tell: folders, kinds of files, and headers of image files."""
+    """Collect facts from the samples at some positions: folders, kinds of files, headers of image files."""
     chosen, all_paths = rows.tolist(), getattr(samples, "readable_paths", samples.ids)
     paths = [all_paths[i] for i in chosen]
     folders = [path.split("/")[:-1] for path in paths]
@@ -97,7 +97,7 @@ def read_own(samples: Scan | Samples | Pictures, rows: IntArray) -> About:
 
 
 def choose_rows(about: About, rows: IntArray) -> About:
-    """Choose what is known about the samples at some positions ``(m,)``, in the order given."""
+    """Select what is known about the samples at the positions ``(m,)``, in the order given."""
     return {name: [texts[row] for row in rows.tolist()] for name, texts in about.items()}
 
 

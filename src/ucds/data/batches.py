@@ -1,4 +1,4 @@
-"""Choose the samples of each training batch: balanced over the domains, and a function of the step alone.
+"""Chooses the samples of each training batch: balanced over the domains, and a function of the step alone.
 
 No state is kept between steps: a run that is resumed at any step sees the batches it would have seen without
 the interruption.
@@ -15,7 +15,7 @@ from ucds.errors import InputError
 from ucds.math.arrays import IntArray
 
 Positions = npt.NDArray[np.uint32]
-"""Positions of samples in half the room of int64."""
+"""Positions of samples, in half the memory of int64."""
 
 
 class DomainBalancedSampler:

@@ -1,6 +1,6 @@
-"""Bounds on the decoding of one image: what its header names is compared with them before memory is taken.
+"""Bounds on the decoding of one image; its header is compared with them before memory is taken.
 
-A client and a label service use the same. A service decodes in processes that can be killed besides.
+A client and a label service use the same bounds. A service also decodes in processes that can be killed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class UnusableImageError(UserError):
 
 @dataclass(frozen=True)
 class Bounds:
-    """Most that the decoding of one image may take; the defaults are a client's."""
+    """Limits on what the decoding of one image may take; the defaults are a client's."""
 
     pixels: int = 2**30 // 12  # that the header names; Pillow's own bound for suspicious files
     memory: int = 448 * 2**20  # bytes of memory, with those of the file
@@ -48,7 +48,7 @@ class Bounds:
 
 
 class TimedFile(io.BytesIO):
-    """File in memory that can be read for some seconds of this thread's processor time."""
+    """File in memory that can be read only within some seconds of this thread's processor time."""
 
     def __init__(self, data: bytes, seconds: float) -> None:
         super().__init__(data)
@@ -62,7 +62,7 @@ class TimedFile(io.BytesIO):
 
 
 def require_memory(image: Image.Image, pixels: int, data: bytes, size: int, bounds: Bounds) -> int:
-    """Return the bytes of memory that an opened image takes on its way to a square of some size.
+    """Return the bytes of memory that it takes to bring an opened image to a square of some size.
 
     The image is not decoded yet, and has the size that it will be decoded at. Its header names ``pixels``.
 
@@ -87,7 +87,7 @@ def require_memory(image: Image.Image, pixels: int, data: bytes, size: int, boun
 
 
 def _coefficients(image: Any, pixels: int, scans: int) -> int:
-    """Return the bytes that a JPEG of several scans holds until the last one; a single scan is not held."""
+    """Return the bytes that a JPEG of several scans holds until its last scan; a single scan holds none."""
     if scans * pixels > _MOST_SCANNED:
         raise UnusableImageError("image", f"too many scans (over {_MOST_SCANNED // pixels} of its size)")
     if scans < 2 and "progressive" not in image.info:
@@ -106,7 +106,7 @@ def _tile(image: Any) -> int:
 
 
 def _wavelets(data: bytes) -> int:
-    """Return the bytes of one tile of a JPEG 2000, and of what its decoder notes of each block and tile."""
+    """Return the bytes of one tile of a JPEG 2000, and of its decoder's notes on each block and tile."""
     if len(data) > _MOST_WAVELETS:
         raise UnusableImageError("image", f"too long a JPEG 2000 (over {_MOST_WAVELETS // 2**20} MiB)")
     start = data.index(_CODESTREAM)

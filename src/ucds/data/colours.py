@@ -1,6 +1,7 @@
-"""Brings images of any mode to 8-bit RGB. What is done depends on how pixels are stored, not on their values.
+"""Brings images of any mode to 8-bit RGB. The steps depend on how pixels are stored, not on their values.
 
-``docs/inputs.md`` says it for each kind; ``examples/onnx_model.py`` does the same without this package.
+``docs/inputs.md`` lists the steps for each kind of image; ``examples/onnx_model.py`` does the same without
+this package.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def _strips(image: Image.Image) -> Iterator[tuple[int, Image.Image]]:
 
 
 def _way_to_rgb(image: Image.Image, depth: str) -> Callable[[Image.Image], Image.Image]:
-    """Choose what brings each strip of an image to RGB."""
+    """Choose the function that brings each strip of an image to RGB."""
     is_signed = image.mode == "L" and getattr(image, "tag_v2", {}).get(_SAMPLE_FORMAT) == (2,)
     if image.mode == "F" or image.mode.startswith("I") or is_signed:
         return _grey(image)
@@ -77,7 +78,7 @@ def _on_white(strip: Image.Image, depth: str) -> Image.Image:
 
 
 def _grey(image: Image.Image) -> Callable[[Image.Image], Image.Image]:
-    """Scale deep grey by the range of its type; types without one by the range of the image."""
+    """Scale deep grey by the range of its type, or by the range of the image if the type has none."""
     tags, transparent = getattr(image, "tag_v2", {}), image.info.get("transparency")
     if image.mode.startswith("I;16"):
         ends = np.array([0, 4095 if tags.get(_BITS) == (12,) else 65535])
@@ -104,7 +105,7 @@ def _grey(image: Image.Image) -> Callable[[Image.Image], Image.Image]:
 
 
 def _values(strip: Image.Image, tags: Any) -> npt.NDArray[Any]:
-    """Return grey values as they are stored: Pillow reads signed bytes and unsigned words as the contrary."""
+    """Return grey values as they are stored: Pillow confuses signed and unsigned bytes and words."""
     values = np.asarray(strip)
     if strip.mode == "L":
         values = values.view(np.int8)

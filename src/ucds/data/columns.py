@@ -33,9 +33,9 @@ ID_NAMES = ("sample", "id")
 TEXT_NAMES = ("text", "sentence", "title")
 DOMAIN_NAME = "domain"
 CLASS_NAMES = frozenset({"label", "labels", "class", "category", "target", "y", "cluster", "split"})
-"""Names of columns that are never taken for measurements of a sample."""
+"""Names of columns that never count as measurements of a sample."""
 INDEX_NAMES = frozenset({"", "unnamed: 0", "__index_level_0__"})
-"""Names that pandas gives a column of the numbers of the rows, in CSV and parquet files."""
+"""Names that pandas gives to the column of row numbers, in CSV and parquet files."""
 WORD_NAMES = frozenset({*PATH_NAMES, *PICTURE_NAMES, *ID_NAMES, *TEXT_NAMES, DOMAIN_NAME})
 """Names of columns whose values are words even where all are digits, such as the id 007."""
 _NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?\s*", re.IGNORECASE)
@@ -44,7 +44,7 @@ _NONE = UnusableImageError("image", "no picture")
 
 @dataclass(frozen=True, eq=False)
 class Pictures:
-    """Pictures in memory, not brought to one size yet; their ids differ."""
+    """Pictures in memory, of any sizes; their ids differ."""
 
     pictures: Iterable[object]
     ids: Sequence[str]
@@ -55,7 +55,7 @@ class Pictures:
         require_ids(self.ids)
 
     def take(self, positions: IntArray) -> Pictures:
-        """Choose pictures by their ascending positions, and number the domains that remain anew."""
+        """Choose pictures by their ascending positions, and renumber the domains that remain."""
         wanted = set(positions.tolist())
         pictures = (picture for place, picture in enumerate(self.pictures) if place in wanted)
         ids = texts_of(self.ids).take(positions)
@@ -63,7 +63,7 @@ class Pictures:
 
 
 def first_present(names: Iterable[str], among: Iterable[str]) -> str | None:
-    """Return the first of some names that a table has, as it is written there; ``None`` if it has none."""
+    """Return the first of some names that a table has, as the table writes it; ``None`` if it has none."""
     present = {plain_column(name): name for name in sorted(among)}  # `id` counts before `ID`
     return next((present[name] for name in names if name in present), None)
 
@@ -74,13 +74,13 @@ def samples_in_columns(columns: Columns, what: str, root: Path) -> Scan | Vector
     Args:
         columns: values by name of the column. A column of :data:`PATH_NAMES` holds paths of image files; one
             of :data:`PICTURE_NAMES` pictures; one of :data:`VECTOR_NAMES` a vector a row. In a table without
-            these, all columns are numbers, except those of :data:`ID_NAMES`, :data:`TEXT_NAMES` and
+            these, all columns must hold numbers, except those of :data:`ID_NAMES`, :data:`TEXT_NAMES` and
             :data:`DOMAIN_NAME`.
         what: name of the table, for messages.
         root: folder that relative paths start from.
 
     Warns:
-        UcdsWarning: a column of classes, or of the numbers of the rows, is left out.
+        UcdsWarning: a column of classes, or of row numbers, is left out.
     """
     domains, ids = _texts_of([DOMAIN_NAME], columns), _texts_of(ID_NAMES, columns)
     try:
@@ -99,7 +99,7 @@ def samples_in_columns(columns: Columns, what: str, root: Path) -> Scan | Vector
 
 
 def read_texts(path: Path) -> dict[str, str]:
-    """Read the texts of the rows of a table, which its column of :data:`TEXT_NAMES` holds, by their ids."""
+    """Read the texts in a table's column of :data:`TEXT_NAMES`, by the ids of its rows."""
     if path.suffix.lower() not in READ_SUFFIXES or not path.is_file():
         return {}
     columns = read_table(path, WORD_NAMES)
@@ -109,7 +109,7 @@ def read_texts(path: Path) -> dict[str, str]:
 
 
 def content_of(value: object) -> object:
-    """Return the bytes of a file that a parquet file of a data set holds beside its name; else the value."""
+    """Return the bytes of an image file that a parquet file holds beside its name; else the value itself."""
     if isinstance(value, Mapping) and "bytes" in value:
         return value["bytes"] if value["bytes"] is not None else value.get("path")
     return value
@@ -120,7 +120,7 @@ def _vectors(columns: Columns, domains: list[str] | None, ids: list[str] | None)
     if (name := first_present(VECTOR_NAMES, columns)) is None:
         array, names = _joined(columns)
     else:
-        problem = f"the column {brief(name)} must hold a list of numbers a row, all of one length"
+        problem = f"the column {brief(name)} must hold a list of numbers in each row, all of one length"
         array, names = _array_of(columns[name], problem), None
     return VectorSamples(array, *domains_by_name(domains, n, "data"), ids, names)
 
@@ -139,9 +139,9 @@ def _array_of(vectors: Any, problem: str) -> np.ndarray[Any, Any]:
 
 
 def _joined(columns: Columns) -> tuple[np.ndarray[Any, Any], tuple[str, ...] | None]:
-    """Join all columns of numbers, without ids, texts, domains, classes and numbers of rows.
+    """Join all columns of numbers, except ids, texts, domains, classes and row numbers.
 
-    Columns that are named by their positions are brought into that order, and have no names.
+    Columns that are named by their positions are sorted by position, and have no names.
     """
     apart = {name for name in columns if plain_column(name) in (*ID_NAMES, *TEXT_NAMES, DOMAIN_NAME)}
     for kind, what in ((CLASS_NAMES, "may be classes"), (INDEX_NAMES, "number the rows")):
@@ -162,12 +162,12 @@ def _joined(columns: Columns) -> tuple[np.ndarray[Any, Any], tuple[str, ...] | N
 
 
 def _why_not_numbers(name: str, column: np.ndarray[Any, Any]) -> str:
-    """Say which value of a column is no number, or that none is."""
+    """Say which value of a column is not a number, or that no value is."""
     texts = [str(value) for value in column] if column.dtype.kind in "OUT" else []
     others = [row for row, text in enumerate(texts) if not _NUMBER.fullmatch(text)]
     if 0 < len(others) < len(texts):
         told = f"the column {name} holds {brief(texts[others[0]])} in row {others[0]}"
-        return f"{told}, which is no number: fill it in, or leave the row out"
+        return f"{told}, which is not a number: correct it, or leave the row out"
     remedy = "name a column of image files 'path', one of vectors 'embedding', and leave out other words"
     return f"the column {name} holds no numbers: {remedy}"
 
@@ -179,7 +179,7 @@ def _texts_of(names: Iterable[str], columns: Columns) -> list[str] | None:
 
 
 def texts_in(column: Column | Sequence[object]) -> list[str]:
-    """Return values as texts; whole numbers that became fractions where one is missing lose their point."""
+    """Return values as texts; whole numbers lose the decimal point that a missing value gave their column."""
     values = np.asarray(column, dtype=object).tolist()
     return [str(int(v)) if isinstance(v, float) and v.is_integer() else str(v) for v in values]
 
@@ -231,7 +231,7 @@ def _entry(row: Any, number: int, name: Any) -> Any:
 
 
 def _picture(source: Any, position: int, name: Any = None) -> Any:
-    """Return a picture, or what is wrong with it: data sets decode their pictures when these are taken."""
+    """Return a picture, or what is wrong with it; data sets decode a picture when it is taken."""
     try:
         item = _item(source, position)
         value = content_of(item if name is None else _entry(item, position, name))
@@ -248,7 +248,7 @@ def _picture(source: Any, position: int, name: Any = None) -> Any:
 
 
 def _first_item(source: Any, n: int) -> Any:
-    """Return the first item that is there and can be taken."""
+    """Return the first item that exists and can be taken."""
     for position in range(n):
         with suppress(Exception):
             if (item := _item(source, position)) is not None:
@@ -257,7 +257,7 @@ def _first_item(source: Any, n: int) -> Any:
 
 
 def _undecoded(source: Any) -> Any:
-    """Have a data set of the Hugging Face hub give the contents of image files, which are decoded here."""
+    """Make a Hugging Face data set return the contents of image files, which are decoded here."""
     for name, feature in (getattr(source, "features", None) or {}).items():
         if type(feature).__name__ == "Image" and hasattr(source, "cast_column"):
             source = source.cast_column(name, type(feature)(decode=False))

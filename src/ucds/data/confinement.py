@@ -1,9 +1,10 @@
-"""Confines a process by the kernel, for good: what a library that handles files of strangers cannot need.
+"""Takes from a process, through the kernel and for good, what a decoder of strangers' files cannot need.
 
-Linux alone has the means: Landlock (kernel 5.13 or later), seccomp and `prctl`. They need no privilege.
-Landlock says which files may be opened, seccomp which system calls may be made at all. The filter is written
-here, by ctypes: the bindings of libseccomp need a library of the system, and one filter that permits some 40
-calls is short. Another call fails with EPERM and does not kill: libraries try some and go on without them.
+Only Linux can do this: Landlock (kernel 5.13 or later), seccomp and `prctl`. They need no privilege. Landlock
+says which files may be opened, seccomp which system calls may be made at all. The filter is written here, by
+ctypes: the bindings of libseccomp need a library of the system, and one filter that permits some 40 calls is
+short. Any other call fails with EPERM instead of killing the process: libraries try some calls and go on
+without them.
 """
 
 from __future__ import annotations
@@ -55,17 +56,17 @@ def hide_memory() -> None:
 
 
 def weakness() -> str:
-    """Say which means of confinement this system lacks; empty where a decoder is confined whole."""
+    """Say which means of confinement this system lacks; empty if it lacks none."""
     found = {"Landlock": landlock_version() > 0, "seccomp": has_seccomp()}
     missing = " and no ".join(name for name, is_there in found.items() if not is_there)
     return missing and (
-        f"this system has no {missing}, so a decoder that an image takes over can do more than decode: give "
-        "the service a user of its own, and see docs/operating.md"
+        f"this system has no {missing}, so an image that takes over a decoder can do more than be decoded: "
+        "run the service as a separate user, see docs/operating.md"
     )
 
 
 def landlock_version() -> int:
-    """Return the version of the kernel's Landlock; 0 without it."""
+    """Return the version of the kernel's Landlock; 0 if the kernel has none."""
     if sys.platform != "linux":
         return 0
     return max(0, int(_LIBC.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), _VERSION_FLAG)))
@@ -79,9 +80,9 @@ def has_seccomp() -> bool:
 
 
 def confine(readable: Iterable[Path]) -> None:
-    """Take from this process, for good, all that decoding does not need, as far as the system has the means.
+    """Take from this process, for good, what decoding does not need, as far as the system can do it.
 
-    What is open already stays open. OSError says that the kernel has a means and refuses to use it.
+    Open files stay open. OSError says that the kernel has one of the means and refuses to use it.
     """
     hide_memory()
     if version := landlock_version():
@@ -91,7 +92,7 @@ def confine(readable: Iterable[Path]) -> None:
 
 
 def give_up_files(readable: Iterable[Path], version: int) -> None:
-    """Give up, by Landlock, all files but some to read, TCP, and signals to others."""
+    """Give up, by Landlock, all files except some to read, TCP, and signals to other processes."""
     words = [(1 << _KINDS_OF_ACCESS.get(version, 16)) - 1]
     words += [_NETWORK] if version >= 4 else []
     words += [_SCOPES] if version >= 6 else []
@@ -108,7 +109,7 @@ def give_up_files(readable: Iterable[Path], version: int) -> None:
 
 
 def give_up_calls(*, may_open: bool) -> None:
-    """Give up, by seccomp, all system calls but those of decoding; files open to be read alone, or never."""
+    """Give up, by seccomp, all system calls but those of decoding; files open for reading, or not at all."""
     here = _PROCESSORS[platform.machine()]
     # A call of another kind (32 bits) has another processor; one of x32 has a number that nothing here has.
     steps = [(_LOAD, 0, 0, _AT_PROCESSOR), (_IF_EQUAL, 1, 0, here["number"]), (_RETURN, 0, 0, _KILL)]

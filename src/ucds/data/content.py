@@ -1,6 +1,6 @@
 """Identities of samples: ids, content keys, and domains.
 
-Long columns of ids and keys are held in one NumPy array each, without a Python object for each entry.
+Each long column of ids or keys is one NumPy array, without a Python object for each entry.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ def content_key(data: bytes | memoryview) -> bytes:
 
 
 def domains_by_name(of_each: Sequence[str] | None, n: int, name: str) -> tuple[IntArray, tuple[str, ...]]:
-    """Number the domains of ``n`` samples, or the one of a name; return the numbers and the sorted names."""
+    """Number the domains of ``n`` samples, or one named domain; return the numbers and the sorted names."""
     names, domain = np.unique(of_each or [name] * n, return_inverse=True)
     return domain.astype(np.int64), tuple(map(str, names))
 
 
 def present_domains(domain: IntArray, names: Sequence[str]) -> tuple[IntArray, tuple[str, ...]]:
-    """Number the domains anew that chosen samples still have; return the numbers and the names."""
+    """Renumber the domains that chosen samples still have; return the numbers and the names."""
     present, renumbered = np.unique(domain, return_inverse=True)
     return renumbered.astype(np.int64), tuple(names[d] for d in present)
 
 
 class Column(Sequence[Entry]):
-    """Ids or content keys of samples; it equals any sequence of equal entries.
+    """Ids or content keys of samples; a column equals any sequence of equal entries.
 
     Attributes:
-        array: ``(n,)`` entries; :func:`texts_of` and :func:`keys_of` make it from other sequences.
+        array: ``(n,)`` entries; :func:`texts_of` and :func:`keys_of` make the array from other sequences.
     """
 
     def __init__(self, array: npt.NDArray[Any]) -> None:
@@ -79,7 +79,7 @@ class Column(Sequence[Entry]):
 
 
 def texts_of(texts: Sequence[str]) -> Column[str]:
-    """Hold texts in one array; those that are in one already are not copied."""
+    """Hold texts in one array; a column is returned without a copy."""
     if isinstance(texts, Column):
         return texts
     try:
@@ -89,7 +89,7 @@ def texts_of(texts: Sequence[str]) -> Column[str]:
 
 
 def keys_of(keys: Sequence[bytes]) -> Column[bytes]:
-    """Hold content keys of 16 bytes each in one array; those that are in one already are not copied."""
+    """Hold content keys of 16 bytes each in one array; a column is returned without a copy."""
     return keys if isinstance(keys, Column) else Column(np.frombuffer(b"".join(keys), KEY_TYPE))
 
 
@@ -105,7 +105,7 @@ def first_of_each(keys: Sequence[bytes]) -> IntArray:
 
 
 def first_positions(keys: Sequence[bytes]) -> IntArray:
-    """Return the positions ``(m,)`` of the ``m`` different keys where they occur first, ascending."""
+    """Return, ascending, the position ``(m,)`` where each of the ``m`` different keys occurs first."""
     return np.sort(np.unique(keys_of(keys).array, return_index=True)[1])
 
 
@@ -120,16 +120,16 @@ def first_repeated(texts: Sequence[str]) -> str | None:
 
 
 def require_ids(ids: Sequence[str]) -> None:
-    """Make sure that ids tell samples apart, and that every file that ucds writes can hold them."""
+    """Make sure that ids are unique, and that every file that ucds writes can hold them."""
     column = texts_of(ids)
     if (twice := first_repeated(column)) is not None:
-        raise InputError(f"two samples have the id {brief(twice)}: give each an id of its own")
+        raise InputError(f"two samples have the id {brief(twice)}: give each sample its own id")
     if column.array.dtype == object or "\0" in "".join(column):
         raise InputError("an id holds NUL, or is not Unicode text: give other ids")
 
 
 def find_places(wanted: Sequence[str], known: Sequence[str]) -> IntArray:
-    """Return the position of each wanted text among known ones that all differ, -1 where it is not there."""
+    """Return the position of each wanted text among different known ones; -1 for unknown texts."""
     # NumPy searches wrongly, or crashes, where texts of more than 15 bytes of two arrays meet.
     places = {one: place for place, one in enumerate(known)}
     return np.fromiter((places.get(one, -1) for one in wanted), np.int64, len(wanted))

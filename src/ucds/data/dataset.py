@@ -9,11 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ucds.choices import IMAGENET_MEAN, IMAGENET_STD
 from ucds.data.samples import Samples
 from ucds.math.arrays import FloatArray
-
-IMAGENET_MEAN = (0.485, 0.456, 0.406)
-IMAGENET_STD = (0.229, 0.224, 0.225)
 
 
 class View:
@@ -21,7 +19,7 @@ class View:
 
     @property
     def input_shape(self) -> tuple[int, ...]:
-        """Shape of one model input, without the batch; -1 where any length will do."""
+        """Shape of one model input, without the batch; -1 stands for any length."""
         return (-1,)
 
     def test(self, raw: NDArray[Any]) -> FloatArray:
@@ -31,7 +29,7 @@ class View:
 
 @dataclass(frozen=True)
 class Dataset:
-    """Unlabelled samples of one or several domains, with the view that makes inputs of the model of them."""
+    """Unlabelled samples of one or several domains, with the view that turns them into model inputs."""
 
     samples: Samples
     view: View = field(default_factory=View)

@@ -1,7 +1,7 @@
 """Decode an image file of any usual kind to a square of 8-bit colour, or say why it cannot be used.
 
 Pillow reads most formats, HEIC with pillow-heif; pydicom reads DICOM. The table in ``docs/inputs.md`` lists
-what is done with each kind of file.
+the steps for each kind of file.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ IMAGE_SUFFIXES = frozenset(
         *(_DICOM_SUFFIXES if find_spec("pydicom") else ()),
     )
 )
-"""Suffixes of the files that can be read here, in lower case."""
+"""Suffixes of files that this installation can read, in lower case."""
 
 _REMEDIES = {
     "convert them to PNG or TIFF": (
@@ -64,7 +64,7 @@ _LARGE, _TURN = 128 * 2**20, Lock()  # images that take more bytes in memory are
 
 
 def describe_unreadable(suffixes: Counter[str]) -> str | None:
-    """Say how many files hold images that cannot be read here, and what to do; ``None`` if there are none."""
+    """Say how many image files this installation cannot read, and what to do; ``None`` if there are none."""
     remedies = {suffix: remedy for remedy, names in _REMEDIES.items() for suffix in names}
     unread = {suffix: count for suffix, count in sorted(suffixes.items()) if suffix in remedies}
     if not unread:
@@ -83,16 +83,16 @@ def decode_image(
 ) -> ByteArray:
     """Decode the contents of an image file to a square of 8-bit RGB.
 
-    The first frame is taken, transparency laid on white, deeper pixels scaled to 8 bits, the image
-    resized to a square (bilinear with antialiasing, the aspect ratio is not kept) and turned
-    upright as its EXIF orientation says. Damaged metadata costs no image.
+    The first frame counts. Transparency is laid on white, and deeper pixels are scaled to 8 bits. The image
+    is resized to a square (bilinear with antialiasing, without keeping the aspect ratio) and turned upright
+    as its EXIF orientation says. Damaged metadata is ignored.
 
     Args:
         data: bytes of the file.
         size: side of the square in pixels.
         path: name of the file, for messages only.
         formats: formats that are read, by Pillow's names or "DICOM".
-        bounds: most pixels, memory and time; what the header tells is checked before a pixel is decoded.
+        bounds: limits on pixels, memory and time; the header is checked before a pixel is decoded.
 
     Returns:
         ``(3, size, size)`` uint8, contiguous.
@@ -120,7 +120,7 @@ def _decode(data: bytes, size: int, path: str | Path, formats: tuple[str, ...], 
 
 @contextmanager
 def _ready(image: Image.Image, data: bytes, size: int, bounds: Bounds) -> Iterator[Image.Image]:
-    """Check what an image takes when it is decoded for a square, and wait for a turn if that is much."""
+    """Check how much memory it takes to decode an image for a square; if it takes much, wait for a turn."""
     pixels = image.width * image.height
     # A large JPEG is decoded at a half, quarter or eighth, never below twice the final size.
     image.draft(None, (2 * size, 2 * size))
@@ -131,7 +131,7 @@ def _ready(image: Image.Image, data: bytes, size: int, bounds: Bounds) -> Iterat
 
 
 def without_metadata(data: bytes, path: str | Path = "image") -> bytes:
-    """Return an image file that decodes to the same squares and holds pixels and orientation alone.
+    """Return an image file with the pixels and the orientation only, which decodes to the same squares.
 
     EXIF, comments, profiles, texts, previews, further frames, and whatever follows the image are left out. A
     file that is neither JPEG nor PNG becomes a PNG file. The ``path`` names the file in messages.
@@ -182,7 +182,7 @@ def _depth(image: Image.Image) -> str:
 
 
 def _orientation(image: Image.Image) -> int:
-    """Return how an image has to be turned: 2 to 8 of EXIF; 1, upright, where the metadata are damaged."""
+    """Return the EXIF orientation of an image, 1 to 8; 1 (upright) if the metadata are damaged."""
     try:
         found = int(image.getexif().get(_ORIENTATION, 1))
     except Exception:  # damaged metadata raise almost anything
@@ -238,7 +238,7 @@ def _pillows() -> frozenset[str]:
 
 @contextmanager
 def _explained(path: str | Path, bounds: Bounds) -> Iterator[None]:
-    """Turn whatever a decoder raises into an error that names the file and the reason."""
+    """Turn any error of a decoder into one that names the file and the reason."""
     try:
         yield
     except UnusableImageError as error:

@@ -1,4 +1,4 @@
-"""Decodes the first frame of a DICOM file: grey values as the file's own window shows them, or colours."""
+"""Decodes the first frame of a DICOM file: grey values through the file's own window, or colours."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LONGEST_RUN = 64  # bytes that one byte of run lengths may stand for
 
 
 def open_dicom(data: bytes, bounds: Bounds) -> Image.Image:
-    """Decode the first frame to 8 bits, once all sizes that the file names are found to be within bounds."""
+    """Decode the first frame to 8 bits, after all sizes in the file were found to be within bounds."""
     import pydicom
     from pydicom.encaps import get_frame
     from pydicom.pixels.processing import apply_color_lut
@@ -48,7 +48,7 @@ def open_dicom(data: bytes, bounds: Bounds) -> Image.Image:
 
 
 def read_tags(file: IO[bytes]) -> dict[str, str]:
-    """Read width, height, device and date of a DICOM file, without its pixels; nothing of a deflated one."""
+    """Read width, height, device and date of a DICOM file, without its pixels; nothing if it is deflated."""
     import pydicom
 
     if _DEFLATED.encode() in file.read(1024):  # which would have to be unpacked
@@ -63,7 +63,7 @@ def read_tags(file: IO[bytes]) -> dict[str, str]:
 
 
 def _transfer_syntax(data: bytes, bounds: Bounds) -> Any:
-    """Return how the file is written, if what is deflated does not become too long."""
+    """Return the file's transfer syntax, unless its deflated part would become too long."""
     from pydicom.filereader import read_dataset
 
     file = io.BytesIO(data)
@@ -104,7 +104,7 @@ def _shades(pixels: Any, file: Any) -> Any:
 
 
 def _windowed(values: Any, counted: Any, file: Any) -> Any:
-    """Bring values to 0 .. 1 by the file's table, its first window, or the range of those that count."""
+    """Scale values to 0 .. 1 by the file's table, by its first window, or by the range of valid values."""
     from pydicom.pixels.processing import apply_modality_lut, apply_voi
 
     values = apply_modality_lut(values, file)
@@ -126,7 +126,7 @@ def _windowed(values: Any, counted: Any, file: Any) -> Any:
 
 
 def _first_number(file: Any, name: str) -> float:
-    """Return the first number of an element; NaN where there is none, or none that can be read."""
+    """Return the first number of an element; NaN if there is none that can be read."""
     try:
         return float(np.atleast_1d(file.get(name))[0])
     except (TypeError, ValueError, IndexError):

@@ -19,12 +19,12 @@ from pydantic import BaseModel, Field
 from ucds.data.content import Column, content_key, require_ids, texts_of
 from ucds.data.decode import PIXELS_VERSION, ByteArray, UnusableImageError, decode_image
 from ucds.data.folders import FEATURES_FILE, require_domains
-from ucds.data.image_files import MAX_FILE_BYTES, processors
+from ucds.data.image_files import MAX_FILE_BYTES
 from ucds.data.parts import DESCRIPTION, Described, Part, PartStore, Rows, read_description
 from ucds.data.samples import Samples
 from ucds.errors import DamagedFileError, InputError, warn
 from ucds.files import read_json
-from ucds.math.arrays import FloatArray, IntArray
+from ucds.math.arrays import FloatArray, IntArray, processors
 from ucds.received import open_inside
 
 ENCODER_FILE = "encoder.safetensors"
@@ -67,7 +67,7 @@ class Manifest(BaseModel):
     parts: Annotated[list[str], Field(fail_fast=True)]  # mark of the images that each part was made from
 
     def same_encoder(self, other: Manifest) -> bool:
-        """Return whether two folders hold features of one encoder, computed in one way."""
+        """Return whether two folders hold features of the same encoder, computed in the same way."""
         names = {"encoder", "weights", "computed_by", "size", "decoder"}
         return self.model_dump(mode="json", include=names) == other.model_dump(mode="json", include=names)
 
@@ -93,7 +93,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 class FeatureFolder(Samples):
-    """Features of images in a folder, read from there at every use.
+    """Features of images in a folder, read from the disk at every use.
 
     Domains are those that a table named, or else the folders that the images lay in; images that lay in none
     are left out with a warning.
@@ -131,7 +131,7 @@ class FeatureFolder(Samples):
         return self.rows.take(self._places[np.asarray(index, np.int64)])
 
     def find_pictures(self, root: Path | None) -> Pictures | None:
-        """Return the images below a root, or where they were read; ``None`` if none is there."""
+        """Return the images below a root, or where they were read; ``None`` if none is left."""
         base = Path(self.manifest.root) if root is None else root
         found = Pictures(base, self.readable_paths, self.keys, min(self.manifest.size, _LARGEST))
         return found if any(map(found.is_there, range(len(self)))) else None
@@ -141,7 +141,7 @@ class FeatureFolder(Samples):
 class Pictures:
     """Images of a folder of features, squares of ``size`` pixels, which are decoded when they are read.
 
-    An id may name any file, so a file is shown only if its content is the one that gave the features.
+    An id may name any file, so a file is shown only if the features were computed from its content.
     """
 
     root: Path
@@ -150,14 +150,14 @@ class Pictures:
     size: int
 
     def is_there(self, position: int) -> bool:
-        """Return whether a sample has a file, which is no link and lies below the root."""
+        """Return whether a sample has a file that is not a link and lies below the root."""
         with suppress(OSError, DamagedFileError):
             open_inside(self.root, self.paths[position]).close()
             return True
         return False
 
     def read(self, index: IntArray) -> ByteArray:
-        """Read the images at positions ``index``: ``(b, 3, size, size)`` uint8, grey where there is none."""
+        """Read the images at positions ``index``: ``(b, 3, size, size)`` uint8, grey if one is missing."""
         # Remarks of the image library are silenced.
         with ThreadPoolExecutor(processors()) as pool, warnings.catch_warnings(action="ignore"):
             pixels = list(pool.map(self._decode, index.tolist()))
@@ -173,7 +173,7 @@ class Pictures:
 
 
 def _read_part(folder: Path, number: int, manifest: Manifest) -> tuple[Part, FeaturePart]:
-    """Open a part, of which all rows are checked."""
+    """Open a part, after a check of all its rows."""
     path = part_path(folder, number)
     described = read_description(path, FeaturePart) if path.with_suffix(DESCRIPTION).exists() else None
     if described is None or described.made_of != manifest.parts[number]:
@@ -187,9 +187,9 @@ def _read_part(folder: Path, number: int, manifest: Manifest) -> tuple[Part, Fea
 
 
 def _folders_of(paths: Sequence[str]) -> list[str | None]:
-    """Return the domain folder of each path, ``None`` for an image that lies in none.
+    """Return the domain folder of each path; ``None`` for an image outside all of them.
 
-    As in a folder of images, a wrapper around domains is stepped into (``PACS/kfold/<domain>/<class>/..``).
+    As in a folder of images, a wrapper around the domains is skipped (``PACS/kfold/<domain>/<class>/..``).
     """
     split = [path.split("/") for path in paths]
     wrapped = all(len(parts) >= 4 for parts in split) and len({parts[0] for parts in split}) == 1
@@ -200,15 +200,15 @@ def _folders_of(paths: Sequence[str]) -> list[str | None]:
 def _by_domain(
     folder: Path, of_each: Sequence[str | None], wanted: Sequence[str] | None
 ) -> tuple[IntArray, IntArray, tuple[str, ...]]:
-    """Return places of the images of wanted domains, domain after domain; their domains; the names."""
+    """Return the positions of the images of wanted domains, domain after domain; their domains; the names."""
     known = sorted({name for name in of_each if name is not None})
     if not known:
         raise InputError(
-            f"the images of {folder} lay in no domain folders: compute the features of DATA/DOMAIN/.."
+            f"the images of {folder} were not in domain folders: compute the features of DATA/DOMAIN/.."
         )
     names = tuple(known if wanted is None else require_domains(folder, known, wanted))
     if loose := sum(name is None for name in of_each):
-        warn(f"Images that lay in no domain folder belong to no domain: {loose:,} left out.")
+        warn(f"Images outside the domain folders have no domain: {loose:,} left out.")
     number = {name: place for place, name in enumerate(names)}
     domain = np.array([number.get(name or "", -1) for name in of_each], np.int64)
     places = np.argsort(domain, kind="stable").astype(np.int64)

@@ -1,6 +1,6 @@
-"""Find the images of domain folders, or of one folder, in an order that never varies.
+"""Finds the images of domain folders, or of one folder, in an order that never varies.
 
-Class folders are walked through like any other folder and leave no trace but the sample's id.
+Class folders are searched like any other folder, and appear only in a sample's id.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ucds.errors import InputError, brief, warn
 from ucds.math.arrays import IntArray
 
 FEATURES_FILE = "features.json"
-"""Description of a folder of features, which makes it one."""
+"""File that describes a folder of features, and marks it as one."""
 
 _EMPTY = frozenset({"", "none", "nan", "nat", "<na>", "null"})  # as libraries write an empty cell
 _ACCEPTED = f"(accepted: {' '.join(sorted(IMAGE_SUFFIXES))})"
@@ -59,7 +59,7 @@ class Scan:
         return self.root / self.paths[position]
 
     def take(self, positions: IntArray) -> Scan:
-        """Choose images by position, in the order given, and number the domains that remain anew."""
+        """Choose images by position, in the order given, and renumber the domains that remain."""
         remaining = present_domains(self.domain[positions], self.domain_names)
         ids = None if self.given_ids is None else self.given_ids.take(positions)
         return Scan(self.root, self.paths.take(positions), *remaining, ids)
@@ -69,7 +69,7 @@ def scan_domains(root: str | Path, domains: Sequence[str] | None = None) -> Scan
     """Find the images of ``root/<domain>/**``.
 
     If the root's only sub-folder is a wrapper (``PACS/kfold/<domain>/<class>/..``), the domains are the
-    folders in the wrapper. Hidden files and folders are skipped, links are followed, loops end.
+    folders in the wrapper. Hidden files and folders are skipped. Links are followed, but not in loops.
     """
     root = _folder(root)
     base = _unwrap(root, domains)
@@ -77,7 +77,7 @@ def scan_domains(root: str | Path, domains: Sequence[str] | None = None) -> Scan
     if not folders:
         raise InputError(f"{root} has no domain folders; give a folder with one folder of images per domain.")
     if loose:
-        warn(f"Images that lie directly in {base} belong to no domain: {len(loose):,} left out.")
+        warn(f"Images that lie directly in {base} have no domain: {len(loose):,} left out.")
     chosen = folders if domains is None else require_domains(root, folders, domains)
     found = _images(root, {name: base / name for name in chosen})
     empty = [name for name, paths in found.items() if not paths]
@@ -143,10 +143,10 @@ def _folder(root: str | Path) -> Path:
 
 
 def _unwrap(root: Path, domains: Sequence[str] | None) -> Path:
-    """Step into the root's only folder if that one holds the domains.
+    """Return the root's only folder if it holds the domains, else the root.
 
-    A wrapper is told from a lone domain by its depth: folders of a wrapper hold class folders,
-    folders of a domain hold images. Domains asked for by name settle it.
+    Depth distinguishes a wrapper from a lone domain: folders of a wrapper hold class folders, and folders of
+    a domain hold images. Names of wanted domains decide it.
     """
     inner, _ = _listing(root)
     if len(inner) != 1 or (domains is not None and inner[0] in domains):

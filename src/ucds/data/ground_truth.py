@@ -30,9 +30,9 @@ def read_ground_truth(samples: Listing) -> GroundTruth | None:
     """Read the class of each sample from its folder.
 
     The class is the first folder that not all files of the domain share: in ``amazon/images/bike/x.jpg``
-    the folders ``amazon`` and ``images`` are shared, so the class is ``bike``. If all files of a domain
-    lie in one folder, that folder is their class, unless it is the domain's own. Ask with all samples of a
-    data set: of a part with one class only, the class folder looks like a wrapper.
+    the folders ``amazon`` and ``images`` are shared, so the class is ``bike``. If all files of a domain lie
+    in one folder, that folder is their class, unless it is the domain's folder. Give all samples of a data
+    set: in a part with one class, the class folder looks like a wrapper.
 
     Returns:
         ``None`` if there are fewer than two classes, or if a file lies outside the class folders

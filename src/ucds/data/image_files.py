@@ -1,4 +1,4 @@
-"""Reads the bytes of image files, in threads ahead of their use."""
+"""Reads the bytes of image files, in threads, before they are needed."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def read_image_bytes(path: str | Path) -> bytes:
 
 
 def stamp(path: str | Path) -> Stamp | None:
-    """Return the length in bytes and the times in nanoseconds of a file, ``None`` if there is none."""
+    """Return the length in bytes and the times in nanoseconds of a file; ``None`` if it does not exist."""
     try:
         status = os.stat(path)  # noqa: PTH116
     except (OSError, ValueError):
@@ -50,7 +50,7 @@ def stamp(path: str | Path) -> Stamp | None:
 
 
 def map_ahead(pool: Executor, work: Callable[[T], R], items: Iterable[T], ahead: int) -> Iterator[R]:
-    """Yield the results of some work in the order of its items, which are taken when their turn comes.
+    """Yield the results of some work in the order of its items; an item is taken only when its turn comes.
 
     At most ``ahead`` results wait for their use, so that memory is bounded.
     """
@@ -65,8 +65,3 @@ def map_ahead(pool: Executor, work: Callable[[T], R], items: Iterable[T], ahead:
     finally:
         for future in waiting:
             future.cancel()
-
-
-def processors() -> int:
-    """Return the number of processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,8 +1,8 @@
-"""Images as samples: files, decoded once into a store and read from there afterwards; pictures in memory.
+"""Images as samples: pictures in memory, and files that are decoded once and then read from a store.
 
 The content keys of files that were decoded before are remembered, so that the files need not be read again. A
-file is taken to be unchanged while its length, time of modification and time of status change are. What is
-remembered is only a short cut: where it is lost, files are read once more.
+file is taken to be unchanged while its length, time of modification and time of status change are. If this
+memory is lost, files are only read once more.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from ucds.data.decode import (
     to_square,
 )
 from ucds.data.folders import Scan
-from ucds.data.image_files import Stamp, map_ahead, processors, read_image_bytes, stamp
+from ucds.data.image_files import Stamp, map_ahead, read_image_bytes, stamp
 from ucds.data.parts import PartStore
 from ucds.data.samples import Samples
 from ucds.errors import DamagedFileError, InputError, NoSpaceError, brief, warn, warn_of_skipped
 from ucds.files import digest_of, read_sealed, require_space, write_sealed
-from ucds.math.arrays import IntArray
+from ucds.math.arrays import IntArray, processors
 
 DEFAULT_LIMIT_BYTES = 8 * 2**30
 Progress = Callable[[int, int], None]
@@ -48,7 +48,7 @@ _COPIES_SHOWN = 3
 
 
 class _Loaded(NamedTuple):
-    """What one thread found out about one file; no pixels if the store has them."""
+    """Result of one thread for one file; without pixels if the store has them."""
 
     stamp: Stamp | None
     key: bytes
@@ -56,11 +56,11 @@ class _Loaded(NamedTuple):
 
 
 class ImageSamples(Samples):
-    """Images of one or several domains, ``size`` x ``size`` 8-bit RGB, without those that cannot be used.
+    """Images of one or several domains, ``size`` x ``size`` 8-bit RGB; unusable images are left out.
 
-    Images that the cache does not have yet are decoded first. One store per size serves all data sets. Rows
-    are found by the content of the file, whatever its name or folder. When the store is full, further images
-    are decoded at each reading; rows of other data sets make room, the oldest first.
+    Images that are not in the cache yet are decoded first. One store per size serves all data sets. Rows are
+    found by the content of the file, whatever its name or folder. When the store is full, it drops rows of
+    other data sets, the oldest first; further images are decoded at each reading.
 
     At most ``limit_bytes`` of decoded images are kept on the disk, 8 GiB if ``None``. The function
     ``progress`` is told how many of the files that have to be decoded are done; it is not called if there are
@@ -68,15 +68,16 @@ class ImageSamples(Samples):
 
     Attributes:
         files: image files that can be used.
-        kept: ``(n,)`` positions of these among all that were given, ascending.
+        kept: ``(n,)`` ascending positions of the usable files among all that were given.
         skipped: number of files that cannot be used.
 
     Warns:
-        UcdsWarning: for each file that cannot be used (20 at most are named) and in summary; files are
-            copies of others.
+        UcdsWarning: for each file that cannot be used (at most 20 are named) and in summary; also if files
+            are copies of others.
     """
 
     kind = "images"
+    files: Scan
 
     def __init__(
         self,
@@ -104,7 +105,7 @@ class ImageSamples(Samples):
     def _bring_up_to_date(
         self, scan: Scan, known_file: Path, capacity: int, progress: Progress
     ) -> tuple[npt.NDArray[np.void], dict[int, UnusableImageError]]:
-        """Decode the images that the store lacks; return all keys, and what is wrong with some files."""
+        """Decode the images that the store lacks; return all keys, and why some files cannot be used."""
         store, keys, is_known = self._store, np.zeros(len(scan), KEY_TYPE), np.zeros(len(scan), bool)
         remembered = _read_known(known_file)
         for position, path in enumerate(scan.paths):
@@ -191,7 +192,7 @@ class ImageSamples(Samples):
 
 
 def _read_known(path: Path) -> dict[str, tuple[Stamp, bytes]]:
-    """Read stamp and content key of each file that was decoded without fault; nothing if that is lost."""
+    """Read stamp and content key of each file that was decoded successfully; nothing if they are lost."""
     try:
         entries = json.loads(read_sealed(path, _SEAL))
     except (OSError, DamagedFileError):
@@ -200,7 +201,7 @@ def _read_known(path: Path) -> dict[str, tuple[Stamp, bytes]]:
 
 
 def _save_known(path: Path, fresh: Mapping[str, tuple[Stamp, bytes]]) -> None:
-    """Add to what is remembered, if it can be written; what two processes overwrite is only read again."""
+    """Add to the remembered keys, if possible; keys that another process overwrites are read again."""
     if fresh:
         known = _read_known(path) | dict(fresh)
         entries = {name: [*mark, key.hex()] for name, (mark, key) in known.items()}
@@ -209,7 +210,7 @@ def _save_known(path: Path, fresh: Mapping[str, tuple[Stamp, bytes]]) -> None:
 
 
 def _usable(found: Scan | Pictures, problems: Mapping[int, UnusableImageError]) -> IntArray:
-    """Return the positions of images that can be used, of which each domain needs one; warn of the others."""
+    """Return the positions of images that can be used, at least one per domain; warn of the others."""
     n, good = len(found.domain), np.setdiff1d(np.arange(len(found.domain)), list(problems))
     if len(empty := np.setdiff1d(found.domain, found.domain[good])):
         example = next(problem for i, problem in problems.items() if found.domain[i] == empty[0])
@@ -235,9 +236,9 @@ def _warn_of_copies(samples: ImageSamples) -> None:
 
 
 class MemoryImages(Samples):
-    """Images in memory, brought to squares of 8-bit RGB like decoded files; those given stay as they are.
+    """Images in memory, as squares of 8-bit RGB like decoded files; the given pictures are not changed.
 
-    Those that cannot be used are left out as files are, with the same warnings. Attributes: see
+    Pictures that cannot be used are left out with the same warnings as files. Attributes: see
     :class:`ImageSamples`.
     """
 

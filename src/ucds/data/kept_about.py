@@ -1,4 +1,4 @@
-"""What a run keeps of what was known about its samples, by their content."""
+"""The table about its samples that a run keeps, by their content."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ucds.received import require_few
 
 @dataclass(frozen=True, eq=False)
 class KeptAbout:
-    """What a run keeps of a table about its samples, by their content."""
+    """Table about the samples of a run, kept by their content."""
 
     keys: Sequence[bytes]  # content keys of the samples
     columns: About  # text of each sample in each column
@@ -33,13 +33,7 @@ class KeptAbout:
         return find_places(*(Column(keys_of(each).array) for each in (keys, self.keys)))
 
     def of(self, samples: Samples, rows: IntArray | None = None) -> About:
-        """Return the texts of samples in the columns; of samples that are new, what image files tell.
-
-        Only samples at the ``(m,)`` positions ``rows`` are wanted, all if ``None``.
-
-        Warns:
-            UcdsWarning: nothing tells the texts of new samples in some column.
-        """
+        """Return the texts of samples, or of those at ``rows``; of new ones, those that image files tell."""
         rows = np.arange(len(samples)) if rows is None else rows
         places = self.places(keys_of(samples.keys).take(rows))
         new, found = np.flatnonzero(places < 0), self.columns
@@ -47,7 +41,7 @@ class KeptAbout:
             own = read_own(samples, rows[new])
             if silent := [name for name in found if name not in own]:
                 names = ", ".join(shown(name, 40) for name in silent[:3])
-                told = f"{len(new):,} samples are new, and nothing tells their {names}"
+                told = f"{len(new):,} new samples lack values of {names}"
                 warn(f"{told}: give a table with such columns, `about`")
             places[new] = len(self.keys) + np.arange(len(new))
             found = {name: [*texts, *own.get(name, [""] * len(new))] for name, texts in found.items()}
@@ -62,7 +56,7 @@ class KeptAbout:
 
     @classmethod
     def load(cls, path: Path) -> KeptAbout | None:
-        """Read what a run keeps; ``None`` if there is no such file."""
+        """Read the table that a run keeps; ``None`` if it keeps none."""
         try:
             found = read_arrays(path)
             keys = Column[bytes](found.pop("keys").view(KEY_TYPE).ravel())
@@ -79,21 +73,18 @@ class KeptAbout:
         except FileNotFoundError:
             return None
         except (OSError, DamagedFileError, ValueError, KeyError, TypeError) as error:
-            raise DamagedFileError(f"{path} is damaged ({error}): delete it, to do without it") from None
+            remedy = "delete it, and give its table again as `about` where its columns are needed"
+            raise DamagedFileError(f"{path} is damaged ({error}): {remedy}") from None
 
 
 def join_about(
     kept: KeptAbout | None,
-    samples: Samples,
-    about: str | Path | None,
-    group: str | None,
-    keys: Sequence[bytes],
+    samples: Samples,  # that were given
+    about: str | Path | None,  # table about them; see `KeptAbout.of` for what is known without
+    group: str | None,  # column of what belongs together; that of the run if there is none
+    keys: Sequence[bytes],  # of the samples that are wanted
 ) -> KeptAbout | None:
-    """Join what a run keeps of its samples and what a table tells of others; ``None`` if nothing is known.
-
-    The samples are those that were given, and the keys those of the samples that are wanted. A run's own
-    column is the group if ``None`` is named.
-    """
+    """Join the table that a run keeps and one about other samples; ``None`` if there is neither."""
     if about is None and group is None and kept is None:
         return None
     old = KeptAbout([], {}) if kept is None else kept

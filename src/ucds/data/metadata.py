@@ -1,4 +1,4 @@
-"""Takes everything but the pixels from the bytes of JPEG and PNG files.
+"""Removes everything but the pixels from the bytes of JPEG and PNG files.
 
 The compressed pixels stay as they are, so that an image gives the same bytes with every version of the
 libraries.

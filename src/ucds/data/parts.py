@@ -1,12 +1,12 @@
-"""Parts: rows of equal size on disk, in folders of features and in stores, which find rows by their content.
+"""Parts: rows of equal size on disk, in folders of features and in stores that find rows by content.
 
 A part is two files: ``NAME.npy`` holds the rows, and ``NAME.part`` describes them: content keys, and digests
-of the rows and of itself. The description is written last, so a part that has one is whole. Nothing is ever
-changed in place: processes that are killed, or that write at the same time, lose nothing and damage nothing,
-and no file is locked.
+of the rows and of itself. The description is written last, so a part that has one is whole. Files are never
+changed in place. So processes that are killed, or that write at the same time, lose and damage nothing, and
+no file is locked.
 
-A store is a folder of parts, which runs and processes share: each adds parts of its own. Of rows with one key
-the oldest counts, so that a run that is resumed reads what it read before.
+A store is a folder of parts, which runs and processes share: each adds its own parts. If several rows have
+one key, the oldest counts, so that a resumed run reads the same rows as before.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Described(BaseModel):
 
 
 class Part:
-    """Rows of one part, mapped into memory for each reading by itself: they do not count as memory in use."""
+    """Rows of one part, mapped into memory anew for each reading, and never counted as memory in use."""
 
     def __init__(self, path: Path, described: Described) -> None:
         self.path, self._digest = path, described.digest
@@ -81,10 +81,10 @@ class Part:
         return np.asarray(mapped[index])  # a copy, as an array of positions gives one
 
     def check(self) -> None:
-        """Make sure that the rows are as they were written; the first time all of them are read.
+        """Make sure that the rows are as they were written; the first call reads all of them.
 
         Raises:
-            DamagedFileError: they are not.
+            DamagedFileError: the rows are not as they were written.
         """
         if self._sound:
             return
@@ -106,7 +106,7 @@ def rows_file(path: Path) -> Path:
 
 
 def remove_part(path: Path) -> None:
-    """Remove a part; a process that reads it meanwhile finds it damaged."""
+    """Remove a part; a process that is reading it will find it damaged."""
     for file in (path.with_suffix(DESCRIPTION), rows_file(path)):
         file.unlink(missing_ok=True)
 
@@ -146,8 +146,8 @@ def _bytes_of(rows: npt.NDArray[Any]) -> memoryview:
 def _empty(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     """Make an array whose memory begins at a multiple of 64 bytes, like PyTorch's.
 
-    NumPy's begins at any multiple of 16. The libraries of linear algebra do not promise equal last bits of a
-    product for other places, so that equal runs may differ.
+    NumPy's begins at any multiple of 16. Libraries of linear algebra do not promise equal last bits of a
+    product at different addresses, so equal runs could differ.
     """
     size = math.prod(shape) * np.dtype(dtype).itemsize
     memory = np.empty(size + _LINE_BYTES, np.uint8)
@@ -156,7 +156,7 @@ def _empty(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
 
 
 class Rows:
-    """Rows of several parts or arrays, one after the other; a type is brought about when they are read."""
+    """Rows of several parts or arrays, one after the other; they get one type when they are read."""
 
     def __init__(self, parts: Sequence[Part | npt.NDArray[Any]], dtype: npt.DTypeLike) -> None:
         self.parts, self._dtype = list(parts), np.dtype(dtype)
@@ -175,7 +175,7 @@ class Rows:
         return out
 
     def places(self, index: IntArray) -> list[tuple[int, IntArray, IntArray]]:
-        """Return each part that rows lie in, with their positions in ``index`` and in the part."""
+        """Return each part that holds wanted rows, with their positions in ``index`` and in the part."""
         index = np.asarray(index, np.int64)
         of_part = np.searchsorted(self._ends, index, side="right")
         found = []
@@ -186,7 +186,7 @@ class Rows:
 
 
 class PartStore:
-    """Rows of one shape and type, found by the key of the content they were made from.
+    """Rows of one shape and type, found by the key of the content from which they were made.
 
     A part is checked as a whole when a process first reads from it; a damaged one is removed, and its rows
     are made again by the next run.
@@ -221,7 +221,7 @@ class PartStore:
         return sum(len(part) for part in self._parts if not part.lost)
 
     def refresh(self) -> None:
-        """Take note of parts that other processes have added."""
+        """Find the parts that other processes have added."""
         with self._lock:
             names = {path.stem for path in self.path.glob(f"*{DESCRIPTION}")} - self._seen
             self._seen |= names
@@ -240,7 +240,7 @@ class PartStore:
             self._remove(path)
 
     def rows_of(self, keys: Sequence[bytes]) -> IntArray:
-        """Return the row of each content key, -1 where none has been seen."""
+        """Return the row of each content key; -1 for a key without a row."""
         with self._lock:
             if self._stale:
                 self._index()
@@ -263,9 +263,9 @@ class PartStore:
             self._stale = True
 
     def gather(self, batches: Iterable[tuple[Sequence[bytes], npt.NDArray[Any]]]) -> None:
-        """Gather rows into parts of some megabytes, or of half a minute's work, which a kill may lose.
+        """Gather rows into parts of some megabytes, or of half a minute's work; a kill may lose one part.
 
-        What was gathered is written after an interruption too; not after an error of the disk.
+        After an interruption, the gathered rows are still written; after a disk error, they are not.
         """
         keys, values, since = list[bytes](), list[npt.NDArray[Any]](), time.monotonic()
         try:
@@ -280,7 +280,7 @@ class PartStore:
             self._add_new(keys, values)
 
     def _add_new(self, keys: Sequence[bytes], values: Sequence[npt.NDArray[Any]]) -> None:
-        """Write rows, each content once, without those that other processes have added."""
+        """Write rows, each content once, except those that other processes have added."""
         if not keys:
             return
         self.refresh()
@@ -290,10 +290,10 @@ class PartStore:
             self.add([keys[i] for i in new], np.concatenate(values)[new])
 
     def read(self, rows: IntArray) -> npt.NDArray[Any]:
-        """Read rows ``(b, *row_shape)`` that are there, in the order of ``rows``.
+        """Read existing rows ``(b, *row_shape)``, in the order of ``rows``.
 
         Raises:
-            DamagedFileError: a part is damaged or gone; its rows are not found any more.
+            DamagedFileError: a part is damaged or gone; the store then forgets its rows.
         """
         values = _empty((len(rows), *self.row_shape), self.dtype)
         for number, here, places in Rows(self._parts, self.dtype).places(rows) if len(rows) else ():
@@ -304,11 +304,11 @@ class PartStore:
             except DamagedFileError:
                 self._lose(part)
                 reason = f"rows of the cache {self.path} are damaged or gone"
-                raise DamagedFileError(f"{reason}: run again, which makes them anew") from None
+                raise DamagedFileError(f"{reason}: run again to make them anew") from None
         return values
 
     def make_room(self, rows: int, capacity: int, keep: Column[bytes]) -> None:
-        """Remove parts without any of the keys to keep, the oldest first, until ``rows`` more fit."""
+        """Remove parts that hold no key to keep, the oldest first, until ``rows`` more rows fit."""
         for part in self._parts:
             if len(self) + rows <= capacity:
                 break
@@ -327,7 +327,7 @@ class PartStore:
                 remove_part(path)
 
     def _index(self) -> None:
-        """Sort the keys of all parts; of equal ones the first counts."""
+        """Sort the keys of all parts; among equal keys, the first counts."""
         if not self._parts:
             return
         keys = np.concatenate([part.keys.array for part in self._parts])

@@ -23,7 +23,7 @@ from ucds.math.arrays import FloatArray, IntArray
 
 Value = TypeVar("Value", bound=np.generic)
 Kind = Literal["images", "embeddings", "features", "lengths"]
-"""What samples are: pixels, vectors of the user's own, the features of images under a known encoder, or the
+"""Kind of samples: pixels, the user's own vectors, features of images by a known encoder, or the
 vectors of :class:`SeenSamples`."""
 
 _KEYS_AT_A_TIME = 256
@@ -37,18 +37,22 @@ class Samples(ABC):
         domain: ``(n,)`` int64 positions in ``domain_names``.
         domain_names: names of the domains; each has at least one sample.
         form: name of the form of the contents, for the fingerprint.
-        paths: path of each image, which names its class folder; the ids if ``None``.
+        paths: path of each image, whose folders may name its class; the ids if ``None``.
 
     Attributes:
         kind: pixels, embeddings or features.
         columns: names of the columns of a table of numbers; ``None`` for all other samples.
-        listed: ids of all samples that were given, with those that cannot be used.
+        listed: ids of all samples that were given, including those that cannot be used.
         kept: ``(n,)`` positions of the samples among those that were given; ``None`` if all can be used.
+        files: image files of the samples; ``None`` for other samples.
+        skipped: number of samples that were given and cannot be used.
     """
 
     kind: Kind
     columns: tuple[str, ...] | None = None
     kept: IntArray | None = None
+    files: Scan | None = None
+    skipped: int = 0
 
     def __init__(
         self,
@@ -64,7 +68,7 @@ class Samples(ABC):
 
     @cached_property
     def keys(self) -> Sequence[bytes]:
-        """16-byte content key of each sample; what is computed from the sample can be stored under it."""
+        """16-byte content key of each sample, under which results computed from the sample can be stored."""
         keys = np.empty(len(self), KEY_TYPE)
         for start in range(0, len(self), _KEYS_AT_A_TIME):
             rows = self.read(np.arange(start, min(start + _KEYS_AT_A_TIME, len(self))))
@@ -91,7 +95,7 @@ class Samples(ABC):
         return len(self.domain)
 
     def as_listed(self, values: npt.NDArray[Value], missing: float) -> npt.NDArray[Value]:
-        """Return the ``(n, ..)`` values of the samples with an entry, ``missing``, where one was left out."""
+        """Return the ``(n, ..)`` values of the samples, with the entry ``missing`` for samples left out."""
         if self.kept is None:
             return values
         whole = np.full((len(self.listed), *values.shape[1:]), missing, values.dtype)
@@ -103,7 +107,7 @@ class Samples(ABC):
         """Read the samples at positions ``index``, in that order.
 
         Returns:
-            ``(b, 3, S, S)`` uint8 images or ``(b, d)`` vectors, in memory of their own.
+            New array of ``(b, 3, S, S)`` uint8 images or ``(b, d)`` vectors.
         """
 
 
@@ -137,7 +141,7 @@ class SubsetSamples(Samples):
 
 
 class SeenSamples(Samples):
-    """Vectors as a function sees them that keeps their lengths, computed when they are read."""
+    """Vectors after a function that keeps their lengths apart, computed when they are read."""
 
     kind = "lengths"
 
@@ -151,14 +155,14 @@ class SeenSamples(Samples):
         return self._samples.keys
 
     def read(self, index: IntArray) -> FloatArray:
-        """Read the vectors at positions ``index`` as they are seen."""
+        """Read the vectors at positions ``index``, after the function."""
         return self._see(self._samples.read(index))
 
 
 def subset(samples: Samples, index: npt.ArrayLike, keep_domains: bool = False) -> SubsetSamples:
     """Choose samples by ``(m,)`` positions, at least one, in the order given, without copying any.
 
-    The domains that remain are numbered anew, unless ``keep_domains`` keeps those without samples.
+    The remaining domains get new numbers, unless ``keep_domains`` also keeps those without samples.
     """
     chosen = np.asarray(index, dtype=np.int64)
     if chosen.ndim != 1 or chosen.size == 0:
@@ -172,11 +176,11 @@ def subset(samples: Samples, index: npt.ArrayLike, keep_domains: bool = False) -
 
 
 def split_validation(samples: Samples, fraction: float, seed: int) -> tuple[SubsetSamples, SubsetSamples]:
-    """Set a random part of each domain aside, the same for the same seed.
+    """Set a random part of each domain aside; equal seeds give equal parts.
 
-    A domain of n samples gives ``round(fraction * n)`` of them, but at least one and never its last:
-    a domain with a single sample stays wholly in training. Both parts, first the one to train on, keep the
-    order and the domain numbering of ``samples``.
+    Of n samples of a domain, ``round(fraction * n)`` are set aside, but at least one and never all: the only
+    sample of a domain stays in training. The result is the training part, then the other; both keep the order
+    and the domain numbering of ``samples``.
     """
     if not 0 < fraction < 1:
         raise ValueError(f"the validation fraction must lie between 0 and 1, not {fraction}")
@@ -197,8 +201,8 @@ def draw_samples(
 ) -> IntArray:
     """Draw at most ``most`` samples of each domain, and return their positions ``(m,)``, ascending.
 
-    The groups of positions in ``first`` are drawn before all others, the first group before the second. The
-    generator is not used if no domain has more samples.
+    The groups of positions in ``first`` are drawn before all others, the first group before the second. If no
+    domain has more than ``most`` samples, the generator is not used.
     """
     rank = np.full(len(samples), len(first), np.uint8)
     for place, group in reversed(list(enumerate(first))):

@@ -1,6 +1,6 @@
-"""A confined process that decodes images of strangers: it opens no file, reaches nobody, and cannot be read.
+"""A confined process that decodes strangers' images: it cannot open files or connections, nor be read.
 
-It takes files from its caller and answers with pixels or a reason, until the caller ends.
+It takes image files from its caller, and answers each with pixels or a reason, until the caller ends.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/et
 def main(
     number: int, size: int, seconds: float, memory_bytes: int, max_pixels: int, formats: list[str]
 ) -> None:
-    """Answer on an open socket, by its number; the other arguments are the bounds on one image."""
+    """Answer on the open socket of a given number; the other arguments are the bounds on one image."""
     warnings.simplefilter("ignore")
     bounds = Bounds(max_pixels, memory_bytes, float("inf"))  # the kernel keeps the time
     _load_decoders(tuple(formats))  # what is loaded now counts as memory of the start
@@ -56,7 +56,7 @@ def main(
 
 
 def _load_decoders(formats: tuple[str, ...]) -> None:
-    """Load what decoding would load when it needs it, and keep libraries to the one thread that they have."""
+    """Load all that decoding needs, before it is needed, and keep libraries to one thread."""
     with suppress(UnusableImageError):
         decode_image(b"", 1, formats=formats)  # loads all that Pillow decodes
     AvifImagePlugin.DEFAULT_MAX_THREADS = 1
@@ -65,7 +65,7 @@ def _load_decoders(formats: tuple[str, ...]) -> None:
 
 
 def _bound(what: int, value: int) -> None:
-    """Lower the soft limit; the kernel holds this process to it."""
+    """Lower the soft limit, to which the kernel holds this process."""
     _, hard = resource.getrlimit(what)
     resource.setrlimit(what, (value if hard == resource.RLIM_INFINITY else min(value, hard), hard))
 

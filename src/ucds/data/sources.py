@@ -1,7 +1,7 @@
-"""Finds the samples in whatever a user gives: folders, files, tables, arrays, lists, data sets.
+"""Finds the samples in any input of a user: folders, files, tables, arrays, lists, data sets.
 
-Every command and every function opens its samples through :func:`find_samples`. What it finds is one of
-three things: image files, vectors, or pictures in memory.
+Every command and every function opens its samples through :func:`find_samples`. The result is one of three
+things: image files, vectors, or pictures in memory.
 """
 
 from __future__ import annotations
@@ -47,13 +47,14 @@ def find_samples(
             (:mod:`ucds.data.features`); ``.txt`` with a path a line; ``.csv`` or ``.parquet`` (see
             :func:`samples_in_columns`); ``.npy`` or ``.npz`` of embeddings; folder that ``datasets`` saved.
             In memory: array ``(n, d)`` of embeddings or ``(n, h, w, 3)`` of uint8 pixels; data frame; list or
-            data set of paths, PIL images, arrays, contents of image files, or rows by name; of a tuple the
-            first entry counts. What this function has found is returned as it is.
+            data set of paths, PIL images, arrays, contents of image files, or rows by name; if it holds
+            tuples, their first entries count. A result of this function is returned as it is.
         by_domain: whether a folder holds one folder per domain. If not, all samples must be of one domain.
         domains: names of the domains to take; all if ``None``.
 
     Raises:
-        InputError: the source cannot be used, has no such domains, or holds several where one is wanted.
+        InputError: the source cannot be used, has no such domains, or holds several domains where one is
+            wanted.
     """
     if hasattr(source, "domain_names"):
         return cast("Scan | Samples | Pictures", source)
@@ -149,12 +150,14 @@ def _in_memory(source: Any) -> Scan | Samples | Pictures:
     if isinstance(source, Mapping):
         raise InputError(f"the input holds several data sets ({brief([*source])[1:-1]}): give one of them")
     if not hasattr(source, "__getitem__"):
-        raise InputError(f"samples need positions, which a {type(source).__name__} has not: give a list")
+        raise InputError(
+            f"samples need positions, which a {type(source).__name__} does not have: give a list"
+        )
     return samples_in_items(source, n)
 
 
 def _is_of_arrow(source: Any) -> bool:
-    """Return whether an object is one of pyarrow, which takes a while to load and is not loaded for this."""
+    """Return whether an object belongs to pyarrow, without loading pyarrow, which takes a while."""
     return type(source).__module__.partition(".")[0] == "pyarrow"
 
 

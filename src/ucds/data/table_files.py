@@ -31,7 +31,7 @@ def read_parquet(path: Path) -> dict[str, Column]:
             names = texts_of_names(opened.schema_arrow.names, f" of {path}")
             held = _VALUE_BYTES * _count_values(opened.metadata)
             if held > max(_UNPACKED, _MOST_PACKED * os.fstat(file.fileno()).st_size):
-                raise ValueError(f"it holds over {_MOST_PACKED} times its length: use numpy.save")
+                raise ValueError(f"it unpacks to over {_MOST_PACKED} times its length: use numpy.save")
             return {name: plain_array(opened.read(columns=[name]).column(0)) for name in names}
     except UserError:
         raise
@@ -99,7 +99,7 @@ def _names_in(path: Path) -> tuple[list[str], int]:
         read, has_rows = lines.line_num, any(map(str.strip, file))
     numbered = [str(number) for number in range(len(first))]
     if first and first == numbered:
-        warn(f"the first line of {path} counts from 0 and is taken for names of its columns")
+        warn(f"the first line of {path} counts from 0, so it is taken for the names of the columns")
     elif first and _numbers(pyarrow.array(first, pyarrow.string())) is not None:
         return numbered, 0
     if not has_rows:
@@ -111,7 +111,7 @@ def _names_in(path: Path) -> tuple[list[str], int]:
 
 
 def _numbers(texts: Any) -> NDArray[np.float64] | None:
-    """Return texts as numbers; ``None`` if one of them is no number, or if there is none."""
+    """Return texts as numbers; ``None`` if there is none, or if one of them is not a number."""
     try:
         found = pyarrow.compute.utf8_trim_whitespace(texts).cast(pyarrow.float64())
     except pyarrow.ArrowInvalid:

@@ -1,6 +1,6 @@
 """Tables: read and written as CSV and parquet files, whose suffix tells which.
 
-Every text in a table of ours is quoted, and none is a formula, whatever a spreadsheet takes for a separator.
+In tables that ucds writes, every text is quoted, so no spreadsheet takes a text for a formula or splits it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Columns = Mapping[str, Column]
 
 
 def plain_column(name: str) -> str:
-    """Bring the name of a column to the form in which names are compared: lower case, no spaces around it."""
+    """Return the name of a column in the form that is compared: lower case, no spaces around it."""
     return name.strip().lower()
 
 
@@ -46,9 +46,9 @@ def texts_of_names(names: Iterable[object], where: str = "") -> list[str]:
 def read_table(path: Path, words: Collection[str] = ()) -> dict[str, Column]:
     """Read the columns of a CSV or parquet file.
 
-    A CSV file is in UTF-8, separated by commas, with names in the first line; without that line if it holds
-    numbers only, unless these are 0, 1, 2 and so on: names that pandas gives. A column of a CSV file becomes
-    numbers if all its values are.
+    A CSV file is in UTF-8, separated by commas, with names in the first line. If the first line holds only
+    numbers, it counts as a row, unless these are 0, 1, 2 and so on, which pandas gives as names. A column of
+    a CSV file becomes numbers if all its values are.
 
     Columns of a CSV file whose names are among the ``words``, see :func:`plain_column`, stay words.
     """
@@ -90,15 +90,15 @@ def write_table(
 
 
 def _plain_values(column: Sequence[object]) -> list[object]:
-    """Return the values of a column, with floating point where a CSV file has a number of decimals."""
+    """Return the values of a column, as floating point if a CSV file shows decimals."""
     return [float(value) if isinstance(value, Decimal) else value for value in column]
 
 
 def guard(text: str) -> str:
-    """Return a text with an apostrophe in front of each sign that might make a cell a formula."""
+    """Return a text with an apostrophe before each character that might make a cell a formula."""
     return re.sub(rf"({_BEGINS})('*[{_SIGNS}])|({_ALSO_BEGINS})('*[{_SIGNS}](?!\s|$))", r"\1\3'\2\4", text)
 
 
 def unguard(text: str) -> str:
-    """Return the text that :func:`guard` was given."""
+    """Return the original text of a result of :func:`guard`."""
     return re.sub(rf"({_BEGINS})'('*[{_SIGNS}])|({_ALSO_BEGINS})'('*[{_SIGNS}](?!\s|$))", r"\1\3\2\4", text)

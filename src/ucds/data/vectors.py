@@ -25,7 +25,7 @@ from ucds.received import open_received
 _BLUR = 1e-5  # of the range of a column, by which rounding may move a number
 _BLOCK_BYTES = 4 * 2**20
 _LARGEST = 1e15
-"""The squares of larger numbers, summed over a row, do not fit single precision."""
+"""Largest number whose squares, summed over a row, fit single precision."""
 _UNPACKED, _MOST_PACKED = 2**28, 16  # bytes that any archive may hold; times its length that a larger one may
 
 
@@ -82,8 +82,8 @@ class VectorSamples(Samples):
 def in_order(samples: Samples, names: Sequence[str] | None, of: str = "the model") -> Samples:
     """Return samples with the columns that a model reads, in its order.
 
-    Case, and spaces around a name, do not matter, unless names differ in nothing else. Samples without names
-    of columns are returned as they are, and so are all if the model has none.
+    Case and spaces around a name do not matter, unless names differ in nothing else. If the samples or the
+    model have no names of columns, the samples are returned as they are.
 
     The owner of the names is named in messages by ``of``.
     """
@@ -124,14 +124,14 @@ def load_vectors(path: Path) -> VectorSamples:
 def read_arrays(
     path: Path, names: Container[str] | None = None, *, follow: bool = False
 ) -> dict[str, npt.NDArray[Any]]:
-    """Read the arrays of an ``.npz`` by their names, or map that of an ``.npy`` under the name of its file.
+    """Read the arrays of an ``.npz`` by name, or map the array of an ``.npy`` under the file's name.
 
     Only the arrays of some ``names`` are wanted, all if ``None``. With ``follow``, the path may be a link.
 
     Raises:
         OSError: the file cannot be opened.
-        DamagedFileError: it is of another format, damaged, holds Python objects, or is packed so densely that
-            it would fill the memory.
+        DamagedFileError: the file is damaged or of another format, holds Python objects, or would fill the
+            memory when unpacked.
     """
     with open_received(path, follow=follow) as file:
         length = os.fstat(file.fileno()).st_size
@@ -143,7 +143,7 @@ def read_arrays(
             wanted = [name for name in opened.files if names is None or name in names]
             entries = [e for e in opened.zip.infolist() if e.filename.removesuffix(".npy") in wanted]
             if sum(entry.file_size for entry in entries) > max(_UNPACKED, _MOST_PACKED * length):
-                raise ValueError(f"it holds over {_MOST_PACKED} times its length: use numpy.savez")
+                raise ValueError(f"it unpacks to over {_MOST_PACKED} times its length: use numpy.savez")
             arrays = {name: opened[name] for name in wanted}
         if not all(isinstance(array, np.ndarray) for array in arrays.values()):
             raise ValueError("a file in the archive is not an array")
@@ -155,7 +155,7 @@ def read_arrays(
 
 
 def _type_for(arrays: Sequence[npt.NDArray[Any]]) -> npt.DTypeLike:
-    """Return single precision, or double where single precision would blur the differences of rows."""
+    """Return single precision, or double if single precision would blur differences between rows."""
     for array in arrays:
         seen = array[:: len(array) // 1000 + 1].astype(np.float64)
         if (np.abs(seen - seen.astype(np.float32)) > _BLUR * np.ptp(seen, axis=0)).any():

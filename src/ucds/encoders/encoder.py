@@ -1,4 +1,4 @@
-"""Encoders: functions from inputs to features, which stay as they are while something is learned on them."""
+"""Encoders: functions from inputs to features, which stay fixed while a head is learned on the features."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Encoder(ABC):
         spec: description of the encoder.
         weights: origin of the weights, for logs and records: ``"package: ..."``, ``"hub: ..."``,
             ``"file: ..."`` with the start of its SHA-256, ``"none (identity)"`` or ``"given"``.
-        computed_by: program that computes the features; with equal ones, equal inputs have equal features.
+        computed_by: program that computes the features; equal programs give equal features for equal inputs.
     """
 
     spec: EncoderSpec
@@ -42,12 +42,12 @@ class Encoder(ABC):
 
     @property
     def digest(self) -> str:
-        """Hexadecimal digest of the weights; empty where nothing tells what the encoder computes."""
+        """Hexadecimal digest of the weights; empty if nothing identifies what the encoder computes."""
         return digest_of(b"")
 
     @abstractmethod
     def compute(self, inputs: FloatArray) -> NDArray[Any]:
-        """Compute the features of inputs; callers use the encoder itself, which checks them."""
+        """Compute the features of inputs; callers call the encoder itself, which checks the features."""
 
     def __call__(self, inputs: FloatArray) -> FloatArray:
         """Compute features ``(n, width)`` float32 of inputs ``(n, ...)``.
@@ -64,30 +64,26 @@ class Encoder(ABC):
             )
         features = features.astype(np.float32, copy=False)
         if not np.isfinite(features).all():
-            raise InputError("the encoder's features are not finite: are its weights right?")
+            raise InputError("the encoder's features are not finite: check its weights")
         return features
 
     def on(self, accelerator: Accelerator, precision: Precision, *, elsewhere: bool = False) -> Encoder:
-        """Return the encoder for a device, which is another machine's if ``elsewhere``.
+        """Return the encoder for a device; with ``elsewhere``, for one of another machine.
 
         An encoder that PyTorch does not compute returns itself.
         """
         return self
 
     def rest(self) -> None:
-        """Give back the memory that computing took, because other work follows."""
+        """Release the memory that computing took, before other work."""
         return
 
     def saved(self) -> dict[str, NDArray[Any]]:
-        """Return what a file needs to hold, besides the description, for the encoder to be made again."""
+        """Return the arrays from which, with the description, the encoder can be made again."""
         return {}
 
     def as_graph(self) -> GraphEncoder:
-        """Return the encoder as a graph, to which an export adds the head.
-
-        Raises:
-            InputError: it cannot be written as one.
-        """
+        """Return the encoder as a graph, to which an export adds the head; refuse if it cannot be one."""
         raise InputError(f"the encoder {self.spec.name!r} cannot be written in ONNX")
 
     def describe(self) -> dict[str, Any]:
@@ -96,12 +92,7 @@ class Encoder(ABC):
 
 
 class IdentityEncoder(Encoder):
-    """Takes inputs that are features already: ``(n, width)`` in, the same out.
-
-    Args:
-        width: number of features.
-        columns: names of the columns of a table.
-    """
+    """Takes inputs that are features already, such as a table's columns: ``(n, width)`` in, the same out."""
 
     def __init__(self, width: int, columns: tuple[str, ...] | None = None) -> None:
         self.spec = EncoderSpec(IDENTITY, width, columns=columns)
@@ -112,15 +103,11 @@ class IdentityEncoder(Encoder):
 
 
 class ViewpointEncoder(Encoder):
-    """Sees ``(n, d)`` vectors from a point outside their plane: as ``(n, d + 1)`` unit vectors.
+    """Turns ``(n, d)`` vectors into ``(n, d + 1)`` unit vectors: directions from a point outside their plane.
 
     From there, vectors of equal direction and different length lie in different directions. Far ones, of
-    which a table may have a few, come close to each other. The point is subtracted in double precision: far
-    from zero, single precision loses the differences of vectors.
-
-    Args:
-        point: ``(d + 1,)`` point; the vectors have zero as their last entry.
-        columns: names of the columns of a table.
+    which a table may have a few, come close to each other. The ``(d + 1,)`` point is subtracted in double
+    precision from the vectors, whose last entry is zero: far from zero, single precision loses differences.
     """
 
     def __init__(self, point: DoubleArray, columns: tuple[str, ...] | None = None) -> None:
@@ -147,12 +134,12 @@ class ViewpointEncoder(Encoder):
 class FunctionEncoder(Encoder):
     """Takes any function from a batch of inputs to features as an encoder.
 
-    Its features are not kept in the cache, for no digest tells what a function computes.
+    The cache does not keep its features, because no digest identifies what a function computes.
 
     Args:
-        function: maps inputs ``(n, ...)`` float32 to features ``(n, width)``: images ``(n, 3, S, S)``, which
-            are cropped and normalised, if ``input_size`` is given, and vectors ``(n, d)`` otherwise.
-        width: number of features that it returns; found by a call of the function on ``example`` if ``None``.
+        function: maps inputs ``(n, ...)`` float32 to features ``(n, width)``: if ``input_size`` is given,
+            cropped and normalised images ``(n, 3, S, S)``; otherwise vectors ``(n, d)``.
+        width: number of features that the function returns; if ``None``, found by a call on ``example``.
         example: batch of at least one input; zeros of ``input_size`` pixels if ``None``.
         input_size: side S of the square crop in pixels, if inputs are images.
         mean: mean of each channel that the function expects, if inputs are images; ImageNet's if ``None``.
@@ -189,7 +176,7 @@ class FunctionEncoder(Encoder):
 
     @property
     def digest(self) -> str:
-        """Nothing: features of a function are never taken for those of another one."""
+        """Empty, so that features of one function are never taken for those of another."""
         return ""
 
     def compute(self, inputs: FloatArray) -> NDArray[Any]:

@@ -1,8 +1,7 @@
-"""Finds encoders that are graphs: those of the package, of an ONNX file, and of a model hub."""
+"""Finds encoders that are ONNX graphs: in the package, in a file, and on a model hub."""
 
 from __future__ import annotations
 
-import json
 from contextlib import suppress
 from functools import partial
 from importlib.resources import files
@@ -12,31 +11,24 @@ from typing import Any, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from ucds.choices import Pooling
+from ucds.choices import IMAGENET_MEAN, IMAGENET_STD, Pooling
 from ucds.encoders.graphs import GraphEncoder, check_graph, fixed_batch, open_session, pool, run_output
 from ucds.encoders.hub import PREFIX, Repository, fetch_repository, open_folder
 from ucds.encoders.onnx_files import GraphFacts
-from ucds.encoders.preprocessor import (
-    IMAGENET_MEAN,
-    IMAGENET_STD,
-    PREPROCESSOR,
-    Preparation,
-    read_preparation,
-)
+from ucds.encoders.preprocessor import PREPROCESSOR, Preparation, read_preparation
 from ucds.encoders.spec import LARGEST_INPUT, EncoderSpec
 from ucds.errors import DamagedFileError, InputError, brief, one_line, printable
-from ucds.files import digest_of
-from ucds.received import open_received, read_text
+from ucds.files import digest_of, read_object
+from ucds.received import open_received
 
 PHOTOGRAPHS, EDGES = "ucds/mobilenetv2", "ucds/oriented_edges"
-"""Names of the encoders in the package: the default for photographs, and one that was never trained."""
+"""Names of the encoders in the package: the default for photographs, and one of fixed edge filters."""
 
 _PACKAGED = {
     PHOTOGRAPHS: EncoderSpec(PHOTOGRAPHS, 1280, 224, IMAGENET_MEAN, IMAGENET_STD),
     EDGES: EncoderSpec(EDGES, 128, 32, (0.5, 0.5, 0.5), (0.25, 0.25, 0.25)),
 }
 _CELLS = 4  # on each side of an image, of which the features of edges are made
-_USUAL_SIZE = 224
 _LARGEST_FILE = 2**31 - 1  # bytes that protobuf can read
 _POOLED = ("image_embeds", "pooler_output", "last_hidden_state")  # usual names of outputs, the best first
 _WITH_CLASS_TOKEN = frozenset(
@@ -53,20 +45,14 @@ def find_graph(
     output: str | None = None,
     pooling: Pooling | None = None,
 ) -> GraphEncoder | None:
-    """Find the encoder that a user chose, unless it is a network that is built by its name.
+    """Find the encoder that a user chose; ``None`` if it is a network that is built by its name.
 
-    Args:
-        choice: ``None`` for the encoder in the package, its name or that of :data:`EDGES`; ``FILE.onnx``;
-            ``hf:OWNER/NAME``; or a folder with the files of such a repository.
-        image_size: side of the square crop in pixels; the encoder's own if ``None``.
-        output: output of the graph that holds the features.
-        pooling: way from the features of tokens to those of the image.
-
-    Returns:
-        The encoder; ``None`` for any other name.
+    A choice is ``None`` for the encoder in the package, its name or that of :data:`EDGES`; ``FILE.onnx``;
+    ``hf:OWNER/NAME``; or a folder with the files of such a repository. The other arguments are those of
+    :class:`ucds.training.options.EncoderOptions`.
 
     Raises:
-        InputError: the graph cannot be had or used, or it takes another size of images.
+        InputError: the graph cannot be found, downloaded or used, or takes another size of images.
     """
     choice = choice or PHOTOGRAPHS
     if choice in _PACKAGED:
@@ -84,7 +70,7 @@ def find_graph(
 
 
 def describe_choice(encoder: GraphEncoder) -> str:
-    """Say in one line how images are prepared for an encoder, and which of its outputs are the features."""
+    """Say in one line how images are prepared for an encoder, and which output gives the features."""
     spec = encoder.spec
     numbers = [" ".join(f"{value:.3g}" for value in values or ()) for values in (spec.mean, spec.std)]
     pooled = {"class": ", the first token", "mean": ", the mean of all tokens", None: ""}[spec.pooling]
@@ -115,7 +101,7 @@ def _open_graph(
     output: str | None,
     pooling: Pooling | None,
 ) -> GraphEncoder:
-    """Open an ONNX file, alone or in a repository, and find out by a run what it returns."""
+    """Open an ONNX file, alone or in a repository, and run it to find what it returns."""
     path = place if isinstance(place, Path) else place.graph
     content = _read(path)
     facts = check_graph(content, name)
@@ -129,16 +115,8 @@ def _open_graph(
     if pooling is None and returned.ndim == 3 and repository and _type_of(repository) in _WITH_CLASS_TOKEN:
         pooling = "class"
     width = _width(name, returned, chosen, pooling)
-    spec = EncoderSpec(
-        name,
-        width,
-        prepared.crop,
-        prepared.mean,
-        prepared.std,
-        resize=prepared.resize,
-        output=chosen,
-        pooling=pooling,
-    )
+    crop, mean, std, resize = prepared.crop, prepared.mean, prepared.std, prepared.resize
+    spec = EncoderSpec(name, width, crop, mean, std, resize=resize, output=chosen, pooling=pooling)
     origin = f"file: {path.name}"
     if repository is not None and repository.revision:
         origin = f"hub: {name.removeprefix(PREFIX).partition('@')[0]}@{repository.revision}"
@@ -146,11 +124,13 @@ def _open_graph(
 
 
 def _read(path: Path) -> bytes:
-    """Read an ONNX file, unless it is larger than one can be."""
+    """Read an ONNX file, unless it exceeds the largest possible size."""
     try:
         with open_received(path, follow=True) as file:
             if path.stat().st_size > _LARGEST_FILE:
-                raise InputError(f"{path} is larger than an ONNX file can be: its weights must lie inside it")
+                raise InputError(
+                    f"{path} is larger than an ONNX file can be: save it with its weights inside"
+                )
             return file.read()
     except (OSError, RuntimeError, DamagedFileError) as error:
         reason = getattr(error, "strerror", None) or one_line(error)
@@ -160,21 +140,18 @@ def _read(path: Path) -> bytes:
 def _prepare(
     name: str, facts: GraphFacts, image_size: int | None, prepared: Preparation | None
 ) -> Preparation:
-    """Settle the size of images, which the graph, the repository or the user says."""
+    """Determine the size of images from the graph, the repository or the user."""
     height, width = facts.image.shape[2:] if facts.image.shape else (None, None)
     fixed = height or width
-    usual = prepared.crop if prepared else None
-    for size, whose in ((image_size, "`image_size`"), (usual, PREPROCESSOR)):
+    said = prepared.crop if prepared else None
+    for size, whose in ((image_size, "`image_size`"), (said, PREPROCESSOR)):
         if fixed and size and size != fixed:
-            raise InputError(f"{name} takes images of {fixed} pixels, and {whose} says {size}")
-    size = image_size or fixed or usual or _USUAL_SIZE
+            raise InputError(f"{name} takes images of {fixed} pixels, but {whose} says {size}")
+    prepared = prepared or Preparation(256, 224, IMAGENET_MEAN, IMAGENET_STD)
+    size = image_size or fixed or prepared.crop
     if size > LARGEST_INPUT:
-        raise InputError(f"{name} takes images of {size} pixels, and {LARGEST_INPUT} are the most here")
-    return (
-        prepared.at(size)
-        if prepared
-        else Preparation(round(size * 256 / 224), size, IMAGENET_MEAN, IMAGENET_STD)
-    )
+        raise InputError(f"{name} takes images of {size} pixels, but ucds allows at most {LARGEST_INPUT}")
+    return prepared.at(size)
 
 
 def _choose_output(name: str, facts: GraphFacts, *, by_name: bool) -> str:
@@ -192,14 +169,14 @@ def _names(facts: GraphFacts) -> str:
 
 
 def _try(content: bytes, name: str, size: int, output: str) -> NDArray[Any]:
-    """Return an output for two empty images, or for one where the graph takes one at a time."""
+    """Return an output for two empty images, or for one if the graph takes one at a time."""
     session = open_session(content, name)
     batch = np.zeros((fixed_batch(session) or 2, 3, size, size), np.float32)
     return run_output(session, output, batch, name)
 
 
 def _width(name: str, returned: NDArray[Any], output: str, pooling: Pooling | None) -> int:
-    """Return the number of features, if an output has one row per image once it is pooled."""
+    """Return the number of features of an output, if it has one row per image after pooling."""
     rows, shape = pool(returned, pooling), ("n", *returned.shape[1:])
     if pooling and returned.ndim == 2:
         raise InputError(f"output {output!r} of {name} needs no `pooling`: it is a row of features per image")
@@ -214,8 +191,7 @@ def _width(name: str, returned: NDArray[Any], output: str, pooling: Pooling | No
 
 
 def _type_of(repository: Repository) -> str:
-    """Return the type of network that a repository names, empty where it names none."""
-    with suppress(OSError, ValueError, RecursionError, DamagedFileError):
-        found = json.loads(read_text(repository.config.resolve()))
-        return str(found.get("model_type", "")) if isinstance(found, dict) else ""
+    """Return the type of network that a repository names; empty if it names none."""
+    with suppress(OSError, DamagedFileError):
+        return str((read_object(repository.config.resolve()) or {}).get("model_type", ""))
     return ""

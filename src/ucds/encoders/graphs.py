@@ -1,7 +1,7 @@
 """Encoders that are ONNX graphs, which ONNX Runtime computes on the processor.
 
-A graph may come from anybody. So its operators, files and sizes are checked whenever one is opened, and what
-it computes has bounded memory: those of a graph that names more are refused before memory is taken.
+A graph may come from anybody. So its operators, files and sizes are checked whenever it is opened, and its
+computation has bounded memory: a graph that names larger sizes is refused before memory is taken.
 """
 
 from __future__ import annotations
@@ -15,27 +15,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ucds.encoders.encoder import Encoder
-from ucds.encoders.onnx_files import GraphFacts, read_graph, read_last_weights
+from ucds.encoders.onnx_files import GraphFacts, read_graph
 from ucds.encoders.spec import EncoderSpec
 from ucds.errors import InputError, brief, one_line, printable
 from ucds.files import digest_of
-from ucds.math.arrays import FloatArray
+from ucds.math.arrays import FloatArray, processors
 
 MOST_MEMORY = 4 * 2**30
-"""Bytes that all graphs of a process may compute in."""
+"""Largest memory in bytes for the computations of all graphs in a process."""
 
 _AT_ONCE, _PIXELS_AT_ONCE = 8, 8 * 518**2  # images of a batch, fewer where they are large
 _REFUSED = "cannot be used as an encoder"
 
 
 class GraphEncoder(Encoder):
-    """Computes the features of images by an ONNX graph.
-
-    Args:
-        content: ONNX file; it is checked when it is first used.
-        spec: description of the encoder, which names the graph's output and its pooling.
-        weights: origin of the graph.
-    """
+    """Computes the features of images by an ONNX graph, whose content is checked when it is first used."""
 
     computed_by = "onnxruntime"
 
@@ -55,16 +49,8 @@ class GraphEncoder(Encoder):
         """Return the encoder itself."""
         return self
 
-    def last_weights(self) -> FloatArray | None:
-        """Return the last weights that have one row a feature, ``(width, inputs)``; ``None`` without such."""
-        return read_last_weights(self.content, self.spec.width)
-
     def compute(self, inputs: FloatArray) -> NDArray[Any]:
-        """Compute features in batches of one size, so that those of an image do not depend on the others.
-
-        Raises:
-            InputError: the graph cannot be used, or needs too much memory.
-        """
+        """Compute features in batches of one size, so that those of an image do not depend on the others."""
         session = open_session(self.content, self.spec.name)
         pixels = max(1, math.prod(inputs.shape[2:]))
         at_once = fixed_batch(session) or max(1, min(_AT_ONCE, _PIXELS_AT_ONCE // pixels))
@@ -80,7 +66,7 @@ class GraphEncoder(Encoder):
         return np.concatenate(found)
 
     def rest(self) -> None:
-        """Compute one image, after which ONNX Runtime gives back all memory but that of the weights."""
+        """Compute one image, after which ONNX Runtime releases all memory except the weights."""
         from onnxruntime import RunOptions
 
         options, session = RunOptions(), open_session(self.content, self.spec.name)
@@ -91,16 +77,15 @@ class GraphEncoder(Encoder):
 
 
 def fixed_batch(session: Any) -> int | None:
-    """Return the number of images that a graph takes at a time, ``None`` for any number."""
+    """Return the number of images that a graph takes at a time; ``None`` if it takes any number."""
     count = session.get_inputs()[0].shape[0]
     return count if isinstance(count, int) else None
 
 
 def run_output(session: Any, output: str | None, batch: FloatArray, name: str) -> NDArray[Any]:
-    """Compute one output of a graph, the first if ``None``: floating-point numbers for each input.
+    """Compute one output of a graph (the first if ``None``): floating-point numbers for each input.
 
-    Raises:
-        InputError: the graph does not take the inputs, needs too much memory, or returns something else.
+    It is refused if it does not take the inputs, needs too much memory, or returns something else.
     """
     chosen = output or session.get_outputs()[0].name
     try:
@@ -117,7 +102,7 @@ def run_output(session: Any, output: str | None, batch: FloatArray, name: str) -
 def pool(features: NDArray[Any], pooling: str | None) -> NDArray[Any]:
     """Turn features of tokens ``(n, tokens, width)`` or maps ``(n, width, h, w)`` into rows ``(n, width)``.
 
-    Without ``pooling`` nothing is done but to drop trailing axes of length 1.
+    Without ``pooling``, only trailing axes of length 1 are dropped.
     """
     if pooling == "class" and features.ndim == 3:
         return features[:, 0]
@@ -130,15 +115,11 @@ def pool(features: NDArray[Any], pooling: str | None) -> NDArray[Any]:
 
 
 def check_graph(content: bytes, name: str) -> GraphFacts:
-    """Read what a graph takes and returns, once it is known that nothing in it can do harm.
-
-    Args:
-        content: ONNX file.
-        name: name of the graph, for messages.
+    """Read what a graph takes and returns, after a check that nothing in it can do harm.
 
     Raises:
         InputError: it is no ONNX graph, names other files, has operators beyond the standard ones or loops,
-            or takes anything but one batch of images.
+            or takes anything but one batch of images. The message has the name.
     """
     try:
         return read_graph(content)
@@ -146,18 +127,8 @@ def check_graph(content: bytes, name: str) -> GraphFacts:
         raise InputError(printable(f"{name} {_REFUSED}: {error}")) from None
 
 
-def run_graph(content: bytes, batch: FloatArray) -> tuple[FloatArray, ...]:
-    """Compute all outputs of an ONNX graph, which has one input, on the processor."""
-    session = open_session(content, "the graph")
-    return tuple(session.run(None, {session.get_inputs()[0].name: batch}))
-
-
 def open_session(content: bytes, name: str) -> Any:
-    """Open a graph in ONNX Runtime, or take the session of one that was opened lately.
-
-    Raises:
-        InputError: the graph fails :func:`check_graph`, or ONNX Runtime cannot open it.
-    """
+    """Open a graph that passes :func:`check_graph`, or take the session of one that was opened lately."""
     return _open_session(content, name, _threads())
 
 
@@ -182,7 +153,7 @@ def _open_session(content: bytes, name: str, threads: int) -> Any:
 
 @cache
 def _bound_memory() -> None:
-    """Give the sessions of this process one pool of memory that has an end."""
+    """Give all sessions of this process one bounded pool of memory."""
     import onnxruntime as runtime
 
     arena = runtime.OrtArenaCfg({"max_mem": MOST_MEMORY, "arena_extend_strategy": 1})
@@ -198,11 +169,9 @@ def _reason(error: Exception) -> str:
 
 
 def _threads() -> int:
-    """Return the number of threads that compute: what OMP_NUM_THREADS says, or one a processor."""
+    """Return the number of threads that compute: OMP_NUM_THREADS, or one per processor."""
     said = os.environ.get("OMP_NUM_THREADS", "")
-    if said.isdecimal() and int(said) > 0:
-        return int(said)
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return int(said) if said.isdecimal() and int(said) > 0 else processors()
 
 
 # Threads do not live on after a fork, and a child would wait for them for ever. So sessions are closed before

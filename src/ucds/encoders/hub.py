@@ -15,8 +15,8 @@ PREFIX = "hf:"
 
 CONFIG = "config.json"
 GRAPHS = ("onnx/vision_model.onnx", "onnx/model.onnx", "vision_model.onnx", "model.onnx")
-"""Places of a graph in a repository. The first one that exists counts: it is the part for images, where
-another part takes texts."""
+"""Places of a graph in a repository. The first that exists counts; if a model has
+parts for images and texts, it is the part for images."""
 
 _REVISION = re.compile(r"([\w-]+([./][\w-]+)*)?")
 _PROBE_SECONDS = 6.0
@@ -24,43 +24,33 @@ _PROBE_SECONDS = 6.0
 
 @dataclass(frozen=True)
 class Repository:
-    """Files of an encoder on this machine.
+    """Files of an encoder on this machine."""
 
-    Attributes:
-        preprocessor: file that says how images are prepared.
-        graph: ONNX file.
-        config: file that describes the network, which need not exist.
-        revision: commit of the hub that the files belong to; empty for a folder of the user's own.
-    """
-
-    preprocessor: Path
+    preprocessor: Path  # says how images are prepared
     graph: Path
-    config: Path
-    revision: str = ""
+    revision: str = ""  # commit of the hub that the files belong to; empty for a folder of the user's own
+
+    @property
+    def config(self) -> Path:
+        """File that describes the network, and need not exist."""
+        return self.preprocessor.parent / CONFIG
 
 
 def open_folder(folder: Path) -> Repository:
-    """Find the files of an encoder in a folder that has the layout of a repository.
-
-    Raises:
-        InputError: the folder holds no ``preprocessor_config.json``, or no ONNX graph in one of the usual
-            places.
-    """
+    """Find the files of an encoder in a folder that has the layout of a repository."""
     if not (folder / PREPROCESSOR).is_file():
         raise InputError(f"{folder} holds no {PREPROCESSOR}, which says how images are prepared")
     for name in GRAPHS:
         if (folder / name).is_file():
-            return Repository(folder / PREPROCESSOR, folder / name, folder / CONFIG)
+            return Repository(folder / PREPROCESSOR, folder / name)
     raise InputError(f"{folder} holds no ONNX graph: {' or '.join(GRAPHS)}")
 
 
 def fetch_repository(name: str) -> Repository:
     """Find the files of an encoder in the hub's cache on this machine, or download them there.
 
-    What is in the cache is used as it is; a name with ``@REVISION`` asks for other contents.
-
-    Args:
-        name: ``hf:OWNER/NAME``, with ``@REVISION`` for another commit, tag or branch than the main one.
+    What is in the cache is used as it is. A name ``hf:OWNER/NAME@REVISION`` asks for another commit, tag or
+    branch than the main one.
 
     Raises:
         InputError: the name is malformed, the repository holds no ONNX graph with its
@@ -78,7 +68,7 @@ def fetch_repository(name: str) -> Repository:
 
 
 def _cached(repository: str, revision: str | None) -> Repository | None:
-    """Return what the hub's cache holds, ``None`` unless that is all."""
+    """Return the files in the hub's cache; ``None`` if any is missing."""
     from huggingface_hub import try_to_load_from_cache
 
     def path_of(file: str) -> Path | None:
@@ -89,11 +79,11 @@ def _cached(repository: str, revision: str | None) -> Repository | None:
     graph = next(filter(None, map(path_of, GRAPHS)), None)
     if preprocessor is None or graph is None:
         return None
-    return _in_snapshot(preprocessor, graph)
+    return Repository(preprocessor, graph, preprocessor.parent.name)
 
 
 def _download(name: str, repository: str, revision: str | None) -> Repository:
-    """Download what is missing, all of it from one commit."""
+    """Download the missing files, all from one commit."""
     from huggingface_hub import constants, hf_hub_download
     from huggingface_hub.errors import EntryNotFoundError
 
@@ -110,7 +100,7 @@ def _download(name: str, repository: str, revision: str | None) -> Repository:
             except EntryNotFoundError:
                 continue
             if file != CONFIG:
-                return _in_snapshot(preprocessor, path)
+                return Repository(preprocessor, path, commit)
     except EntryNotFoundError:
         raise InputError(f"{name} holds no {PREPROCESSOR}, which says how images are prepared") from None
     except Exception as error:  # the hub's client raises its own errors besides OSError
@@ -118,18 +108,11 @@ def _download(name: str, repository: str, revision: str | None) -> Repository:
     raise InputError(f"{name} holds no ONNX graph: {' or '.join(GRAPHS)}")
 
 
-def _in_snapshot(preprocessor: Path, graph: Path) -> Repository:
-    snapshot = preprocessor.parent
-    return Repository(preprocessor, graph, snapshot / CONFIG, snapshot.name)
-
-
 def require_reachable(url: str, wanted: str, remedy: str) -> None:
-    """Make sure that the server of a download answers within a few seconds, whatever its answer.
+    """Make sure that the server of a download gives any answer within a few seconds.
 
-    The model hubs' own clients retry for half a minute before they give up, and print each try.
-
-    Raises:
-        InputError: it does not; the message says what was wanted, and the remedy.
+    The model hubs' own clients retry for half a minute before they give up, and print each try. The message
+    says what was ``wanted``, and the remedy.
     """
     import httpx  # it takes a tenth of a second, which most commands need not wait for
 

@@ -1,4 +1,4 @@
-"""Reads what an ONNX file says of itself, without the package onnx: a few fields of its protobuf messages.
+"""Reads the description in an ONNX file (a few fields of its protobuf messages) without the package onnx.
 
 The numbers of fields are those of ``onnx.proto``, which never change.
 """
@@ -20,41 +20,29 @@ _FLOAT = 1  # type of numbers: single precision
 _MOST_FIELDS, _MOST_NODES, _MOST_AXES, _DEEPEST = 300_000, 50_000, 64, 8
 _VARINT, _BYTES = 0, 2
 _FIXED = {1: 8, 5: 4}  # bytes of the other kinds of fields
-_SPARSE = "it holds sparse tensors, whose size the file's does not bound"
+_SPARSE = "it holds sparse tensors, whose size the file size does not bound"
 
 
 @dataclass(frozen=True)
 class Value:
-    """An input or an output of a graph.
-
-    Attributes:
-        name: its name.
-        kind: ONNX's number of the type of its entries; 0 unless it is a tensor.
-        shape: its dimensions, ``None`` where the graph leaves one open; ``None`` as a whole without a shape.
-    """
+    """An input or an output of a graph."""
 
     name: str
-    kind: int
-    shape: tuple[int | None, ...] | None
+    kind: int  # ONNX's number of the type of its entries; 0 unless it is a tensor
+    shape: tuple[int | None, ...] | None  # None in it where the graph leaves a dimension open
 
 
 @dataclass(frozen=True)
 class GraphFacts:
-    """What a graph of images takes and returns.
+    """What a graph of images takes and returns."""
 
-    Attributes:
-        image: its input: images ``(n, 3, height, width)``.
-        outputs: its outputs.
-        nodes: number of its operations, at least 1.
-    """
-
-    image: Value
+    image: Value  # input (n, 3, height, width)
     outputs: tuple[Value, ...]
-    nodes: int
+    nodes: int  # number of its operations, at least 1
 
 
 class _Message:
-    """A protobuf message: the values of each of its fields, numbers and bytes, in their order."""
+    """A protobuf message: for each field its values, numbers or bytes, in order."""
 
     def __init__(self, data: memoryview) -> None:
         self._values: dict[int, list[int | memoryview]] = {}
@@ -83,12 +71,12 @@ class _Message:
         return number in self._values
 
     def parts(self, *numbers: int) -> list[memoryview]:
-        """Return the values of some fields that are bytes."""
+        """Return those values of some fields that are bytes."""
         values = [value for number in numbers for value in self._values.get(number, ())]
         return [value for value in values if isinstance(value, memoryview)]
 
     def messages(self, *numbers: int) -> Iterator[_Message]:
-        """Go through the messages in some fields."""
+        """Yield the messages in some fields."""
         return map(_Message, self.parts(*numbers))
 
     def texts(self, number: int) -> list[str]:
@@ -104,7 +92,7 @@ class _Message:
         return ([value for value in self._values.get(number, ()) if isinstance(value, int)] or [0])[-1]
 
     def shape(self) -> list[int]:
-        """Return the dimensions of a tensor: numbers, or bytes that hold one after another."""
+        """Return the dimensions of a tensor: numbers, or bytes that hold the numbers in sequence."""
         found = list[int]()
         for value in self._values.get(1, ()):
             place = 0
@@ -116,11 +104,7 @@ class _Message:
 
 
 def read_graph(content: bytes) -> GraphFacts:
-    """Read what a graph takes and returns; errors do not name the file.
-
-    Raises:
-        InputError: it is no ONNX graph, has an operator that is not allowed, or does not take images alone.
-    """
+    """Read what a graph takes and returns, or say what is wrong with it; errors do not name the file."""
     try:
         model = _Message(memoryview(content))
         if 25 in model:
@@ -138,8 +122,8 @@ def read_graph(content: bytes) -> GraphFacts:
 def read_last_weights(content: bytes, width: int) -> FloatArray | None:
     """Read the weights of a graph's last layer that has ``width`` outputs, as ``(width, inputs)``.
 
-    The layers are convolutions and products with matrices whose weights are in single precision; ``None`` if
-    the graph has no such layer.
+    Layers are convolutions and matrix products with weights in single precision; ``None`` if the graph has no
+    such layer.
     """
     (graph,) = _Message(memoryview(content)).messages(7)
     weights = {_Message(tensor).text(8): tensor for tensor in graph.parts(5)}
@@ -170,14 +154,14 @@ def _require_image(inputs: list[Value]) -> Value:
     if batch not in (1, None):
         raise InputError(f"it takes {batch} images at a time: export it for any number of images, or for 1")
     if height != width and None not in (height, width):
-        raise InputError(f"it takes images of {width} x {height} pixels, and images here are squares")
+        raise InputError(f"it takes images of {width} x {height} pixels, but ucds uses square images")
     return image
 
 
 def _check(graph: _Message, depth: int) -> int:
-    """Refuse what a graph, or one inside it, may not hold, and return the number of its operations."""
+    """Refuse forbidden contents of a graph and of graphs inside it, and return the number of operations."""
     if depth > _DEEPEST:
-        raise InputError("its graphs lie too deep inside each other")
+        raise InputError("its graphs are nested too deeply")
     if 15 in graph:
         raise InputError(_SPARSE)
     for tensor in graph.messages(5):
@@ -209,7 +193,7 @@ def _check_node(node: _Message, depth: int) -> int:
 
 
 def _require_inside(tensor: _Message) -> str:
-    """Return the name of a tensor whose numbers lie in the file itself."""
+    """Return the name of a tensor, after a check that its numbers lie in the file itself."""
     if 13 in tensor or tensor.number(14):
         raise InputError("its weights lie in other files: save it as one file")
     return tensor.text(8)
@@ -227,7 +211,7 @@ def _read_value(value: _Message) -> Value:
 
 
 def _varint(data: memoryview, place: int) -> tuple[int, int]:
-    """Read a number of up to ten bytes; return it, and where the next one starts."""
+    """Read a number of up to ten bytes; return the number and the position behind it."""
     value = shift = 0
     while True:
         byte = data[place]

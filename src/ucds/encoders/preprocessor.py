@@ -1,4 +1,4 @@
-"""Reads how images are prepared for an encoder from the ``preprocessor_config.json`` of a model hub."""
+"""Reads from a hub's ``preprocessor_config.json`` how images are prepared for an encoder."""
 
 from __future__ import annotations
 
@@ -7,33 +7,26 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from ucds.choices import IMAGENET_MEAN, IMAGENET_STD
 from ucds.encoders.spec import ChannelTriple
 from ucds.errors import InputError, first_problem
 from ucds.received import read_text
 
-IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 PREPROCESSOR = "preprocessor_config.json"
 _LARGEST_WITH_MARGIN = 384  # side from which on ConvNeXt's images are resized without a crop
 
 
 @dataclass(frozen=True)
 class Preparation:
-    """Way from a decoded image to the input of an encoder.
+    """Steps from a decoded image to the input of an encoder."""
 
-    Attributes:
-        resize: side in pixels to which images are brought before the crop.
-        crop: side of the square crop.
-        mean: mean of each channel, of pixels in 0..1.
-        std: standard deviation of each channel, likewise.
-    """
-
-    resize: int
-    crop: int
-    mean: ChannelTriple
+    resize: int  # side in pixels to which images are brought before the crop
+    crop: int  # side of the square crop
+    mean: ChannelTriple  # of pixels in 0..1
     std: ChannelTriple
 
     def at(self, crop: int) -> Preparation:
-        """Return the same for another crop, with images resized in proportion."""
+        """Return a copy for another crop, with images resized in proportion."""
         return Preparation(round(self.resize * crop / self.crop), crop, self.mean, self.std)
 
 
@@ -56,7 +49,7 @@ class _Sizes(BaseModel):
 
 
 class _Config(BaseModel):
-    """The entries that matter here; a repository holds many others."""
+    """The entries that this module reads; a repository holds many others."""
 
     model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
 
@@ -74,10 +67,8 @@ class _Config(BaseModel):
 def read_preparation(path: Path) -> Preparation:
     """Read the size, crop, mean and standard deviation of a ``preprocessor_config.json``.
 
-    It has the form that the image processors of CLIP, DINOv2, SigLIP, ViT and ConvNeXt write.
-
-    Raises:
-        InputError: it has another form, or the sizes are no squares.
+    Another form than the one that the image processors of CLIP, DINOv2, SigLIP, ViT and ConvNeXt write is
+    refused, and so are sizes that are no squares.
     """
     try:
         config = _Config.model_validate_json(read_text(path.resolve()))
@@ -89,10 +80,9 @@ def read_preparation(path: Path) -> Preparation:
         if not 1 <= crop <= resize:
             raise InputError(f"a crop of {crop} pixels does not fit into images of {resize}")
         mean, std = _scaled(config)
-    except ValidationError as error:
-        raise InputError(f"{path} is not understood: {first_problem(error)}") from None
-    except InputError as error:
-        raise InputError(f"{path} is not understood: {error}") from None
+    except (ValidationError, InputError) as error:
+        reason = first_problem(error) if isinstance(error, ValidationError) else error
+        raise InputError(f"{path} is not understood: {reason}") from None
     return Preparation(resize, crop, mean, std)
 
 
@@ -101,7 +91,7 @@ def _side(size: int | _Sizes) -> int:
 
 
 def _scaled(config: _Config) -> tuple[ChannelTriple, ChannelTriple]:
-    """Return mean and standard deviation of pixels in 0..1, to which pixels in 0..255 are scaled here."""
+    """Return mean and standard deviation for pixels in 0..1; this package scales 0..255 to 0..1."""
     mean: ChannelTriple = (0.0, 0.0, 0.0)
     std: ChannelTriple = (1.0, 1.0, 1.0)
     if config.do_normalize is not False:
@@ -109,11 +99,8 @@ def _scaled(config: _Config) -> tuple[ChannelTriple, ChannelTriple]:
     factor = 1.0 if config.do_rescale is False else config.rescale_factor or 1 / 255
     if not factor > 0 or not all(value > 0 for value in std):
         raise InputError("its factor and its standard deviations must be above 0")
-    if abs(255 * factor - 1) < 1e-6:
-        return mean, std
     scale = 255 * factor
-    return (mean[0] / scale, mean[1] / scale, mean[2] / scale), (
-        std[0] / scale,
-        std[1] / scale,
-        std[2] / scale,
-    )
+    if abs(scale - 1) < 1e-6:
+        return mean, std
+    (m0, m1, m2), (s0, s1, s2) = ((value / scale for value in values) for values in (mean, std))
+    return (m0, m1, m2), (s0, s1, s2)

@@ -17,7 +17,7 @@ IDENTITY = "identity"
 FUNCTION = "function"  # of the caller's own, which no name can rebuild
 LENGTHS = "lengths"  # of vectors whose lengths count, see :class:`ucds.encoders.encoder.ViewpointEncoder`
 VECTORS = frozenset({IDENTITY, LENGTHS})
-"""Names of the encoders that take vectors as they are, and need neither a graph nor weights."""
+"""Names of the encoders of vectors, which need neither a graph nor weights."""
 
 ChannelTriple = tuple[float, float, float]
 
@@ -27,22 +27,21 @@ class EncoderSpec:
     """Description of an encoder, without its weights.
 
     Attributes:
-        name: name by which it was found, or ``"identity"``, ``"lengths"`` or ``"function"``.
+        name: name by which the encoder was found, or ``"identity"``, ``"lengths"`` or ``"function"``.
         width: number of features per sample.
         input_size: side of the square crop in pixels; ``None`` when inputs are not images.
         mean: mean of each channel, of pixels in 0..1, that the encoder expects; ``None`` for vectors.
         std: standard deviation of each channel, likewise.
-        columns: names of the columns of the table that the model was trained on, in its order; ``None``
-            without names.
-        resize: side in pixels to which images are brought before the crop; ``None`` for 256 before a crop of
-            224, and in proportion for others.
+        columns: names of the columns of the training table, in its order; ``None`` without names.
+        resize: side in pixels to which images are resized before the crop; ``None`` means 256 for a crop of
+            224, and in proportion for other crops.
         output: output of the graph that holds the features; its only one if ``None``.
-        pooling: way from the features of tokens ``(n, tokens, width)`` to those of a sample; ``None`` for an
-            output ``(n, width)``.
+        pooling: rule that makes features of a sample from those of its tokens, ``(n, tokens, width)``;
+            ``None`` for an output ``(n, width)``.
 
     Raises:
         InputError: the width is below 1, a size below 1 or above :data:`LARGEST_INPUT`, the crop is larger
-            than the image, there are not as many columns, or a standard deviation is not above 0.
+            than the image, the number of columns is wrong, or a standard deviation is not above 0.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid", strict=True)
@@ -64,11 +63,7 @@ class EncoderSpec:
 
     @property
     def stored_size(self) -> int:
-        """Side in pixels of decoded images, of which the crop is cut out.
-
-        Raises:
-            InputError: the encoder does not take images.
-        """
+        """Side in pixels of the decoded images from which the crop is cut."""
         if self.input_size is None:
             raise InputError(f"encoder {self.name!r} does not take images")
         return self.resize or round(self.input_size * 256 / 224)

@@ -23,23 +23,14 @@ _SMALL = 100  # samples of a small target
 
 @dataclass(frozen=True)
 class Known:
-    """A data set of the paper.
-
-    Attributes:
-        title: name of the data set.
-        folders: usual names of its folder.
-        form: form of the paths in it.
-        counts: number of images of each domain, under the usual folder name.
-        n_classes: number of classes.
-        same_objects: domains that are photographs of the same objects, under one name of the objects.
-    """
+    """A data set of the paper."""
 
     title: str
-    folders: tuple[str, ...]
-    form: str
-    counts: Mapping[str, int]
+    folders: tuple[str, ...]  # usual names of its folder
+    form: str  # of the paths in it
+    counts: Mapping[str, int]  # number of images of each domain, under the usual folder name
     n_classes: int
-    same_objects: Mapping[str, str] = field(default_factory=dict)
+    same_objects: Mapping[str, str] = field(default_factory=dict)  # name of the objects, by domain
 
 
 KNOWN = {
@@ -102,32 +93,19 @@ def plain_name(name: str) -> str:
 
 @dataclass(frozen=True)
 class Located:
-    """A data set on this machine.
-
-    Attributes:
-        path: folder of the data set.
-        folders: name of each domain's folder, by the name that the benchmark uses.
-        domains: folders of the domains that take part; ``None`` stands for all, as of an unknown data set.
-    """
+    """A data set on this machine."""
 
     path: Path
-    folders: dict[str, str]
-    domains: list[str] | None
+    folders: dict[str, str]  # of each domain, by the name that the benchmark uses
+    domains: list[str] | None  # folders that take part; None stands for all, as of an unknown data set
 
 
 def locate(data: Path, name: str, targets: Sequence[str]) -> Located:
     """Find a data set: ``data`` itself, a folder of its name in it, or the only folder in one of these.
 
     Case, spaces, hyphens and underscores in folder names do not matter. All domains of
-    a known data set must be there, because all take part. Folders of other names are left alone.
-
-    Args:
-        data: folder of one data set or of several.
-        name: name of the data set; ``""`` for the one that ``data`` is.
-        targets: domains of the data set that the benchmark asks for.
-
-    Raises:
-        InputError: a domain is not there; the message says what to put where.
+    a known data set must be there, because all take part; of others, the ``targets``. Folders of other names
+    are left alone. The name ``""`` stands for the data set that ``data`` is.
     """
     known = KNOWN.get(name)
     wanted = tuple(known.counts) if known is not None else tuple(targets)

@@ -180,11 +180,7 @@ class Benchmark(_Table):
         return self.grid.methods if variant.methods is None else variant.methods
 
     def condition(self, variant: Variant, dataset: str) -> Condition:
-        """Return the condition of a variant's cells on a data set.
-
-        Raises:
-            InputError: a setting is unknown or impossible, or an encoder is missing or does not fit.
-        """
+        """Return the condition of a variant's cells on a data set."""
         both = variant.backbone or self.grid.backbone
         source, target = variant.source_backbone or both, variant.target_backbone or both
         if source is None or target is None:
@@ -236,11 +232,7 @@ class Benchmark(_Table):
 
 
 def read_benchmark(path: Path) -> Benchmark:
-    """Read a benchmark's TOML file, and make sure that every name in it is known.
-
-    Raises:
-        InputError: the file cannot be read, or names something unknown.
-    """
+    """Read a benchmark's TOML file, and make sure that every name in it is known."""
     values, where = read_toml(path, "benchmark"), str(path)
     try:
         benchmark = Benchmark(**values)

@@ -51,29 +51,17 @@ FAMILIES: dict[str, type[Settings]] = {
 
 @dataclass(frozen=True)
 class Method:
-    """A way to cluster the target.
+    """A way to cluster the target."""
 
-    Attributes:
-        title: name in tables.
-        run: function that clusters the target; ground truth has no part in it.
-        settings: class of its settings, one of :data:`FAMILIES`; ``None`` if it has none.
-        encoders: sides whose pre-trained encoder it needs.
-        needs: extra that it needs; empty if it needs none.
-    """
-
-    title: str
-    run: Callable[[Pipeline], Outcome]
-    settings: type[Settings] | None = PCDSettings
-    encoders: Literal["target", "source", "both", "none"] = "target"
-    needs: str = ""
+    title: str  # in tables
+    run: Callable[[Pipeline], Outcome]  # clusters the target; ground truth has no part in it
+    settings: type[Settings] | None = PCDSettings  # one of FAMILIES, if it has any
+    encoders: Literal["target", "source", "both", "none"] = "target"  # sides whose encoder it needs
+    needs: str = ""  # extra, if any
 
 
 def method_named(name: str) -> Method:
-    """Find a method: one of :data:`METHODS`, or ``module:name``.
-
-    Raises:
-        InputError: there is no such method.
-    """
+    """Find a method: one of :data:`METHODS`, or ``module:name``."""
     if name in METHODS:
         return METHODS[name]
     module, colon, attribute = name.partition(":")
@@ -145,7 +133,7 @@ def trained(
         settings, make_encoder, target = options.settings_of(kind), task.encoder, task.target
         if from_scratch:
             settings = settings.model_copy(update={"tune": "full"})
-            make_encoder = _from_scratch(options.seed)
+            make_encoder = partial(_from_scratch, options.seed)
         elif with_source:
             make_encoder, target = task.source_encoder, task.queries
         data = (task.source, target) if with_source else (target,)
@@ -159,8 +147,8 @@ def trained(
     return Method(title, run, kind, "none" if from_scratch else "source" if with_source else "target")
 
 
-def _from_scratch(seed: int) -> Callable[[Tune], Encoder]:
-    return lambda tune: sobel_network(seed=seed)
+def _from_scratch(seed: int, tune: Tune) -> Encoder:
+    return sobel_network(seed=seed)
 
 
 def _pretrained_only(pipeline: Pipeline, *, of_source: bool = False) -> Outcome:
@@ -180,14 +168,6 @@ def _target_only(pipeline: Pipeline) -> Outcome:
     return pipeline.extended(None, found, session)
 
 
-def _alone(pipeline: Pipeline) -> Outcome:
-    """Cluster the target by the consensus method as a client without a provider does."""
-    task, options = pipeline.task, pipeline.options
-    session = options.session(options.settings_of(ConsensusSettings), "alone-ConsensusSettings")
-    found = fit_target(session, pipeline.encoder(session), task.target, task.n_clusters, None)
-    return pipeline.extended(None, found, session)
-
-
 def _all_three(pipeline: Pipeline) -> Outcome:
     session = pipeline.options.session(pipeline.options.settings_of(PCDSettings), "refine-target")
     learning = pipeline.adapted.model
@@ -197,11 +177,14 @@ def _all_three(pipeline: Pipeline) -> Outcome:
     return pipeline.extended(pipeline.adapted, learning, session)
 
 
-def _consensus(pipeline: Pipeline) -> Outcome:
-    """Cluster the target with the provider's labels, as far as the guard trusts them."""
-    task, options, source = pipeline.task, pipeline.options, pipeline.transported
-    session = options.session(options.settings_of(ConsensusSettings), "consensus")
-    labels = ClusterLabels(task.target.samples.ids, source.labels, task.source_clusters, "source")
+def _consensus(pipeline: Pipeline, *, alone: bool = False) -> Outcome:
+    """Cluster the target with the provider's labels, as far as the guard trusts them, or ``alone``."""
+    task, options, labels = pipeline.task, pipeline.options, None
+    source = None if alone else pipeline.transported
+    if source is not None:
+        labels = ClusterLabels(task.target.samples.ids, source.labels, task.source_clusters, "source")
+    name = "alone-ConsensusSettings" if alone else "consensus"
+    session = options.session(options.settings_of(ConsensusSettings), name)
     found = fit_target(session, pipeline.encoder(session), task.target, task.n_clusters, labels)
     return pipeline.extended(source, found, session)
 
@@ -233,7 +216,9 @@ METHODS: dict[str, Method] = {
     "consensus-source": Method(
         "consensus, provider's labels", lambda pipeline: pipeline.transported, ConsensusSettings, "source"
     ),
-    "consensus-alone": Method("consensus, without a provider", _alone, ConsensusSettings),
+    "consensus-alone": Method(
+        "consensus, without a provider", partial(_consensus, alone=True), ConsensusSettings
+    ),
     "consensus": Method("consensus", _consensus, ConsensusSettings, "both"),
 }
 """Every method of this package by the name that benchmarks use."""

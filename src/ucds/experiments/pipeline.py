@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal, TypeVar, cast
 
 from ucds.choices import Tune
-from ucds.config import ConsensusSettings, MethodSettings, ModelSettings, PCDSettings, Settings, for_source
+from ucds.config import ConsensusSettings, MethodSettings, PCDSettings, Settings, for_source
 from ucds.data.dataset import Dataset
 from ucds.encoders.encoder import Encoder
 from ucds.gradients.prediction import predict
@@ -42,43 +42,27 @@ S = TypeVar("S", bound=Settings)
 class Task:
     """One target domain and the source domains that help it.
 
-    Attributes:
-        source: samples and views of the provider.
-        target: samples and views of the client, one domain.
-        queries: target samples as the provider's encoder takes them.
-        source_encoder: function that makes the provider's pre-trained encoder, frozen ("head") or to be
-            trained ("full"), anew at every call.
-        encoder: function that makes the client's.
-        source_clusters: number of clusters of the provider's consensus.
-        n_clusters: number of clusters of all other clusterings, K.
+    Each call of a function makes a pre-trained encoder anew: frozen ("head") or to be trained ("full").
     """
 
-    source: Dataset
-    target: Dataset
-    queries: Dataset
+    source: Dataset  # of the provider
+    target: Dataset  # of the client, one domain
+    queries: Dataset  # target samples as the provider's encoder takes them
     source_encoder: Callable[[Tune], Encoder]
-    encoder: Callable[[Tune], Encoder]
-    source_clusters: int
-    n_clusters: int
+    encoder: Callable[[Tune], Encoder]  # of the client
+    source_clusters: int  # of the provider's consensus
+    n_clusters: int  # of all other clusterings, K
 
 
 @dataclass(frozen=True)
 class TaskOptions:
-    """Settings, seed and device of a run.
+    """Settings, seed and device of a run."""
 
-    Attributes:
-        settings: settings of the methods to run, one entry for each settings class.
-        seed: seed of every random choice.
-        compute: device, precision, cache and reporter; by default features stay in memory.
-        start: start of the target's model.
-        checkpoints: folder of the state of unfinished stages; ``None`` keeps no state.
-    """
-
-    settings: tuple[Settings, ...]
+    settings: tuple[Settings, ...]  # of the methods to run, one entry for each settings class
     seed: int
     compute: Compute = field(default_factory=lambda: Compute(cache=None))
-    start: Start = "pre-trained"
-    checkpoints: Path | None = None
+    start: Start = "pre-trained"  # of the target's model
+    checkpoints: Path | None = None  # of the state of unfinished stages; None keeps no state
 
     def settings_of(self, kind: type[S]) -> S:
         """Return the settings of one class; its defaults if none were given."""
@@ -97,25 +81,15 @@ class TaskOptions:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of a method or of some of its stages: a clustering of the target samples.
+    """The result of a method or of some of its stages: a clustering of the target samples."""
 
-    Attributes:
-        labels: ``(n,)`` cluster of each target sample.
-        seconds: time spent in its stages, or in the clustering; cached features are not counted.
-        stages: results of its stages, if it is made of this package's stages.
-        model: model after these stages, a network or arrays; ``None`` for plain clusterings and baselines.
-        parameters: number of parameters of the whole network, its frozen part included.
-        images: number of images passed through training, every pass counted; 0 if unknown.
-        method: name of the method, which :func:`ucds.experiments.methods.run_methods` fills in.
-    """
-
-    labels: IntArray
-    seconds: float
-    stages: tuple[StageResult, ...] = ()
-    model: Learning | Training | None = None
-    parameters: int = 0
-    images: int = 0
-    method: str = ""
+    labels: IntArray  # (n,) cluster of each target sample
+    seconds: float  # in its stages, or in the clustering; cached features are not counted
+    stages: tuple[StageResult, ...] = ()  # if it is made of this package's stages
+    model: Learning | Training | None = None  # after these stages; none of plain clusterings and baselines
+    parameters: int = 0  # of the whole network, its frozen part included
+    images: int = 0  # passed through training, every pass counted; 0 if unknown
+    method: str = ""  # name, which run_methods fills in
 
 
 @dataclass(frozen=True)
@@ -183,9 +157,9 @@ class Pipeline:
             labels = _decide(head, model.data) if labels is None else labels
         return Outcome(labels, float(seconds), stages, model, parameters, images)
 
-    def encoder(self, session: Session[Settings]) -> Encoder:
+    def encoder(self, session: Session[MethodSettings]) -> Encoder:
         """Make the client's encoder, frozen or to be trained, as the settings of a session ask."""
-        return self.task.encoder(_part_of(session.settings))
+        return self.task.encoder(session.settings.tune)
 
     def target_vectors(self) -> Dataset:
         """Return the target samples as vectors: themselves, or their features under the frozen encoder."""
@@ -200,7 +174,7 @@ class Pipeline:
         if key not in self._sources.learned:
             own = replace(self.options, checkpoints=self._sources.checkpoints)
             session, task = own.session(settings, key), self.task
-            encoder = task.source_encoder(_part_of(settings))
+            encoder = task.source_encoder(settings.tune)
             model: Learning | Training
             if isinstance(settings, PCDSettings):
                 ours = cast("Session[PCDSettings]", session)
@@ -219,11 +193,6 @@ class Pipeline:
             data = features_of(session, model.encoder, data)
         labels: IntArray = predict(model.trained, data, session.runtime).argmax(-1).cpu().numpy()
         return labels
-
-
-def _part_of(settings: Settings) -> Tune:
-    """Return the part of a model that a method trains; the encoder of all others stays frozen."""
-    return settings.tune if isinstance(settings, ModelSettings) else "head"
 
 
 def _decide(head: Head, features: Dataset, *, recentred: bool = False) -> IntArray:

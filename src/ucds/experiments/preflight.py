@@ -97,9 +97,11 @@ def survey(benchmark: Benchmark, machine: Machine) -> Survey:
         except UserError as error:
             found.faults[name] = str(error)
     cells = list(benchmark.cells())
+    learns = any(isinstance(cell.settings, ModelSettings) for cell in cells)
     for encoder in dict.fromkeys(e for cell in cells for e in encoders_of(cell)):
         try:
-            found.weights[encoder] = make_encoder(encoder, machine).weights
+            made = machine.compute.place(make_encoder(encoder, machine), learns=learns)
+            found.weights[encoder] = made.weights
         except UserError as error:
             found.faults[encoder] = str(error).replace("`weights`", f"`weights={encoder.backbone}=FILE`")
     for method in dict.fromkeys(method_named(cell.method) for cell in cells):

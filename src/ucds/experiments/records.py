@@ -37,9 +37,6 @@ def read_records(path: Path) -> list[dict[str, Any]]:
     """Read the records of a benchmark; none if there is no file yet.
 
     A last line without a line end was left by a crash; it is ignored.
-
-    Raises:
-        DamagedFileError: a finished line is not a record.
     """
     if not path.exists():
         return []

@@ -27,12 +27,8 @@ from ucds.training.options import Compute
 def run_benchmark(benchmark: Benchmark, folder: Path, machine: Machine, *, jobs: int | None = None) -> int:
     """Run the cells of a benchmark that have no record yet, and return the number of new records.
 
-    Args:
-        benchmark: benchmark to run.
-        folder: folder of its records.
-        machine: data, weights and device; its reporter hears what is missing, and of every finished cell.
-        jobs: number of groups of cells that run at a time, each in a process of its own; one for each GPU,
-            or one without a GPU, if ``None``.
+    The machine's reporter hears what is missing, and of every finished cell. At most ``jobs`` groups of cells
+    run at a time, each in a process of its own; ``None`` stands for one a GPU, or one without a GPU.
 
     Raises:
         InputError: nothing can be run, or a cell failed; the others are recorded.

@@ -43,7 +43,7 @@ class Exported:
     Attributes:
         path: file, or folder of the form "hub".
         form: form of the export.
-        differences: largest difference of each output of a graph from the model's own, by name.
+        differences: largest difference between each output of a graph and the model's own, by name.
     """
 
     path: Path
@@ -62,13 +62,13 @@ def export(
 
     Args:
         run: folder of a finished run, or a model that :func:`ucds.load` opened.
-        out: file or folder to write; in the run folder, under the name "model" or "hub", if ``None``.
-        form: ``"onnx"``, a graph, or ``"sklearn"``, the layers above the encoder, with a description as JSON
-            beside it; or ``"hub"``, a folder in the layout of a model hub.
+        out: file or folder to write; if ``None``, "model" or "hub" in the run folder.
+        form: ``"onnx"``: a graph; ``"sklearn"``: the layers above the encoder; both with a description as
+            JSON beside the file. ``"hub"``: a folder in the layout of a model hub.
 
     Raises:
-        InputError: the model or ``out`` cannot be used, a package is not installed, or the graph gives other
-            probabilities than the model.
+        InputError: the model or ``out`` cannot be used, a package is not installed, or the graph's
+            probabilities differ from the model's.
         DamagedFileError: the model file cannot be read.
         NoSpaceError: the result cannot be written.
 
@@ -84,7 +84,7 @@ def export(
     elif folder is not None:
         path = place_of_output(folder, _NAMES[form], None, (suffix,), needed=needed)
     else:
-        raise InputError("name the file to write: a model that is open already has no folder")
+        raise InputError("name the file to write (`out`): an opened model has no folder")
     if form == "hub":
         require_hub_folder(path, needed)
     described = path.with_name(f"{path.name}.json")
@@ -92,7 +92,7 @@ def export(
         described = require_writable(described, ".json")
     model = run if isinstance(run, Model) else load(run, compute=Compute("cpu"))
     if model.role == "source":
-        warn("this is a provider's model: whoever has it needs no labels, and can look for its training data")
+        warn("this is a provider's model: its holder needs no labels, and can search it for training data")
     if form == "hub":
         write_hub_folder(model.stored, path, folder)
         return Exported(path, form, {})
@@ -120,7 +120,7 @@ def _random_inputs(spec: EncoderSpec) -> FloatArray:
 
 
 def as_scikit(stored: StoredModel) -> Pipeline:
-    """Return a pipeline whose ``predict`` and ``predict_proba`` are those of a model, from the features up.
+    """Return a pipeline whose ``predict`` and ``predict_proba`` on features are those of a model.
 
     Bottleneck and prototypes together are one affine map, whose softmax is what a multinomial logistic
     regression computes. So the pipeline consists of scikit-learn's own classes only, and needs nothing of

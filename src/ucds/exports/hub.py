@@ -29,7 +29,7 @@ def require_hub_folder(folder: Path, needed: int) -> None:
     others = names - {".git", ".gitattributes"}  # which a new clone of a hub's repository has
     known = read_object(folder / CONFIG_FILE) or {}
     if others and not (others <= {*_FILES} and known.get("model_type") == "ucds" and "card" in known):
-        raise InputError(f"{folder} holds other things than an exported model: choose another `out`")
+        raise InputError(f"{folder} holds something other than an exported model: choose another `out`")
     require_writable(folder / CONFIG_FILE, needed=needed)
 
 
@@ -51,10 +51,7 @@ def write_card(stored: StoredModel, run: Path | None) -> str:
     """Write the card as Markdown, with its metadata in YAML at the top.
 
     The card names no path and no file of the samples. Names of domains are names of folders: look at them
-    before you publish the card. It tells what the run folder knows of its data, if there is one.
-
-    Raises:
-        DamagedFileError: the description of the run cannot be read.
+    before you publish the card.
     """
     from huggingface_hub import ModelCard, ModelCardData
 
@@ -80,7 +77,7 @@ def write_card(stored: StoredModel, run: Path | None) -> str:
 
 
 def _as_text(value: object) -> str:
-    """Write a text so that Markdown and HTML show it as it is, on one line."""
+    """Escape a text so that Markdown and HTML show it unchanged, on one line."""
     return re.sub(r"([\\`*\[\]|#~!])", r"\\\1", escape(shown(str(value)), quote=False))
 
 

@@ -27,25 +27,15 @@ Tensors = dict[str, Tensor]
 
 @dataclass
 class StageProgress:
-    """State of a stage in progress.
+    """State of a stage in progress."""
 
-    Attributes:
-        step: number of training steps done.
-        seconds: time spent so far.
-        evaluations: evaluations so far, in order.
-        kept_model: weights at the evaluation that would be selected now; empty before the first one.
-        kept_proportions: ``(D, K)`` proportions at that evaluation.
-        optimiser: state of the optimiser.
-        state: tensors that the stage's loop carries from step to step, by name.
-    """
-
-    step: int = 0
+    step: int = 0  # number of training steps done
     seconds: float = 0.0
     evaluations: list[Evaluation] = field(default_factory=list)
-    kept_model: Tensors = field(default_factory=dict)
-    kept_proportions: Tensor | None = None
+    kept_model: Tensors = field(default_factory=dict)  # weights at the evaluation that would be selected now
+    kept_proportions: Tensor | None = None  # (D, K) at that evaluation
     optimiser: dict[str, Any] = field(default_factory=dict)
-    state: Tensors = field(default_factory=dict)
+    state: Tensors = field(default_factory=dict)  # what the stage's loop carries from step to step
 
 
 # All that it holds is checked in the same way when it is read.
@@ -54,21 +44,13 @@ class StageProgress:
 )
 @dataclass(frozen=True)
 class Checkpoint:
-    """Complete state of a run that is to be resumed.
+    """Complete state of a run that is to be resumed."""
 
-    Attributes:
-        stage: name of the stage in progress, or of the stage that finished last.
-        model: weights of the model.
-        progress: state of that stage; ``None`` once it has finished.
-        results: results of the finished stages, in order.
-        log: length of the run's log in bytes.
-    """
-
-    stage: str
-    model: Tensors
-    progress: StageProgress | None
-    results: list[StageResult]
-    log: int
+    stage: str  # name of the stage in progress, or of the one that finished last
+    model: Tensors  # weights
+    progress: StageProgress | None  # of that stage; None once it has finished
+    results: list[StageResult]  # of the finished stages, in order
+    log: int  # length of the run's log in bytes
 
 
 _SEAL = "ucds-checkpoint/1"
@@ -85,11 +67,7 @@ def write_checkpoint(run: Path, checkpoint: Checkpoint) -> None:
 
 
 def read_checkpoint(run: Path) -> Checkpoint | None:
-    """Read a checkpoint onto the CPU; ``None`` when there is none.
-
-    Raises:
-        DamagedFileError: it cannot be read, or is not as it was written.
-    """
+    """Read a checkpoint onto the CPU, unless it is damaged; ``None`` when there is none."""
     path = run / CHECKPOINT_FILE
     try:
         data = read_sealed(path, _SEAL)

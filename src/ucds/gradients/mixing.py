@@ -12,17 +12,11 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Mixture:
-    """A mixed batch, with the pairs and the ratio that mix its targets alike.
+    """A mixed batch, with the pairs and the ratio that mix its targets alike."""
 
-    Attributes:
-        inputs: mixed samples, in the shape of the batch they came from.
-        partner: ``(n,)`` position of the sample that each one was mixed with.
-        ratio: share of the original sample in the mixture, the paper's lambda.
-    """
-
-    inputs: Tensor
-    partner: Tensor
-    ratio: float
+    inputs: Tensor  # mixed samples, in the shape of the batch they came from
+    partner: Tensor  # (n,) position of the sample that each one was mixed with
+    ratio: float  # share of the original sample in the mixture, the paper's lambda
 
     def mix_targets(self, targets: Tensor) -> Tensor:
         """Mix ``(n, K)`` predictions as the samples were mixed; no gradient flows through the result."""
@@ -35,9 +29,6 @@ def mix(inputs: Tensor, alpha: float, rng: np.random.Generator) -> Mixture:
 
     One ratio ``lambda ~ Beta(alpha, alpha)``, and for images one box, serve the whole batch. Pairs are formed
     by a permutation of the pooled batch, so that samples of different domains meet.
-
-    Raises:
-        ValueError: the batch is neither images nor vectors, or ``alpha`` is not positive.
 
     Source:
         S. Yun et al., CutMix, 2019; H. Zhang et al., mixup, 2018.

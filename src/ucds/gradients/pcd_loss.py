@@ -31,10 +31,7 @@ from ucds.gradients.transport import cosine_cost, solve_transport
 def stack_domains(values: Tensor, counts: Sequence[int]) -> Tensor:
     """Stack the ``(n, ...)`` rows of a batch, grouped by domain, as ``(D, m, ...)`` with ``m = max(counts)``.
 
-    Rows are zero where a domain has fewer.
-
-    Raises:
-        ValueError: ``counts``, the number of rows of each domain, do not add up to n.
+    Rows are zero where a domain has fewer. The ``counts``, the rows of each domain, must add up to n.
     """
     if sum(counts) != len(values):
         raise ValueError(f"counts add up to {sum(counts)} rows, but the batch has {len(values)}")
@@ -74,13 +71,9 @@ def cluster_posterior(logits: Tensor, proportions: Tensor) -> Tensor:
 def update_proportions(proportions: Tensor, logits: Tensor, weights: Tensor, momentum: float) -> Tensor:
     """Move every domain's proportions towards what the batch shows (Eq. 2 and its moving average).
 
-    ``B <- beta B + (1 - beta) mean_j pi(. | f_j)``; the mean runs over the domain's samples in the batch.
-
-    Args:
-        proportions: ``(D, K)`` current proportions.
-        logits: ``(D, m, K)`` logits, padded as by :func:`stack_domains`.
-        weights: ``(D, m)`` weights from :func:`sample_weights`; padding rows weigh nothing.
-        momentum: the paper's ``beta`` at this step, in ``[0, 1]``.
+    ``B <- beta B + (1 - beta) mean_j pi(. | f_j)``, with B ``(D, K)`` and the momentum as beta. The mean runs
+    over the domain's samples in the batch: its ``(D, m, K)`` logits are padded as by :func:`stack_domains`,
+    and the ``(D, m)`` weights of :func:`sample_weights` are zero for padding.
     """
     estimate = torch.einsum("dm,dmk->dk", weights, cluster_posterior(logits, proportions))
     return torch.lerp(estimate, proportions, momentum)
@@ -139,13 +132,9 @@ def place_targets(targets: Tensor, rows: Tensor, n_samples: int) -> Tensor:
 def temporal_ensemble(targets: Tensor, predictions: Tensor, momentum: float) -> Tensor:
     """Blend past targets with the model's current predictions: ``y <- tau y + (1 - tau) G(x)``.
 
-    A sample without a target (a row of zeros) takes the prediction as it is, and is like any other from
-    then on. With a momentum of 1 predictions count for nothing, so it stays without a target.
-
-    Args:
-        targets: ``(n, K)`` current targets.
-        predictions: ``(n, K)`` probabilities of the same samples, from the model in evaluation mode.
-        momentum: the paper's ``tau`` in ``[0, 1]``; 1 keeps the provider's labels for ever.
+    Predictions are ``(n, K)`` probabilities of the samples, from the model in evaluation mode. A sample
+    without a target (a row of zeros) takes the prediction as it is, and is like any other from then on. With
+    a momentum of 1, the paper's ``tau``, predictions count for nothing, so it stays without a target.
     """
     if momentum == 1.0:
         return targets.clone()
@@ -157,10 +146,8 @@ def temporal_ensemble(targets: Tensor, predictions: Tensor, momentum: float) -> 
 def distillation_loss(logits: Tensor, targets: Tensor) -> Tensor:
     """Compute the distance of the model's predictions from the targets, ``KL(y || G(x))``, in nats (stage 2).
 
-    Args:
-        logits: ``(n, K)`` logits of the model.
-        targets: ``(n, K)`` probabilities; zeros are allowed, no gradient flows into them. A row of zeros
-            means "no target": the loss is the mean over the other rows, and zero without any.
+    No gradient flows into the ``(n, K)`` targets. A row of zeros means "no target": the loss is the mean over
+    the other rows, and zero without any.
     """
     targets = targets.detach()
     negative_entropy = (targets * targets.clamp_min(1e-30).log()).sum(-1).mean()

@@ -35,12 +35,9 @@ def threads_for(model: ClusteringModel) -> Iterator[None]:
 
 
 def predict(model: ClusteringModel, data: Dataset, runtime: Runtime, batch_size: int = 64) -> Tensor:
-    """Compute the cluster probabilities of every sample, with the work shared between processes.
+    """Compute the cluster probabilities ``(n, K)`` of every sample, with the work shared between processes.
 
-    The model is on the runtime's device, and sees the samples from the test side of the view.
-
-    Returns:
-        ``(n, K)`` fp32 on the runtime's device, in the order of the samples, the same in every process.
+    The result is in single precision on the runtime's device, the same in every process.
     """
     return _compute_all(lambda out: out.logits.float().softmax(-1), model, data, runtime, batch_size)
 

@@ -5,35 +5,31 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
+import numpy as np
+import torch
+
 from ucds.choices import Tune
 from ucds.config import ModelSettings, Settings
 from ucds.data.dataset import Dataset
 from ucds.encoders.encoder import Encoder
 from ucds.errors import InputError
-from ucds.gradients.seeds import torch_generator
 from ucds.gradients.session import Session
 from ucds.networks.encoder import NetworkEncoder, identity_network
 from ucds.networks.model import ClusteringModel, fold
 from ucds.networks.stored import count_parameters
 from ucds.training.features import frozen_features
 from ucds.training.prepare import Training, refuse_copies, tuned_part
+from ucds.training.seeds import derive
 
 
 @dataclass(frozen=True)
 class Learning:
-    """A model that stages train in place, with what lies below it and the samples that it takes.
+    """A model that stages train in place, with what lies below it and the samples that it takes."""
 
-    Attributes:
-        encoder: encoder, frozen, or the network that is a part of the model.
-        trained: whole model, or its layers above the encoder if that stays frozen.
-        data: samples and views that ``trained`` takes.
-        tune: part of the model that is trained.
-    """
-
-    encoder: Encoder
-    trained: ClusteringModel
-    data: Dataset
-    tune: Tune
+    encoder: Encoder  # frozen, or the network that is a part of the model
+    trained: ClusteringModel  # whole model, or its layers above the encoder if that stays frozen
+    data: Dataset  # samples and views that `trained` takes
+    tune: Tune  # part of the model that is trained
 
     def count_frozen(self) -> int:
         """Count the parameters of the encoder if it stays frozen; 0 where nothing tells their number."""
@@ -51,9 +47,6 @@ def prepare(
 
     With ``tune = "head"`` the encoder stays frozen: its features are computed once, and the stages are
     trained on them. Two sides with the same seed start from different random weights.
-
-    Raises:
-        InputError: there are fewer different samples than clusters, or the encoder cannot be trained.
     """
     settings, device = session.settings, session.runtime.device
     refuse_copies(data.samples, n_clusters)
@@ -65,16 +58,20 @@ def prepare(
         body = encoder
     else:
         raise InputError("tune = 'full' trains a network: name one that timm or torchvision has")
-    width, generator = settings.bottleneck_width, torch_generator(session.seed, side)
+    width, generator = settings.bottleneck_width, torch_generator(derive(session.seed, side))
     trained = ClusteringModel(body, n_clusters, bottleneck_width=width, generator=generator)
     return Learning(encoder, trained.to(device), data, tune)
+
+
+def torch_generator(sequence: np.random.SeedSequence) -> torch.Generator:
+    """Make PyTorch's generator, on the CPU, from a seed sequence; see :func:`ucds.training.seeds.derive`."""
+    return torch.Generator().manual_seed(int(sequence.generate_state(1)[0]))
 
 
 def features_of(session: Session[Settings], encoder: Encoder, data: Dataset, batch_size: int = 64) -> Dataset:
     """Compute the features of a frozen encoder, in the first process if there is a cache to share them."""
     compute = session.compute
-    placed = encoder.on(compute.accelerator, compute.precision)
-    work = partial(frozen_features, placed, data, compute, session.watch, batch_size=batch_size)
+    work = partial(frozen_features, encoder, data, compute, session.watch, batch_size=batch_size)
     if session.runtime.processes > 1 and compute.cache is not None and encoder.digest:
         session.once(lambda: work() and None)
     return work()

@@ -29,12 +29,7 @@ T = TypeVar("T")
 
 
 class Runtime:
-    """Device and processes of a run.
-
-    Args:
-        compute: accelerator and precision.
-        devices: number of processes, one a device. Where torchrun has started the processes, their number is
-            known, and 1 stands for it.
+    """Device and processes of a run: one process a device, or those that torchrun has started.
 
     Raises:
         InputError: the machine has no such accelerator, or fewer devices; torchrun has started another number
@@ -169,11 +164,7 @@ class _StackOverProcesses(torch.autograd.Function):
 
 
 def _synchronise_batch_norm(module: nn.Module) -> None:
-    """Make every batch normalisation use the statistics of all processes, in place; names and values stay.
-
-    Raises:
-        InputError: a layer is more than a batch normalisation, in a way that is not known here.
-    """
+    """Make every batch normalisation use the statistics of all processes, in place; names and values stay."""
     from timm.layers.norm_act import BatchNormAct2d, SyncBatchNormAct  # they take seconds
 
     plain = nn.modules.batchnorm._BatchNorm

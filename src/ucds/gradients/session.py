@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any, TypeVar, cast
@@ -10,7 +11,7 @@ from typing import IO, Any, TypeVar, cast
 from torch import Tensor
 
 from ucds.config import Settings
-from ucds.errors import Interrupted, UserError
+from ucds.errors import InputError, Interrupted, UserError, brief
 from ucds.files import writing
 from ucds.gradients.checkpoint import Checkpoint, StageProgress, read_checkpoint, write_checkpoint
 from ucds.gradients.runtime import Runtime
@@ -26,8 +27,18 @@ SettingsT = TypeVar("SettingsT", bound=Settings, covariant=True)
 
 
 def require_devices(compute: Compute, devices: int) -> None:
-    """Make sure, before any work, that a run can have its devices; see :class:`Runtime` for the errors."""
+    """Make sure, before any work, that a session can be made; see :class:`Runtime` for the errors."""
     Runtime(compute, devices)
+    _seconds_between_checkpoints()
+
+
+def _seconds_between_checkpoints() -> float:
+    """Read the longest time between two checkpoints from the environment; a minute by default."""
+    text = os.environ.get("UCDS_CHECKPOINT_SECONDS") or "60"
+    try:
+        return float(text)
+    except ValueError:
+        raise InputError(f"UCDS_CHECKPOINT_SECONDS is a number of seconds, not {brief(text)}") from None
 
 
 class Session(Work[SettingsT]):
@@ -37,18 +48,6 @@ class Session(Work[SettingsT]):
     progress. A resumed run goes through the same stages: finished ones yield no steps, the others continue.
     The log has one JSON object a line. A run that was killed wrote lines after its last checkpoint, and the
     resumed one writes them again: so the checkpoint holds the length of the log, which is cut back to it.
-
-    Args:
-        settings: settings of the method.
-        compute: device, precision, cache and reporter; by default, nothing is printed or kept on disk.
-        seed: seed of every random choice of the run.
-        folder: folder for checkpoints, log and result; ``None`` keeps nothing.
-        devices: number of processes, one a device.
-        checkpoint_seconds: longest time between two checkpoints, in seconds.
-
-    Attributes:
-        runtime: device and processes.
-        checkpoint: checkpoint that the run was resumed from; ``None`` from the end of the next stage on.
     """
 
     def __init__(
@@ -59,22 +58,15 @@ class Session(Work[SettingsT]):
         seed: int = 0,
         folder: RunFolder | None = None,
         devices: int = 1,
-        checkpoint_seconds: float = 60.0,
     ) -> None:
         super().__init__(settings, compute, seed=seed, folder=folder)
         self.runtime = Runtime(self.compute, devices)
-        self.checkpoint_seconds = checkpoint_seconds
-        self.checkpoint: Checkpoint | None = None
+        self.checkpoint_seconds = _seconds_between_checkpoints()
+        self.checkpoint: Checkpoint | None = None  # which the run was resumed from, until a stage has ended
         self._log: IO[bytes] | None = None
 
     def open(self, identity: dict[str, Any], *, resume: bool) -> None:
-        """Start the processes, take possession of the folder, and take up what an earlier start left there.
-
-        Arguments and further errors are those of :meth:`ucds.training.run_folder.RunFolder.open`.
-
-        Raises:
-            DamagedFileError: the checkpoint in the folder cannot be read.
-        """
+        """Start the processes, take possession of the folder, and take up what an earlier start left."""
         self.runtime.launch()
         folder = self.folder
         if folder is None:
@@ -99,9 +91,7 @@ class Session(Work[SettingsT]):
     def once(self, work: Callable[[], T]) -> T:
         """Do something in the first process alone, and return what it returned in all of them.
 
-        Raises:
-            UserError: ``work`` raised it; all processes do, so that none waits for one that has stopped.
-            Interrupted: the run was asked to stop during ``work``.
+        An error of the user is raised in all, so that none waits for one that has stopped.
         """
         result: T | UserError | Interrupted | None = None
         if self.first:

@@ -23,13 +23,8 @@ def learn_source(
 ) -> StageResult:
     """Train ``model`` in place on all source domains together.
 
-    Prototypes are shared by the domains, proportions are each domain's own.
-
-    Args:
-        session: the run, with the settings.
-        model: pre-trained encoder with new bottleneck and prototypes.
-        data: source samples; ``samples.domain`` holds the domain of each.
-        validation: further source samples, on which the model is chosen.
+    Prototypes are shared by the domains, proportions are each domain's own. The model is chosen on further
+    samples, the ``validation``.
     """
     settings = session.settings
     epochs = settings.source_epochs

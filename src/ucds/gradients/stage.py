@@ -34,15 +34,10 @@ from ucds.training.results import StageResult, assess, select
 
 @dataclass(frozen=True)
 class Step(Batch):
-    """Batch of one step of a stage.
+    """Batch of one step of a stage."""
 
-    Attributes:
-        progress: share of the stage that is done, in [0, 1).
-        predictions: ``(N, K)`` predictions of the evaluation set, if they were made just before this step.
-    """
-
-    progress: float
-    predictions: Tensor | None
+    progress: float  # share of the stage that is done, in [0, 1)
+    predictions: Tensor | None  # (N, K) of the evaluation set, if they were made just before this step
 
 
 class Stage(Steps):
@@ -51,12 +46,6 @@ class Stage(Steps):
     It trains the model in place, which ends with the weights of the selected evaluation. An epoch takes as
     many samples as ``data`` holds, but ``most_samples`` of a domain at most. The samples of ``evaluation``
     are those to predict and to select the model with; the training samples if ``None``.
-
-    Attributes:
-        counts: number of rows of each domain in a pooled batch.
-
-    Raises:
-        InputError: there are too few samples, or batches cannot be formed or shared.
     """
 
     def __init__(
@@ -75,7 +64,7 @@ class Stage(Steps):
         self.model = model
         self.settings = session.settings
         self._evaluated = data if evaluation is None else Dataset(evaluation, data.view)
-        self.counts = self._sampler.counts
+        self.counts = self._sampler.counts  # rows of each domain in a pooled batch
         n = self.settings.evaluations_per_stage
         self._moments = {-(-total * i // n) for i in range(1, n + 1)}
         self._progress = StageProgress()
@@ -83,12 +72,8 @@ class Stage(Steps):
     def steps(self, state: PCDLoss) -> Iterator[Step]:
         """Yield the stage's steps, from the one a checkpoint ends at; none when the stage is finished.
 
-        Between two steps it evaluates, logs and saves. The loop carries the state of its loss from step to
-        step; a resumed run restores it in place.
-
-        Raises:
-            Interrupted: the run was asked to stop; its work is saved.
-            InputError: the loss is no longer finite.
+        Between two steps it evaluates, logs and saves, and ends with all work saved if the run was asked to
+        stop. The loop carries the state of its loss from step to step; a resumed run restores it in place.
         """
         self._state = state
         self._resume()
@@ -132,11 +117,8 @@ class Stage(Steps):
     def forward_mixed(self, step: Step) -> tuple[Mixture, Tensor] | None:
         """Mix the pooled batch, and compute the logits of the mixture, for the CutMix term of the loss.
 
-        Pairs are drawn from all domains together, so that the clusters do not separate domains.
-
-        Returns:
-            The mixture and its logits; ``None``, without a second forward pass, when the setting
-            ``mixing_weight`` is zero.
+        Pairs are drawn from all domains together, so that the clusters do not separate domains. Nothing is
+        mixed when the setting ``mixing_weight`` is zero.
         """
         if self.settings.mixing_weight == 0:
             return None

@@ -16,11 +16,12 @@ from ucds.data.batches import DomainBalancedSampler
 from ucds.data.dataset import Dataset
 from ucds.data.image_files import map_ahead
 from ucds.errors import InputError
-from ucds.gradients.seeds import step_seeds
+from ucds.gradients.prepare import torch_generator
 from ucds.gradients.session import Session
 from ucds.gradients.views import in_training
 from ucds.math.arrays import IntArray
 from ucds.networks.model import ClusteringModel
+from ucds.training.seeds import derive
 
 LOG_STEPS = 20
 """Number of steps between two readings of the losses; each reading waits for the device."""
@@ -28,28 +29,18 @@ LOG_STEPS = 20
 
 @dataclass(frozen=True)
 class Batch:
-    """A batch of training views.
+    """A batch of training views."""
 
-    Attributes:
-        inputs: this process's rows of the batch, on the device.
-        index: ``(n,)`` positions of the pooled batch in the samples, on the device.
-        rng: generator of the step's other random choices, alike in all processes.
-    """
-
-    inputs: Tensor
-    index: Tensor
-    rng: np.random.Generator
+    inputs: Tensor  # this process's rows of the batch, on the device
+    index: Tensor  # (n,) positions of the pooled batch in the samples, on the device
+    rng: np.random.Generator  # of the step's other random choices, alike in all processes
 
 
 class Steps:
     """Draws batches and updates a module in place; every random choice is a function of (seed, name, step).
 
-    The name is that of the stage or baseline, in logs and messages; ``total`` is the number of all steps.
-
-    Attributes:
-        runtime: device and processes of the run.
-        module: network, prepared for training steps that span all processes.
-        optimiser: optimiser, prepared likewise.
+    The name is that of the stage or baseline, in logs and messages; ``total`` is the number of all steps. The
+    module and its optimiser are prepared for training steps that span all processes.
     """
 
     def __init__(
@@ -92,13 +83,9 @@ class Steps:
         self._terms = {name: term.detach() for name, term in terms.items()}
 
     def read_losses(self, step: int) -> dict[str, float] | None:
-        """Log the losses of the latest update, after every twentieth one and after the last one.
+        """Log and return the losses of the latest update, after every twentieth one and after the last one.
 
-        Returns:
-            Losses by name; ``None`` after other steps.
-
-        Raises:
-            InputError: a loss is no longer finite.
+        A loss that is no longer finite ends the run.
         """
         if step % LOG_STEPS and step != self._total:
             return None
@@ -110,12 +97,12 @@ class Steps:
 
     def _batch(self, step: int, index: IntArray, raw: Tensor) -> Batch:
         runtime = self.runtime
-        seeds = step_seeds(self._session.seed, self._name, step)
+        augmentation, other, layers = derive(self._session.seed, self._name, step).spawn(3)
         # Stochastic layers of a backbone (dropout, stochastic depth) draw from the global generator.
-        runtime.seed_layers(seeds.layers + runtime.rank)
-        draws = self._view.draw(len(index), seeds.augmentation)[runtime.share(len(index))]
-        raw = raw.to(runtime.device, non_blocking=True)
-        return Batch(self._view.train(raw, draws), torch.from_numpy(index).to(runtime.device), seeds.rng)
+        runtime.seed_layers(int(layers.generate_state(1)[0]) + runtime.rank)
+        draws = self._view.draw(len(index), torch_generator(augmentation))[runtime.share(len(index))]
+        raw, rng = raw.to(runtime.device, non_blocking=True), np.random.default_rng(other)
+        return Batch(self._view.train(raw, draws), torch.from_numpy(index).to(runtime.device), rng)
 
 
 def diverged(name: str, step: int, what: str) -> InputError:

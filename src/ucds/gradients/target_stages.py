@@ -35,15 +35,6 @@ def cluster_target(
     has given them a target, a tenth of the stage later. Until then the distillation term is the mean over
     the samples of the batch that have a target: in a mean over the whole batch, few labels would weigh too
     little for the model to keep the provider's numbering of the clusters.
-
-    Args:
-        session: the run, with the settings.
-        model: pre-trained encoder of any architecture, with new bottleneck and prototypes.
-        data: target samples, one domain.
-        labels: the provider's labels, in the order of the samples.
-
-    Raises:
-        InputError: labels and samples do not match, or labels have another number of clusters.
     """
     if labels.n_clusters != model.n_clusters:
         raise InputError(
@@ -77,13 +68,9 @@ def refine_target(
     """Train ``model`` in place so that target samples lie close to the prototypes.
 
     Neither the provider's labels nor CutMix are used: mixed targets would keep predictions uncertain.
-    The proportions start from uniform again, as the paper hands over only the model to this stage.
-
-    Args:
-        session: the run, with the settings.
-        model: model after stage 2, or a new one for target training only (TO).
-        data: target samples, one domain.
-        evaluation: samples to predict and to select the model with; all if ``None``.
+    The proportions start from uniform again, as the paper hands over only the model to this stage: the one
+    after stage 2, or a new one for target training only (TO). It is selected by its predictions of the
+    samples of ``evaluation``, or of all.
     """
     settings = session.settings
     epochs = settings.refinement_epochs

@@ -32,22 +32,13 @@ _SINKHORN_STEPS = 6
 
 @dataclass(frozen=True)
 class TransportPlan:
-    """How much of every sample goes to every prototype, and how well the solver did.
+    """How much of every sample goes to every prototype, and how well the solver did."""
 
-    Attributes:
-        plan: ``(..., n, K)``, a constant (no gradient); rows sum to the row weights, a row of weight 0 is 0.
-        potential: ``(..., K)``, the column potential in units of the cost, mean 0 if columns are balanced.
-        marginal_error: ``(...,)``, the L1 distance between the plan's column sums and the column weights (if
-            these may be left, those that the potential asks for). The rows are exact up to rounding.
-        iterations: iterations of the slowest problem in the batch.
-        converged: ``(...,)``, whether the tolerance was reached.
-    """
-
-    plan: Tensor
-    potential: Tensor
-    marginal_error: Tensor
-    iterations: int
-    converged: Tensor
+    plan: Tensor  # (..., n, K), a constant (no gradient); rows sum to the row weights, up to rounding
+    potential: Tensor  # (..., K), of the columns, in units of the cost, with mean 0
+    marginal_error: Tensor  # (...,), the L1 distance between the plan's column sums and the column weights
+    iterations: int  # of the slowest problem in the batch
+    converged: Tensor  # (...,), whether the tolerance was reached
 
 
 def cosine_cost(features: Tensor, prototypes: Tensor) -> Tensor:

@@ -35,9 +35,6 @@ class RandomCropView(ImageView, TrainingView):
         """Crop and flip each of ``(b, 3, S, S)`` uint8 images its own way, and normalise.
 
         Place u of a crop becomes offset ``floor(u * (S - crop + 1))``; an image is flipped below one half.
-
-        Raises:
-            ValueError: the images are smaller than the crop, or there is not one row of draws per image.
         """
         self.check(raw.shape)
         if len(draws) != len(raw):

@@ -1,4 +1,4 @@
-"""The client of a label service: sends requests, repeats them where that can help, checks every answer."""
+"""The client of a label service: sends requests, repeats them if that can help, and checks every answer."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _Answer = TypeVar("_Answer", bound=wire.Message)
 
 
 class OverBudgetError(Exception):
-    """The key's budget does not cover a request, of which nothing was charged."""
+    """The key's budget does not cover a request; nothing was charged."""
 
 
 class _Reply(NamedTuple):
@@ -41,23 +41,24 @@ class _Reply(NamedTuple):
 
 @dataclass
 class LabelClient:
-    """A connection to a label service, with a key or none; usable from several threads.
+    """A connection to a label service, with or without a key; several threads may use it.
 
-    A request is repeated after lost connections, 429 with ``Retry-After``, 502, 503 and 504, and after no
-    other failure. The waits double from ``first_wait`` on and have a random part; a wait that the service
-    asks for is kept. The service charges by content, so a repeated question costs nothing.
+    A request is repeated only after a lost connection, 429 with ``Retry-After``, 502, 503 or 504. The waits
+    start at ``first_wait``, double each time and have a random part; if the service names a wait, the client
+    waits that long. The service charges by content, so a repeated question costs nothing.
 
     Attributes:
-        url: address of the service, without ``/v1``; https, or this machine. Its certificate is checked with
-            those of the system, or those that the environment variable ``SSL_CERT_FILE`` names.
-        key: secret, sent as a bearer token; in no message, representation or file.
-        timeout: seconds without a byte after which a connection is given up.
-        patience: seconds that one request may take with all its tries, whatever the service does.
+        url: address of the service, without ``/v1``; https, or this machine. Its certificate is checked
+            against the system's authorities, or those in the file that the environment variable
+            ``SSL_CERT_FILE`` names.
+        key: secret, sent as a bearer token. It appears in no message, representation or file.
+        timeout: seconds without a received byte after which a connection is given up.
+        patience: longest time in seconds for one request with all its tries.
         first_wait: seconds before the second try.
-        overdraw: whether a query is asked although the budget may not cover it.
-        calibrate: whether a query begins by calibrating the key, if that was not done before.
-        signer: public key that must sign the receipts, in hexadecimal digits; the one that the service names
-            first if ``None``.
+        overdraw: whether to ask a query although the budget may not cover it.
+        calibrate: whether a query first calibrates the key, if it is not calibrated yet.
+        signer: public key that must sign the receipts, in hexadecimal digits; if ``None``, the key that the
+            service names first.
 
     Raises:
         InputError: the URL or the key cannot be used.
@@ -75,7 +76,7 @@ class LabelClient:
     _stopped: threading.Event = field(init=False, repr=False, default_factory=threading.Event)
 
     def __post_init__(self) -> None:
-        """Refuse addresses and keys that cannot be used, and addresses that would give the key away."""
+        """Refuse unusable addresses and keys, and addresses that would expose the key."""
         self.url = self.url.rstrip("/")
         local = _check_url(self.url)
         self._http = httpx.Client(
@@ -94,27 +95,27 @@ class LabelClient:
         self._http.close()
 
     def stop(self) -> None:
-        """Repeat nothing from now on; requests under way may still be answered."""
+        """Repeat no request from now on; requests that were sent may still be answered."""
         self._stopped.set()
 
     def info(self) -> wire.ServiceInfo:
-        """Ask the service for its model, its limits and the kind of samples that it takes.
+        """Ask the service about its model, its limits and the kind of samples that it takes.
 
         Raises:
             ServiceUnavailableError: the service cannot be reached, or could not answer in time.
-            RefusedError: the service does not take the key, is no label service, or signs with another key.
+            RefusedError: the service refuses the key, is not a label service, or signs with another key.
         """
         # Short patience: at the first contact a wrong address is likelier than a service in trouble.
         info = self._request(wire.INFO_PATH, wire.ServiceInfo, None, min(self.patience, 20.0))
         if self.signer is not None and self.signer.lower() != info.signer:
             raise RefusedError(
-                f"{self.url} signs its receipts with the key {info.signer}, not with the one that you named: "
-                "ask the provider which of them is right"
+                f"{self.url} signs its receipts with the key {info.signer}, not with the key that you named: "
+                "ask the provider which key is right"
             )
         return info
 
     def ask(self, body: Body, count: int) -> wire.LabelAnswer:
-        """Ask for the labels of ``count`` samples; those that cannot be used get none."""
+        """Ask for the labels of ``count`` samples; samples that cannot be used get no label."""
         answer = self._request(wire.LABELS_PATH, wire.LabelAnswer, body, self.patience)
         if len(answer.labels) != count:
             raise RefusedError(f"{self.url} gave {len(answer.labels)} labels for {count} samples")
@@ -141,7 +142,7 @@ class LabelClient:
             return form.model_validate_json(reply.body)
         except ValidationError as error:
             raise RefusedError(
-                f"the answer of {self.url} is not of the form agreed on and is refused "
+                f"the answer of {self.url} does not have the agreed form, and is refused "
                 f"({first_problem(error)})"
             ) from None
 
@@ -195,12 +196,12 @@ class LabelClient:
             return f"{self.url} answers {reply.status}: {shown(problem.detail)}{hint}"
         if 300 <= reply.status < 400:
             place = shown(reply.headers.get(_LOCATION, "nowhere"))
-            return f"{self.url} sends us on to {place}: give that address yourself"
+            return f"{self.url} redirects to {place}: give that address instead, if you trust it"
         return f"{self.url} answers {reply.status}: is that the address of a label service?"
 
 
 def _within(deadline: float, work: Callable[[], _Reply]) -> _Reply:
-    """Return the result of a request, but wait for it no longer than to a moment of the monotonic clock."""
+    """Return the result of a request, and wait for it no longer than until a time of the monotonic clock."""
     # The limits of the HTTP library hold for each byte: an answer that drips could go on for days. Such a
     # request is left to its own thread, which ends with the connection.
     outcome: Future[_Reply] = Future()
@@ -219,7 +220,7 @@ def _within(deadline: float, work: Callable[[], _Reply]) -> _Reply:
 
 
 def _keep_location(response: httpx.Response) -> None:
-    """Put aside where a service sends us on to: httpx makes a request of it, though nobody follows it."""
+    """Put a redirect's address aside: else httpx would prepare a request for it, though none is sent."""
     for place in response.headers.get_list("Location"):
         response.headers[_LOCATION] = place
     response.headers.pop("Location", None)
@@ -241,7 +242,7 @@ def _read_problem(reply: _Reply) -> wire.Problem | None:
 
 
 def _check_url(url: str) -> bool:
-    """Refuse an address that cannot or should not be used; return whether it is this machine."""
+    """Refuse an address that cannot or should not be used; return whether it names this machine."""
     parts = _parts_of(url)
     if parts is None or parts.query or parts.fragment:
         named = "this" if "@" in url else repr(url)  # what stands before an "@" may be a password
@@ -259,7 +260,7 @@ def _check_url(url: str) -> bool:
 
 
 def _parts_of(url: str) -> SplitResult | None:
-    """Return the parts of an address to which requests can be sent; ``None`` for any other text."""
+    """Return the parts of a usable address; ``None`` for any other text."""
     try:
         parts, parsed = urlsplit(url), httpx.URL(url)
         # Only looked at, because each finds a fault that nothing else finds before the first request: a port
@@ -271,6 +272,6 @@ def _parts_of(url: str) -> SplitResult | None:
 
 
 def _read_retry_after(headers: httpx.Headers) -> float | None:
-    """Return the seconds that the service asks us to wait; ``None`` without them, or where a date stands."""
+    """Return the seconds that the service asks the client to wait; ``None`` if it names none, or a date."""
     text = headers.get("Retry-After", "").strip()
     return float(text) if re.fullmatch(r"[0-9]{1,9}", text) else None

@@ -1,8 +1,8 @@
 """Cluster labels as a provider gives them to a client, and the label file.
 
-Labels are sample ids, integers, K, and the provider's name. They also hold a mark of each content that was
-labelled, because ids alone do not tell data apart: the rows of every array are called "0", "1" and so on.
-The file is JSON, so that a person can read all of it before handing it over.
+Labels are sample ids, integers, K, and the provider's name. They also hold a mark of each labelled content,
+because ids alone do not distinguish data: the rows of every array have the ids "0", "1" and so on. The file
+is JSON, so that a person can read all of it before handing it over.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def marks_of(keys: Sequence[bytes]) -> Column[str]:
 @shows("ids", "labels", "n_clusters", "provider")
 @dataclass(frozen=True)
 class ClusterLabels:
-    """One hard label for each sample; integers and names only, nothing of a model.
+    """One hard label for each sample; they hold integers and names only, and no part of a model.
 
     Attributes:
         ids: ids of the samples, each once.
@@ -94,7 +94,7 @@ class ClusterLabels:
         object.__setattr__(self, "labels", own)
 
     def rows_in(self, ids: Sequence[str]) -> NDArray[np.int64]:
-        """Find the samples that these labels belong to; the labels must be in the order of the samples.
+        """Find the samples to which these labels belong; both must be in the same order.
 
         Args:
             ids: ids of all samples.
@@ -107,11 +107,11 @@ class ClusterLabels:
         """
         rows = find_places(self.ids, ids)
         if rows[0] < 0 or (np.diff(rows) <= 0).any():
-            raise InputError("the labels belong to other samples, or to the same in another order")
+            raise InputError("the labels belong to other samples, or are in another order")
         return rows
 
     def take(self, chosen: NDArray[np.bool_] | NDArray[np.int64]) -> ClusterLabels:
-        """Return some of the labels; these labels themselves if that is all of them in their order.
+        """Return some of the labels; this object itself if all are chosen in their order.
 
         Args:
             chosen: ``(n,)`` whether each label is wanted, or positions of labels in the order wanted.
@@ -131,17 +131,17 @@ class ClusterLabels:
 
         Args:
             ids: ids of the samples.
-            keys: content keys of the samples; a label of another content is left out. ``None`` compares ids
-                alone.
+            keys: content keys of the samples; labels of other contents are left out. If ``None``, only ids
+                are compared.
 
         Raises:
-            InputError: none of the samples has a label, or the labels know one cluster only.
+            InputError: none of the samples has a label, or the labels have a single cluster.
 
         Warns:
-            UcdsWarning: there are labels of further samples or of other contents, or all labels are equal.
+            UcdsWarning: some labels belong to other samples or other contents, or all labels are equal.
         """
         if self.n_clusters == 1:
-            raise InputError("labels of one cluster say nothing: ask the provider for a model with more")
+            raise InputError("labels of a single cluster say nothing: ask for a model with more clusters")
         rows = find_places(ids, self.ids)
         found = np.flatnonzero(rows >= 0)
         if not len(found):
@@ -151,7 +151,7 @@ class ClusterLabels:
             )
         strangers = len(self.ids) - len(found)
         if strangers:
-            warn(f"{strangers:,} of {len(self.ids):,} labels belong to samples that are not here")
+            warn(f"{strangers:,} of {len(self.ids):,} labels belong to samples that were not given")
         if keys is not None and self.contents is not None:
             found = found[self._have_same_content(rows[found], marks_of(keys_of(keys).take(found)))]
         aligned = self.take(rows[found])
@@ -161,10 +161,10 @@ class ClusterLabels:
         return aligned
 
     def align_with(self, samples: Samples) -> ClusterLabels:
-        """Return the labels of some samples as :meth:`align` does, whatever the order of their columns.
+        """Return the labels of some samples as :meth:`align` does, for any order of the samples' columns.
 
         Raises:
-            InputError: the samples have other columns, or :meth:`align` raises it.
+            InputError: the samples have other columns, or :meth:`align` refuses them.
         """
         from ucds.data.vectors import in_order  # labels of images need none of it
 
@@ -216,7 +216,7 @@ class ClusterLabels:
             raise DamagedFileError(f"{path} is not a usable label file: {error}") from None
 
     def _have_same_content(self, rows: NDArray[np.int64], marks: Column[str]) -> NDArray[np.bool_]:
-        """Return which of the labels at some positions are of the contents with these marks."""
+        """Return for each label at some positions whether its content has the given mark."""
         assert self.contents is not None
         same: NDArray[np.bool_] = texts_of(self.contents).take(rows).array == marks.array
         if not same.any():
@@ -233,7 +233,7 @@ class ClusterLabels:
 
 
 class LabelFile(Message):
-    """A label file as it is stored. Files of version 1, which other programs may write, have no digest."""
+    """The stored form of a label file. Files of version 1, which other programs may write, have no digest."""
 
     format: Literal["ucds-labels/1", "ucds-labels/2"]
     provider: str
@@ -254,7 +254,7 @@ def _digest_of(fields: dict[str, Any]) -> str:
 
 
 def _to_json(fields: dict[str, Any], line: str, *, ascii_only: bool) -> Iterator[bytes]:
-    """Yield fields as JSON, each entry of a list in a line of its own; without ``line`` in canonical form."""
+    """Yield fields as JSON, one line per entry of a list; without ``line``, in canonical form."""
     # The option ``indent`` of the library would be ten times slower.
     between, colon = f",{line}", ": " if line else ":"
     write = partial(json.dumps, ensure_ascii=ascii_only, separators=(between, colon))

@@ -28,7 +28,7 @@ _WORDS = {
 
 
 class KeptReceipt(wire.Message):
-    """A receipt with the answers that it stands for: one line of a client's journal."""
+    """A receipt with the answers that it covers: one line of a client's journal."""
 
     receipt: wire.Receipt
     labels: dict[wire.ContentKey, wire.Count]
@@ -51,17 +51,17 @@ def journal_path(out: Path) -> Path:
 
 
 class Journal:
-    """The labels received so far, each answer with its receipt: a file of lines that only ever grows.
+    """The labels received so far, each answer with its receipt: a file to which lines are only added.
 
-    A line is the start of the SHA-256 of what follows, a blank, and JSON. The first line names the service,
-    the model that the labels come from, and the key that signs the receipts. Each further line holds one
-    receipt and its labels, under the content keys of what was sent. File names are not in it: a renamed
-    sample keeps its label, a changed one is asked about again. A line that a crash cut short is dropped, and
-    so is a damaged one: its samples are asked about again, which costs nothing. The file stays when the query
-    is complete: its receipts are the client's evidence.
+    A line holds JSON, after a blank and the start of the JSON's SHA-256. The first line names the service,
+    its model, and the key that signs the receipts. Each further line holds one receipt and its labels, under
+    the content keys of what was sent. The journal holds no file names: a renamed sample keeps its label, a
+    changed one is asked about again. A line that is damaged or was cut short by a crash is dropped: its
+    samples are asked about again, which costs nothing. The file stays when the query is complete: its
+    receipts are the client's evidence.
 
     Attributes:
-        order: secret from which the order of the questions follows, so that a query goes on in the same one.
+        order: secret that determines the order of the questions, so that a resumed query keeps the order.
     """
 
     def __init__(self, path: Path, *, url: str, info: wire.ServiceInfo) -> None:
@@ -114,8 +114,7 @@ class Journal:
         header = _parse(_Header, lines[0]) if lines else self._header
         if header is None:
             raise DamagedFileError(
-                f"{self.path} does not begin as a journal: delete it to ask again; labels that were paid for "
-                "cost nothing then"
+                f"{self.path} is not a journal: delete it to ask again; paid labels cost nothing then"
             )
         self.order = bytes.fromhex(header.order)
         if len(lines) < 2:  # no label yet: nothing that could not be mixed
@@ -127,7 +126,7 @@ class Journal:
             self.labels |= {} if entry is None else _labels_of(entry)
         if damaged := sum(entry is None for entry in entries):
             warn(
-                f"{damaged} of {len(entries)} lines of {self.path} are damaged; their samples are asked again"
+                f"{damaged} of {len(entries)} lines of {self.path} are damaged; their labels are asked again"
             )
 
     def _refuse_other(self, header: _Header) -> None:
@@ -135,14 +134,14 @@ class Journal:
             before, now = getattr(header, name), getattr(self._header, name)
             if before != now:
                 raise RefusedError(
-                    f"{self.path} holds labels for which {words} is {before or 'none'}, and now it is "
+                    f"{self.path} holds labels for which {words} is {before or 'none'}, but now it is "
                     f"{now or 'none'}: such labels do not mix. Ask the provider which is right, choose "
                     "another `out`, or delete that file to begin anew"
                 )
 
 
 def read_receipts(path: Path) -> list[KeptReceipt]:
-    """Read the receipts of a client's journal; a last line that a crash cut short is left out."""
+    """Read the receipts in a client's journal; a last line that a crash cut short is left out."""
     try:
         lines = read_text(path).split(b"\n")[:-1]
     except OSError as error:
@@ -162,7 +161,7 @@ def _check_of(content: bytes) -> bytes:
 
 
 def _parse(kind: type[_Line], line: bytes) -> _Line | None:
-    """Read a line; ``None`` if it is not as it was written."""
+    """Read a line; ``None`` if it was changed after it was written."""
     check, _, content = line.removesuffix(b"\n").partition(b" ")
     if check != _check_of(content):
         return None

@@ -24,7 +24,7 @@ from ucds.labels.wire import Calibration, LabelAnswer, ServiceInfo, digest_of_co
 
 Progress = Callable[[int, int], None]
 Selector = Callable[[Container[int]], Sequence[int]]
-"""Returns the positions to ask about, given those whose labels are known from an earlier call."""
+"""Returns the positions to ask about, from the positions whose labels an earlier call has received."""
 
 _BATCH_SIZE = 64  # samples in a request: a full batch for a model, and little to lose in a crash
 _PARALLEL = 4  # requests under way at a time
@@ -39,12 +39,12 @@ def query_labels(
     progress: Progress = lambda done, total: None,
     say: Callable[[str], object] = lambda sentence: None,
 ) -> ClusterLabels:
-    """Ask for the label of every sample, or of those to ``choose``, and write them to the label file ``out``.
+    """Ask for the labels of all samples, or of those to ``choose``, and write the label file ``out``.
 
     Every answer is written, with its receipt, to a journal beside ``out`` as it arrives, so that the same
-    call after a crash continues the query. The order is random, so that it tells nothing of names and
-    folders. Equal contents are asked about once. Samples that cannot be used get no label. Numbers of samples
-    are told to ``progress``, and the budget and the calibration of the key to ``say``.
+    call after a crash continues the query. The order is random, so that it reveals nothing of names and
+    folders. Equal contents are asked about once. Samples that cannot be used get no label. ``progress``
+    receives numbers of samples; ``say`` receives messages about the key's budget and calibration.
 
     Whatever ends a query, what was received before stays in the journal.
     """
@@ -53,7 +53,7 @@ def query_labels(
     info = client.info()
     questions = questions.for_service(info)
     budget = info.budget
-    say(f"{budget.remaining:,} of {budget.limit:,} labels are left of the budget of this key")
+    say(f"{budget.remaining:,} of {budget.limit:,} labels are left in the budget of this key")
     info = _settle_calibration(client, questions, info, say)
     with Journal(journal_path(out), url=client.url, info=info) as journal:
         positions: Sequence[int] = range(len(questions.ids))
@@ -74,13 +74,13 @@ def query_labels(
 def _settle_calibration(
     client: LabelClient, questions: Questions, info: ServiceInfo, say: Callable[[str], object]
 ) -> ServiceInfo:
-    """Calibrate the key of a client, if the client wants that and it was not done before."""
+    """Calibrate the client's key, if the client wants it and the key is not calibrated yet."""
     fewest, n = info.fewest_to_calibrate, len(questions.ids)
     if info.calibration is not None:
         say(f"the key was calibrated with {info.calibration.samples:,} samples")
     elif fewest is None:
         if client.calibrate:
-            say(f"model {info.model!r} sees all samples alike, so the key is not calibrated")
+            say(f"model {info.model!r} treats all samples alike, so the key is not calibrated")
     elif client.calibrate:
         found = _calibrate(client, questions, info, fewest)
         say(f"the key is calibrated with {found.samples:,} of your samples")
@@ -109,7 +109,7 @@ def _calibrate(client: LabelClient, questions: Questions, info: ServiceInfo, few
 
 
 def _draw_contents(questions: Questions, info: ServiceInfo) -> Iterator[bytes]:
-    """Read different samples in an order that nobody else can know, until a request is full."""
+    """Read different samples in a secret order until a request is full."""
     room, seen = info.max_request_bytes - MOST_OVERHEAD, set[bytes]()
     count = len(questions.ids)
     for position in secrets.SystemRandom().sample(range(count), count):
@@ -130,21 +130,21 @@ def _draw_contents(questions: Questions, info: ServiceInfo) -> Iterator[bytes]:
 def _refuse_overdraft(
     remaining: int, questions: Questions, positions: Sequence[int], known: Container[bytes]
 ) -> None:
-    """Make sure that what is left of a budget covers a query; contents of ``known`` are free."""
+    """Make sure that the rest of a budget covers a query; contents in ``known`` are free."""
     if len(positions) <= remaining:
         return
     missing = len({key for _, key in _sent_keys(questions, positions) if key not in known})
     if missing > remaining:
         fewer = f"ask about fewer by `max_queries={remaining}`, or " if remaining else ""
         raise RefusedError(
-            f"{remaining:,} labels are left of the budget of this key, and {missing:,} samples have no label "
-            f"yet (those that this key asked about before are free): {fewer}use up what is left by "
+            f"{remaining:,} labels are left in the budget of this key, but {missing:,} samples have no label "
+            f"yet (those that this key asked about before are free): {fewer}use up the rest with "
             "`overdraw=True`"
         )
 
 
 def _sent_keys(questions: Questions, positions: Sequence[int]) -> Iterator[tuple[int, bytes]]:
-    """Read samples, and yield position and key of what would be sent of each one that can be used."""
+    """Read samples, and yield the position and the sent content's key of each one that can be used."""
     for position in positions:
         with suppress(UnusableImageError):
             yield position, content_key(questions.read(position).content)
@@ -232,7 +232,7 @@ class _Query:
             yield batch
 
     def _read_items(self) -> Iterator[_Item]:
-        """Read the samples whose content has not been asked about yet, each when its turn comes."""
+        """Read the samples whose content is still to be asked about, each when its turn comes."""
         seen = set(self.journal.labels)
         for position in self.positions:
             name = self.questions.ids[position]
@@ -251,7 +251,7 @@ class _Query:
             yield _Item(key, content)
 
     def _finish(self, future: Future[LabelAnswer], running: dict[Future[LabelAnswer], _Batch]) -> None:
-        """Take the answer to a request, and forget the request only then: Ctrl-C on the way loses nothing."""
+        """Take the answer to a request, and only then forget the request: so Ctrl-C loses nothing."""
         batch = running[future]
         try:
             self._keep(future.result(), batch)
@@ -284,7 +284,7 @@ class _Query:
         self._advance(len(batch))
 
     def _rescue(self, running: dict[Future[LabelAnswer], _Batch]) -> None:
-        """Keep the answers to requests that were under way when something went wrong: they are paid for."""
+        """Keep the answers to requests that were under way when something failed: they are paid for."""
         for future in wait(running).done:
             if future.exception() is None and self._is_of_the_same_model(future.result()):
                 # Labels that find no room wait in the journal until it is closed; the next ones come to them.

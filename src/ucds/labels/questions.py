@@ -34,14 +34,14 @@ MOST_OVERHEAD = 256
 
 @dataclass(frozen=True)
 class Body:
-    """The body of one request."""
+    """Body of one request."""
 
     content: bytes
     content_type: str
 
 
 class Question(NamedTuple):
-    """One sample: the content that is sent, and the content key of the sample as the client has it."""
+    """One sample: the content that is sent, and the key of the content that the client has."""
 
     content: bytes
     own_key: bytes
@@ -49,7 +49,7 @@ class Question(NamedTuple):
 
 @dataclass(frozen=True)
 class ImageQuestions:
-    """Image files, not opened yet; the metadata of those that are sent are left out, unless they are kept."""
+    """Image files, not opened yet; their metadata are not sent, unless ``keep_metadata`` says so."""
 
     files: Scan
     keep_metadata: bool = False
@@ -94,7 +94,7 @@ class VectorQuestions:
     def read(self, position: int) -> Question:
         """Read a row.
 
-        Minus zero is sent as zero. The service takes them for the same number, and signs what it took.
+        Minus zero is sent as zero, because the service takes both for zero and signs that.
         """
         row = self.samples.read(np.array([position]))[0]
         sent = np.asarray(row, dtype="<f4") + np.float32(0)
@@ -116,7 +116,7 @@ class VectorQuestions:
             raise InputError(f"model {info.model!r} takes embeddings of width {info.width}, not {len(row)}")
         if row.dtype != np.float32:
             raise InputError(
-                "a service takes single precision, which blurs these rows, for they lie too far from zero: "
+                "a service takes single precision, which blurs rows that are so far from zero: "
                 "ask the provider to label them with ucds label"
             )
         return VectorQuestions(samples)
@@ -169,7 +169,7 @@ def open_questions(
 
 
 def _refuse_outside(files: Scan) -> None:
-    """Make sure that a list, or a link in a folder, names no file elsewhere, such as a private one."""
+    """Make sure that no list, and no link in a folder, names a file elsewhere, such as a private one."""
     root = Path(os.path.realpath(files.root))
     places = map(files.file, range(len(files)))
     outside = [path for path in places if not Path(os.path.realpath(path)).is_relative_to(root)]

@@ -1,7 +1,7 @@
 """What provider and client send each other over HTTP, version 1: closed schemas that both sides check.
 
-Every model is closed (an unknown field is refused) and strict (a float is no label). The provider
-cannot send anything else by mistake, and the client would refuse it if it did.
+Every model is closed (an unknown field is refused) and strict (a float is no label). So the provider cannot
+send anything else by mistake, and the client would refuse it.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ _CURVE = -121665 * pow(121666, -1, _PRIME)  # d of Ed25519: -x^2 + y^2 = 1 + d x
 
 
 def _refuse_small_order(key: str) -> str:
-    """Refuse a public key of an order up to 8: somebody without a private key can sign for it."""
+    """Refuse a public key of order up to 8: anybody could sign for it without a private key."""
     y = int.from_bytes(bytes.fromhex(key), "little") % 2**255
     # Orders 1 and 2: y is 1 or -1; order 4: y is 0; order 8: the doubled point has y = 0.
     if y * (y * y - 1) * (_CURVE * y**4 + 2 * y * y - 1) % _PRIME == 0:
-        raise ValueError("a key of small order signs nothing")
+        raise ValueError("a key of small order proves nothing")
     return key
 
 
@@ -59,13 +59,13 @@ Accepts = Literal["images", "embeddings"]
 
 
 class Message(BaseModel):
-    """Base of all messages: no field but those named, no value converted."""
+    """Base of all messages: unknown fields are refused, and no value is converted."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
 class Budget(Message):
-    """What a key may still ask."""
+    """Budget of a key, and how much of it is left."""
 
     limit: Count  # distinct samples that the key may have labelled
     used: Count  # distinct samples labelled so far, those of this answer included
@@ -85,11 +85,11 @@ class Signed(Message):
 
 
 class Receipt(Signed):
-    """The provider's signed word on one answer, which the client keeps.
+    """The provider's signed statement about one answer, which the client keeps.
 
     The ledger's log is a chain of hashes: the hash of an entry covers every entry before it. So a ledger that
-    holds an entry of a receipt still holds everything that it held when that answer was given. Of other
-    clients a receipt tells nothing.
+    holds the entry that a receipt names still holds everything from before that answer. A receipt reveals
+    nothing about other clients.
     """
 
     format: Literal["ucds-receipt/1"] = "ucds-receipt/1"
@@ -111,8 +111,8 @@ class UnusableSample(Message):
 class LabelAnswer(Message):
     """The answer to ``POST /v1/labels``: one integer per sample, in the order of the request.
 
-    A label is one of the provider's K clusters, in ``[0, n_clusters)``. A sample that cannot be used gets
-    none, and is not charged. Labels have a receipt, and no label has none.
+    A label is one of the provider's K clusters, in ``[0, n_clusters)``. A sample that cannot be used gets no
+    label, and is not charged. Labels come with a receipt; an answer without labels has none.
     """
 
     labels: list[Count | None]
@@ -131,7 +131,7 @@ class LabelAnswer(Message):
         if [sample.position for sample in self.unusable] != without:
             raise ValueError("the samples without a label are not those that are called unusable")
         if (self.receipt is None) != (len(without) == len(self.labels)):
-            raise ValueError("labels have a receipt, and no label has none")
+            raise ValueError("labels need a receipt, and an answer without labels has none")
         return self
 
 
@@ -143,14 +143,14 @@ class Calibration(Message):
 
 
 class CalibrationAnswer(Message):
-    """The answer to ``POST /v1/calibration``: the calibration of the key, from now on."""
+    """The answer to ``POST /v1/calibration``: the calibration that the key has from now on."""
 
     calibration: Calibration
     unusable: list[UnusableSample]  # samples that are no part of it because they cannot be used
 
 
 class ServiceInfo(Message):
-    """The answer to ``GET /v1/info``: what a client must know to ask well."""
+    """The answer to ``GET /v1/info``: what a client must know to ask correctly."""
 
     model: str
     model_digest: ModelDigest  # of the model's weights
@@ -179,7 +179,7 @@ class Problem(Message):
 
 
 def read_signers(texts: Iterable[str]) -> tuple[str, ...]:
-    """Return public keys as users write them, in hexadecimal digits; what cannot be one is refused."""
+    """Read public keys that users wrote in hexadecimal digits; refuse what cannot be a key."""
     keys = tuple(map(str.lower, texts))
     try:
         return TypeAdapter(tuple[PublicKey, ...]).validate_python(keys)
@@ -195,7 +195,7 @@ def digest_of_contents(keys: Iterable[bytes]) -> str:
 
 
 def answers_digest(answers: Iterable[tuple[bytes, int]]) -> str:
-    """Compute the SHA-256 of answers given at once; it does not depend on their order.
+    """Compute the SHA-256 of the answers to one request, whatever their order.
 
     It covers, in the order of the content keys, each key (16 bytes) and its label (8 bytes, big-endian).
     """
@@ -221,9 +221,9 @@ def is_authentic(statement: Signed) -> bool:
 def find_fault(
     receipt: Receipt, labels: Mapping[bytes, int], *, signer: str, model_digest: str
 ) -> str | None:
-    """Return why a receipt is not the provider's word on these answers; ``None`` if it is."""
+    """Return why a receipt does not fit these answers of the provider; ``None`` if it fits."""
     if receipt.signer != signer:
-        return "a receipt is signed with another key than the service named"
+        return "a receipt is signed with a key other than the one that the service named"
     if not is_authentic(receipt):
         return "the signature of a receipt is wrong"
     if receipt.model_digest != model_digest:

@@ -1,7 +1,8 @@
-"""What the mathematics shares: types of arrays, and the callback that watches long work."""
+"""What the rooms share: types of arrays, the callback that watches long work, and the processors for it."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
@@ -32,3 +33,8 @@ def counted(watch: Watch | None, work: str, parts: Sequence[Part]) -> Iterator[P
         yield part
     if watch is not None:
         watch(work, len(parts), len(parts))
+
+
+def processors() -> int:
+    """Return the number of processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -35,11 +35,7 @@ def peak_device_memory_mib() -> int:
 
 
 def check_devices(accelerator: Accelerator, devices: int, precision: Precision = "32-true") -> None:
-    """Make sure that the machine has a number of devices of a kind, and that they have a precision.
-
-    Raises:
-        InputError: it has fewer, or they lack the precision.
-    """
+    """Make sure that the machine has a number of devices of a kind, and that they have a precision."""
     if devices < 1:
         raise InputError(f"the number of devices must be at least 1, not {devices}")
     kind = kind_of(accelerator)
@@ -59,11 +55,7 @@ def check_devices(accelerator: Accelerator, devices: int, precision: Precision =
 
 
 def choose_device(accelerator: Accelerator, precision: Precision = "32-true") -> torch.device:
-    """Return the device of a program of one process, the one that Fabric would choose.
-
-    Raises:
-        InputError: there is no such device, or it lacks the precision.
-    """
+    """Return the device of a program of one process, the one that Fabric would choose."""
     check_devices(accelerator, 1, precision)
     kind = kind_of(accelerator)
     return torch.device("cpu") if kind == "cpu" else torch.device(kind, 0)

@@ -77,11 +77,7 @@ class NetworkEncoder(Encoder):
     def on(
         self, accelerator: Accelerator, precision: Precision, *, elsewhere: bool = False
     ) -> NetworkEncoder:
-        """Return the encoder for a device of this machine, or of another one if ``elsewhere``.
-
-        Raises:
-            InputError: this machine has no such device.
-        """
+        """Return the encoder for a device, which this machine must have unless it is ``elsewhere``."""
         placed = copy.copy(self)
         remote = elsewhere and accelerator == "cuda"  # this machine may have none
         placed.device = torch.device("cuda") if remote else choose_device(accelerator, precision)
@@ -99,14 +95,15 @@ class NetworkEncoder(Encoder):
 
 @contextmanager
 def evaluation_mode(module: nn.Module) -> Iterator[None]:
-    """Switch a network to evaluation without gradients, and afterwards back to its former mode."""
-    training = module.training
+    """Switch a network to evaluation without gradients, and afterwards each layer back to its former mode."""
+    training = [(layer, layer.training) for layer in module.modules()]
     module.eval()
     try:
         with torch.no_grad():
             yield
     finally:
-        module.train(training)
+        for layer, mode in training:
+            layer.training = mode
 
 
 def tensors_digest(tensors: Mapping[str, Tensor]) -> str:
@@ -177,20 +174,15 @@ def channels_last(module: nn.Module) -> nn.Module:
     return module
 
 
-@torch.no_grad()
 def _feature_width(module: nn.Module, example: Tensor, name: str) -> int:
     """Run a module once, in evaluation mode, and return the number of its features; it stays as it is."""
-    training = [(child, child.training) for child in module.modules()]
-    module.eval()
     try:
-        features = module(example)
+        with evaluation_mode(module):
+            features = module(example)
     except (RuntimeError, ValueError, TypeError, AssertionError) as error:
         shape = "x".join(str(size) for size in example.shape)
         reason = f"network '{name}' cannot take inputs of shape {shape}: {one_line(error)}"
         raise InputError(reason) from error
-    finally:
-        for child, mode in training:
-            child.training = mode
     if not isinstance(features, Tensor) or not features.is_floating_point():
         kind = features.dtype if isinstance(features, Tensor) else type(features).__name__
         raise InputError(f"network '{name}' must return a floating-point tensor, not {kind}")

@@ -31,19 +31,9 @@ def graph_of(name: str, weights: str, input_size: int | None, cache: Path | None
 
     Published weights of a name are taken to stay the same in one version of their library. A graph that
     cannot be kept is used all the same. That a network cannot become a graph is kept like a graph; what
-    failed for want of memory or disk space is tried again.
-
-    Args:
-        name: name of the network, see :func:`ucds.networks.build.build_network`.
-        weights: word or file, as there.
-        input_size: side of the square crop in pixels; the network's own if ``None``.
-        cache: folder of the cache; ``None`` keeps nothing.
-
-    Returns:
-        The graph; the network itself, which takes more time, where no graph of it can be made.
-
-    Raises:
-        InputError: the name is unknown, or the weights cannot be had or do not fit.
+    failed for want of memory or disk space is tried again. Without a ``cache``, nothing is kept. Where no
+    graph can be made, the network itself is returned, which takes more time. Other arguments and errors are
+    those of :func:`ucds.networks.build.build_network`.
 
     Warns:
         UcdsWarning: no graph can be made, and why.

@@ -15,15 +15,10 @@ from ucds.networks.encoder import NetworkEncoder
 
 
 class ModelOutput(NamedTuple):
-    """Output of a clustering model for n inputs.
+    """Output of a clustering model for n inputs."""
 
-    Attributes:
-        features: bottleneck features, ``(n, d_f)``.
-        logits: inner products of features and prototypes, ``(n, K)``; their softmax is the assignment.
-    """
-
-    features: Tensor
-    logits: Tensor
+    features: Tensor  # bottleneck features (n, d_f)
+    logits: Tensor  # inner products of features and prototypes (n, K); their softmax is the assignment
 
 
 class ClusteringModel(nn.Module):
@@ -31,13 +26,8 @@ class ClusteringModel(nn.Module):
 
     The bottleneck is linear with batch normalisation and no rectifier: only width 256 gives the paper's
     11.32 M parameters, and this is the form of SHOT and DINE. New layers start with normal weights after
-    Xavier and zero biases.
-
-    Args:
-        network: network below the bottleneck; its module becomes part of the model, uncopied.
-        n_clusters: number of clusters, K.
-        bottleneck_width: width of the features, d_f.
-        generator: source of random weights, on the CPU; PyTorch's global one if ``None``.
+    Xavier and zero biases, which come from the ``generator``, on the CPU, or PyTorch's global one. The module
+    of the network becomes part of the model, uncopied.
 
     Attributes:
         encoder: the paper's F: ``backbone``, which is the network, and ``bottleneck``, to ``(n, d_f)``.

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ucds.encoders.graphs import run_graph
+from ucds.encoders.graphs import GraphEncoder
 from ucds.errors import InputError, one_line
 from ucds.networks.encoder import NetworkEncoder, evaluation_mode
 
@@ -28,23 +28,15 @@ _COMPARED = 8  # images on which a graph is compared with its network
 
 
 class NoGraphError(InputError):
-    """No graph can be made of a network.
-
-    Attributes:
-        lasts: whether this is so at every try, and not for want of memory or disk space.
-    """
+    """No graph can be made of a network."""
 
     def __init__(self, reason: str, *, lasts: bool = True) -> None:
         super().__init__(reason)
-        self.lasts = lasts
+        self.lasts = lasts  # at every try, as it is not for want of memory or disk space
 
 
 def make_graph(network: NetworkEncoder) -> bytes:
-    """Write a network of images as a graph, the content of an ONNX file, and compare their features.
-
-    Raises:
-        NoGraphError: the graph has other features, or there is none.
-    """
+    """Write a network of images as a graph, the content of an ONNX file, if both have the same features."""
     name = network.spec.name
     try:
         content, apart = _written(network)
@@ -80,7 +72,7 @@ def _written(network: NetworkEncoder) -> tuple[bytes, float]:
     expected = network(images)
     with evaluation_mode(network.module):
         content = _write_onnx(network.module, torch.from_numpy(images[:2]))
-    found = run_graph(content, images)[0]
+    found = GraphEncoder(content, network.spec, network.weights)(images)
     norms = np.maximum(np.linalg.norm(expected, axis=1), np.finfo(np.float32).tiny)
     apart = float((np.linalg.norm(found - expected, axis=1) / norms).max())
     return content, apart if np.isfinite(apart) else float("inf")

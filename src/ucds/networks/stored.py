@@ -19,14 +19,9 @@ from ucds.networks.encoder import NetworkEncoder
 def stored_network(
     spec: EncoderSpec, weights: str, content: bytes, path: Path, given: Encoder | None
 ) -> Encoder:
-    """Make the network of a model file.
+    """Make the network of a model file from its weights, the bytes that :meth:`NetworkEncoder.saved` gave.
 
-    Args:
-        spec: description of the network.
-        weights: origin of the weights that it started from.
-        content: bytes that :meth:`NetworkEncoder.saved` gave.
-        path: model file, for messages.
-        given: encoder of the caller's own, if the model was trained with a module that no name can build.
+    A model that was trained with a module that no name can build needs the ``given`` one.
 
     Raises:
         InputError: the module was the caller's own, and is not given; or the architecture is unknown here, or

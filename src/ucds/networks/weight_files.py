@@ -42,9 +42,6 @@ def load_file(
     """Load a local checkpoint into a network of a name, and return the name and digest of what was loaded.
 
     ``adapt`` converts older formats of the model's family; it is tried if the file does not fit as it is.
-
-    Raises:
-        InputError: the file cannot be read, is no checkpoint, or does not fit the network.
     """
     state = _without_wrapper_segments(read_state_dict(path), module.state_dict().keys())
     mismatch = _mismatch(module, state)
@@ -84,11 +81,7 @@ def download_weights(url: str, name: str) -> Path:
 
 
 def read_state_dict(path: Path) -> StateDict:
-    """Read the tensors of a checkpoint file, by their names, without running any code it may hold.
-
-    Raises:
-        InputError: there is no such file, it is not a checkpoint, or it holds pickled code.
-    """
+    """Read the tensors of a checkpoint file, by their names; a file that holds pickled code is refused."""
     require_weights(str(path))
     content = _read(path)
     for wrapper in WRAPPERS:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,8 +18,9 @@ from ucds.data.dataset import Dataset
 from ucds.data.ground_truth import GroundTruth, read_ground_truth
 from ucds.data.samples import subset
 from ucds.data.sources import is_feature_folder
-from ucds.errors import InputError
-from ucds.files import read_object
+from ucds.data.vectors import read_arrays
+from ucds.errors import DamagedFileError, NoSpaceError
+from ucds.files import digest_of, read_object, write_atomically
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.arrays import FloatArray, IntArray
 from ucds.math.cluster_number import ClusterNumber
@@ -26,16 +28,16 @@ from ucds.math.corrections import ASIDE
 from ucds.math.exemplars import find_nearest, find_outliers, group_near_duplicates
 from ucds.math.plane import place_all
 from ucds.math.spaces import unit_rows
-from ucds.page.places import place_remembered
 from ucds.page.thumbnails import Images, Thumbnails, resize, shrink
+from ucds.target.known import places_in
 from ucds.target.remembered import Remembered
 from ucds.target.review import Review
 from ucds.training.cluster_choice import read_choice
 from ucds.training.loaded import Model
-from ucds.training.run_folder import LABELS_FILE, STABILITY_FILE, TRANSFER_FILE
+from ucds.training.run_folder import LABELS_FILE, MAP_FILE, RUN_FILE, STABILITY_FILE, TRANSFER_FILE
 
 MOST_SHOWN = 10_000
-"""Number of samples that a page shows at most; they are chosen at random."""
+"""Largest number of samples that a page shows; from more, it shows a random choice."""
 
 _COMPARED_SIDE = 32  # pixels of the pictures that near-duplicates are looked for on
 
@@ -52,34 +54,15 @@ class RunRecord:
 
     def split_places(self, named: Path | None) -> tuple[Path | None, Path | None]:
         """Return the new place of the samples, or of the images of a folder of features; one is ``None``."""
-        place = self.described.get("images")
-        of_features = place is not None and is_feature_folder(Path(place))
+        of_features = any(map(is_feature_folder, places_in(self.described)))
         return (None, named) if of_features else (named, None)
-
-    @property
-    def images(self) -> Path:
-        """Folder or file of the samples that the run was trained on.
-
-        Raises:
-            InputError: the run does not say, or they are no longer there.
-        """
-        place = self.described.get("images")
-        if not place:
-            raise InputError("the run does not say where its samples lie: name their folder after the run")
-        if not Path(place).exists():
-            raise InputError(f"the samples of the run were in {place}, which is gone: name their folder")
-        return Path(place)
 
 
 def read_record(run: Path) -> RunRecord:
-    """Read what a run folder holds beside the model.
-
-    Raises:
-        DamagedFileError: a file of the run cannot be read.
-    """
+    """Read what a run folder holds beside the model."""
     labels = run / LABELS_FILE
     return RunRecord(
-        read_object(run / "run.json") or {},
+        read_object(run / RUN_FILE) or {},
         ClusterLabels.load(labels) if labels.exists() else None,
         read_object(run / TRANSFER_FILE),
         read_object(run / STABILITY_FILE),
@@ -140,10 +123,11 @@ def find_facts(
     remembered: Remembered | None,
     strangers: IntArray,
 ) -> Findings:
-    """Compute what a page says of samples; ``images`` has those of all, and ``texts`` are known by ids.
+    """Compute what a page says of samples; ``images`` holds the images of all, ``texts`` their texts by id.
 
-    What a person has reviewed holds for the samples that are ``remembered``. Those of a ``review`` have the
-    places on the map that they have there. The ``strangers`` are positions of samples that fit no cluster.
+    What a person has reviewed replaces the model's answers for ``remembered`` samples. Samples of a
+    ``review`` have the same places on the map as in the review. The ``strangers`` are positions of samples
+    that fit no cluster.
     """
     samples = data.samples
     shown = np.sort(np.random.default_rng(0).permutation(len(samples))[:MOST_SHOWN])
@@ -158,6 +142,9 @@ def find_facts(
         remembered.correct(keys, clusters, found.confidence, found.probabilities)
     everyone[0][strangers] = clusters[np.isin(shown, strangers)] = ASIDE
     sizes = np.bincount(everyone[0][everyone[0] >= 0], minlength=model.n_clusters)
+    outlook = "" if review is None else review.outlook
+    if review is not None:
+        model.compute.reporter.say(f"{outlook} (ucds review {review.run})")
     model.compute.reporter.say("drawing the report")
     places = np.lexsort((-found.confidence, clusters))  # stable: then by position
     features, probabilities, confidence = (each[places] for each in found)
@@ -191,8 +178,23 @@ def find_facts(
         answers=answers,
         truth=None if truth is None else GroundTruth(truth.names, truth.classes[order]),
         thumbnails=thumbnails,
-        outlook="" if review is None else review.outlook,
+        outlook=outlook,
     )
+
+
+def place_remembered(run: Path, features: FloatArray) -> NDArray[np.float64]:
+    """Return the place ``(n, 2)`` on the map of each sample that a run remembers; the run keeps them."""
+    digest = np.frombuffer(digest_of(np.ascontiguousarray(features).data).encode(), np.uint8)
+    with suppress(OSError, DamagedFileError, KeyError):
+        kept = read_arrays(run / MAP_FILE)
+        points = kept["points"]
+        fits = points.shape == (len(features), 2) and points.dtype == np.float64
+        if fits and np.isfinite(points).all() and np.array_equal(kept["digest"], digest):
+            return points
+    points = place_all(features)
+    with suppress(NoSpaceError):  # a folder that nobody can write to is looked at all the same
+        write_atomically(run / MAP_FILE, lambda file: np.savez(file, points=points, digest=digest))
+    return points
 
 
 def _place(ids: Sequence[str], features: FloatArray, review: Review | None) -> NDArray[np.float64]:

@@ -1,4 +1,4 @@
-"""Writes the page in its two lives: a file that holds everything, or a shell that asks a server.
+"""Writes the page in one of two forms: a file that holds everything, or a shell that asks a server.
 
 Both have the same template, style and script. The script's modules stand in the page one after another.
 """
@@ -32,7 +32,7 @@ KEPT = TEMPLATE / "kept"
 def render_page(
     title: str, written: Mapping[str, Any] | None = None, about: str = "", sheets: Sequence[bytes] = ()
 ) -> str:
-    """Write the page as HTML, which may ask for nothing; without ``written``, for what its own server has."""
+    """Write the page as HTML, which loads nothing; without ``written``, it loads from its own server."""
     kept, script = _kept_script(), _own_script()
     style, page = ((TEMPLATE / name).read_text(encoding="utf-8") for name in ("page.css", "page.html"))
     return _template(page).render(
@@ -104,7 +104,7 @@ def write_down(facts: Facts) -> dict[str, Any]:
 
 
 def describe_part(shown: int, total: int, what: str) -> dict[str, Any]:
-    """Return what both lives say of the samples that are not shown, and the colours of the clusters."""
+    """Return what both forms say of samples that are not shown, and the colours of the clusters."""
     note = f"Shown: {shown:,} {what}."
     if shown < total:
         note = f"Shown: {shown:,} of {total:,} {what}, drawn at random."
@@ -112,7 +112,7 @@ def describe_part(shown: int, total: int, what: str) -> dict[str, Any]:
 
 
 def places_of(points: np.ndarray[Any, Any]) -> dict[str, list[int]]:
-    """Bring points of the plane to whole numbers from 0 to 1000."""
+    """Scale points of the plane to whole numbers from 0 to 1000."""
     low, high = points.min(0), points.max(0)
     x, y = (1000 * (points - low) / np.maximum(high - low, 1e-9)).round().astype(int).T.tolist()
     return {"x": x, "y": y}

@@ -10,13 +10,11 @@ import numpy as np
 
 from ucds.arguments import checked
 from ucds.data.about import choose_rows, find_about
-from ucds.data.columns import read_texts
-from ucds.data.content import find_places
+from ucds.data.content import find_places, keys_of
 from ucds.data.features import FeatureFolder
-from ucds.data.images import ImageSamples
 from ucds.data.kept_about import KeptAbout
 from ucds.data.samples import Samples
-from ucds.data.sources import Source, place_of, require_there
+from ucds.data.sources import Source, require_there
 from ucds.errors import InputError
 from ucds.files import write_text_atomically
 from ucds.math.novelty import reject
@@ -25,16 +23,16 @@ from ucds.page.render import render_about, render_page, write_down
 from ucds.page.thumbnails import Images, lay_out
 from ucds.page.words import finish, summarise, warn
 from ucds.showing import shows
-from ucds.target.fits import fit
 from ucds.target.followed import Followed, describe_followed, what_is_followed
-from ucds.target.predictions import ClusterNames
+from ucds.target.known import Gathered, KnownSamples, open_known, open_samples, places_in
+from ucds.target.predictions import read_names
 from ucds.target.remembered import read_remembered
 from ucds.target.review import Review
 from ucds.training.centring import as_trained
 from ucds.training.loaded import load
 from ucds.training.model_file import StoredModel
 from ucds.training.options import Compute
-from ucds.training.run_folder import ABOUT_FILE, VOTES_FILE, place_of_output, require_same_samples
+from ucds.training.run_folder import ABOUT_FILE, VOTES_FILE, place_of_output
 
 
 @shows()
@@ -78,7 +76,6 @@ def report(
     images: Source | None = None,
     out: str | Path | None = None,
     *,
-    names: str | Path | None = None,
     pictures: str | Path | None = None,
     about: str | Path | None = None,
     group: str | None = None,
@@ -94,7 +91,6 @@ def report(
         images: samples, see :func:`ucds.data.sources.find_samples`; those that the run was trained on if
             ``None``.
         out: HTML file to write; ``report.html`` in the run folder if ``None``.
-        names: file of names of the clusters; ``names.json`` in the run folder, if there is one, if ``None``.
         pictures: folder of the images that a folder of features was computed from, where each has its id as
             its path; the folder that they were read from if ``None``. Without images the page shows ids.
         about: table about the samples, see :func:`ucds.data.about.find_about`, for what the clusters follow;
@@ -104,17 +100,17 @@ def report(
         compute: device, precision, cache and reporter; the defaults if ``None``.
 
     Raises:
-        InputError: the run, the samples or the names cannot be used.
-        DamagedFileError: a file of the run or of names cannot be read.
+        InputError: the run or the samples cannot be used.
+        DamagedFileError: a file of the run cannot be read.
         NoSpaceError: the page cannot be written.
     """
     run, compute = Path(run), compute or Compute()
-    chosen = read_record(run).images if images is None else images
-    for place in (chosen, about):
+    for place in (images, about):
         if place is not None:
             require_there(place)
-    path = place_of_output(run, "report.html", out, (".html", ".htm"), chosen, names)
-    facts = gather(run, images, names=names, pictures=pictures, about=about, group=group, compute=compute)
+    sources = places_in(read_record(run).described) if images is None else [images]
+    path = place_of_output(run, "report.html", out, (".html", ".htm"), *sources)
+    facts = gather(run, images, pictures=pictures, about=about, group=group, compute=compute)
     findings = facts.findings
     told, written = render_about(facts, range(len(findings.ids))), write_down(facts)
     sheets = () if findings.thumbnails is None else lay_out(findings.thumbnails)
@@ -127,40 +123,39 @@ def gather(
     run: Path,
     images: Source | None,
     *,
-    names: str | Path | None,
     pictures: str | Path | None,
     about: str | Path | None = None,
     group: str | None = None,
     compute: Compute,
 ) -> Facts:
     """Open a run and its samples, and find what a page says of them; see :func:`report`."""
-    named, record = ClusterNames.find(run, names), read_record(run)
-    chosen = record.images if images is None else images
-    model = load(run, role="target", compute=compute)
-    data, place = model.open(chosen), place_of(chosen)
-    seen, remembered, strangers = as_trained(run, model, data, about), None, np.empty(0, np.int64)
+    record = read_record(run)
+    model, remembered = load(run, role="target", compute=compute), None
     if (run / VOTES_FILE).exists():
         remembered, features = read_remembered(run)
-        if (fits := fit(model, seen, remembered, features)) is not None:
+    opened = (
+        open_known(model, record.described, remembered) if images is None else open_samples(model, images)
+    )
+    samples, strangers = opened.data.samples, np.empty(0, np.int64)
+    seen, is_new = as_trained(run, model, opened.data, about), True
+    trained_on = images is None or record.described.get("data") == samples.fingerprint
+    if remembered is not None:
+        is_new = not np.isin(keys_of(samples.keys).array, keys_of(remembered.keys).array).all()
+        fits = None if trained_on else remembered.fits(model, seen, features)
+        if fits is not None:
             strangers = np.flatnonzero(reject(fits))
-    if images is None:
-        require_same_samples(record.described, data.samples.fingerprint)
-    trained_on = record.described.get("data") == data.samples.fingerprint
-    known = {} if named is None else named.of(model.stored)
     findings = find_facts(
         model,
         seen,
         record.labels if trained_on else None,
-        images_of(data.samples, None if pictures is None else Path(pictures)),
-        {} if place is None else read_texts(place),
+        images_of(samples, None if pictures is None else Path(pictures)),
+        opened.texts,
         Review(run) if trained_on and remembered is not None else None,
         remembered,
         strangers,
     )
-    what = "samples" if data.samples.kind == "embeddings" else "images"
-    skipped = data.samples.skipped if isinstance(data.samples, ImageSamples) else 0
-    samples, places = data.samples, find_places(findings.ids, data.samples.ids)
-    kept = KeptAbout.load(run / ABOUT_FILE)
+    what = "samples" if samples.kind == "embeddings" else "images"
+    places, kept = find_places(findings.ids, samples.ids), KeptAbout.load(run / ABOUT_FILE)
     if about is None and kept is not None and (kept.places(samples.keys) >= 0).any():
         own = kept.of(samples, places)
     else:
@@ -173,6 +168,11 @@ def gather(
     summary = summarise(findings, record, what)
     if sentence := describe_followed(followed, what):
         summary.append(finish(sentence))
+    learned = findings.total if remembered is None else len(remembered.ids)
+    warnings = warn(findings, record, what, learned, samples.skipped)
+    if is_new and not trained_on:
+        warnings.append(f"The model was trained on other {what} than these.")
+    warnings += [finish(opened.lost)] if opened.lost else []
     described, encoder = record.described, model.stored.card.encoder.name
     method, seed = described.get("method", "unknown"), described.get("seed", "unknown")
     version = described.get("versions", {}).get("ucds", "unknown")
@@ -180,11 +180,11 @@ def gather(
         findings,
         record,
         model.stored,
-        known,
+        read_names(run, model.stored),
         what,
         f"method {method}, encoder {encoder}, seed {seed}, ucds {version}",
         summary,
-        warn(findings, record, skipped, what, trained_on),
+        warnings,
         followed,
     )
 
@@ -193,10 +193,11 @@ def images_of(samples: Samples, root: Path | None) -> Images | None:
     """Return the images of samples, by position; ``None`` if there are none.
 
     Those of a folder of features lie below ``root``, or where they were read from if that is ``None``.
-
-    Raises:
-        InputError: a root is given for other samples than a folder of features.
     """
+    if isinstance(samples, KnownSamples):
+        parts = [part for each in samples.parts if (part := images_of(each, root)) is not None]
+        whole = len(parts) == len(samples.parts)
+        return Gathered(parts, samples.rows.part, samples.rows.row) if whole else None
     if isinstance(samples, FeatureFolder):
         return samples.find_pictures(root)
     if root is not None:

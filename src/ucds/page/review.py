@@ -56,7 +56,8 @@ def review(
         images: samples, if they have moved; for a run on a folder of features the folder of its images.
         keep_clusters: whether the number of clusters stays, see :class:`ucds.target.review.Review`.
         open_browser: whether the page opens in the browser; its address is always printed.
-        hosts: names under which a browser reaches the page through a proxy, beside those of this machine.
+        hosts: host names under which a browser reaches the page through a proxy, besides those of this
+            machine.
         compute: device, cache of decoded images and reporter; the defaults if ``None``.
 
     Returns:
@@ -87,7 +88,7 @@ def review(
         if not taken:
             raise InputError(f"none of the answers in {answers} is about samples of {run}")
         if missed:
-            compute.reporter.say(f"{missed} of {taken + missed} answers are about samples that are not here")
+            compute.reporter.say(f"{missed} of {taken + missed} answers are about unknown samples")
         write_run()
         return written
     session = Session(state, moved, pictures, compute)
@@ -104,7 +105,7 @@ def review(
         _take_away(session, sorts, table, folder, how or "copy", watch, compute)
         said += [f"{table} written"] if table else []
         said += [f"images sorted into {folder}"] if folder else []
-        return ". ".join(said) or "Nothing was asked for."
+        return ". ".join(said) or "Nothing was chosen, so nothing was written."
 
     listener = socket.create_server(("127.0.0.1", 0))
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else each answer waits 40 ms
@@ -128,9 +129,9 @@ def _take_away(
     watch: Watch,
     compute: Compute,
 ) -> None:
-    """Write a table and sorted folders, if they are named; a run sorts samples that are not in the review."""
-    if folder is not None and session.samples is None:
-        raise InputError("the images of this run are gone, or lie in no files: they cannot be sorted")
+    """Write a table and sorted folders, if named; the run's model sorts samples outside the review."""
+    if folder is not None and session.files is None:
+        raise InputError("the images of this run cannot be sorted: their files are gone, or never existed")
     if session.left_out and session.place is not None and (table or folder):
         found = predict(sorts, session.place, sort_into=folder, sort_how=how, compute=compute.silent())
         if table is not None:
@@ -138,19 +139,19 @@ def _take_away(
         return
     if table is not None:
         session.review.save_table(table)
-    if folder is not None and session.samples is not None:
-        session.review.sort_into(folder, session.samples.files, how=how, watch=watch)
+    if folder is not None and session.files is not None:
+        session.review.sort_into(folder, session.files, how=how, watch=watch)
 
 
 def _free(run: Path, what: str, suffix: str = "") -> Path:
-    """Return a name beside a run that nothing has yet: with a number, if what was written before has it."""
+    """Return a free name beside a run; it has a number if an earlier output has the plain name."""
     names = (run.with_name(f"{run.name}-{what}{'' if n == 1 else f'-{n}'}{suffix}") for n in count(1))
     return next(path for path in names if not path.exists())
 
 
 @contextmanager
 def _only_review_of(run: Path, address: str) -> Iterator[None]:
-    """Hold the review of a run; the address of the page is left where a second command finds it."""
+    """Hold the review of a run, and leave the page's address where a second command finds it."""
     page = run / PAGE_FILE
     with open_received(run / ADDRESS_FILE, "r+b") as file:
         if not lock(file):

@@ -39,14 +39,9 @@ _Work = Callable[[Mapping[str, Any], Callable[[str, int, int], None]], str]
 def make_app(session: Session, token: str, finish: _Work, hosts: Sequence[str] = ()) -> Starlette:
     """Make the application of a review, which answers below ``/token/`` alone.
 
-    Of the requests that read or change the review, one follows another. Pictures, and what takes long, are
-    answered beside them. Every address on the page is relative, so that a proxy may put a path before it.
-
-    Args:
-        session: the review.
-        token: secret part of the path.
-        finish: writes what a person asks for, and tells its progress to its second argument.
-        hosts: names in the browser's address, beside those of this machine.
+    Requests that read or change the review are answered one after another. Pictures and long work are
+    answered beside them. Every address on the page is relative, so that a proxy may put a path before it. A
+    browser's address may name one of the hosts, or this machine. What a person asks for, ``finish`` writes.
     """
     answers, page = _Answers(session, finish), render_page(session.fixed()["title"])
     read_only = (session.fixed, session.state, session.question, session.cuts)
@@ -84,7 +79,7 @@ class _Answers:
             return JSONResponse(await run_in_threadpool(read))
 
     def with_what(self, read: Callable[[], Mapping[str, Any]]) -> Callable[[Request], Awaitable[Response]]:
-        """Return what answers with the values that a function reads."""
+        """Return a handler that answers with the values that a function reads."""
 
         async def answer(request: Request) -> Response:
             return await self._in_turn(read)
@@ -145,7 +140,7 @@ def _refuse(request: Request, error: Exception) -> Response:
 
 
 def _make_guard(token: str, hosts: Sequence[str]) -> DispatchFunction:
-    """Make what refuses requests without the token, and those that other pages in the browser would make."""
+    """Make the guard that refuses requests without the token, and requests by other pages in the browser."""
     known = LOOPBACK | {host.lower() for host in hosts}
 
     async def guard(request: Request, answer: Callable[[Request], Awaitable[Response]]) -> Response:
@@ -165,7 +160,7 @@ def _make_guard(token: str, hosts: Sequence[str]) -> DispatchFunction:
 
 
 def _strangers(host: str, sender: str | None, known: frozenset[str]) -> str:
-    """Return the name in a request that is not known: of the host, or of the page that sends it; else ""."""
+    """Return the unknown name in a request, of the host or of the page that sends it; "" if there is none."""
     name = urlsplit(f"//{host}").hostname or ""
     if name not in known:
         return name or "of no name"

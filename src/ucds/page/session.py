@@ -11,29 +11,28 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from ucds.data.columns import read_texts
 from ucds.data.content import find_places
 from ucds.data.features import Pictures
-from ucds.data.images import ImageSamples
+from ucds.data.folders import Scan
 from ucds.errors import InputError, UserError, brief
 from ucds.math.arrays import IntArray
 from ucds.math.exemplars import choose_beside
-from ucds.page.findings import read_record
-from ucds.page.places import place_remembered
+from ucds.page.findings import place_remembered, read_record
 from ucds.page.render import describe_part, percent, places_of, render_about
 from ucds.page.report import gather, images_of
 from ucds.page.thumbnails import Images, resize
+from ucds.target.known import Gathered, open_known, places_in
 from ucds.target.questions import Question
 from ucds.target.review import Review
 from ucds.training.loaded import load
 from ucds.training.options import Compute
-from ucds.training.run_folder import MAP_FILE, require_same_samples
+from ucds.training.run_folder import MAP_FILE
 
 SHOWN = 8
 """Pictures of a group in a question: typical ones, and those nearest to the other group."""
 
 NEAR = 30
-"""Samples that are shown as like others."""
+"""Number of samples that are shown as similar to others."""
 
 
 class Session:
@@ -42,8 +41,8 @@ class Session:
     Attributes:
         review: the review; it is changed by :meth:`tell` alone.
         place: folder or file of the samples; ``None`` if the run does not say.
-        samples: samples of the run, by which images are sorted into folders; ``None`` if they are gone.
-        left_out: number of samples of the run that are not in the review.
+        files: image files of the samples where they lie, to be sorted; ``None`` if there are none.
+        left_out: number of samples of the run that are outside the review.
         texts: text of each sample that has one, by its id.
     """
 
@@ -51,26 +50,26 @@ class Session:
         self.review, self._ids = review, review.start.ids
         self._moved, self._root, self._compute = moved, pictures, compute.silent()
         self._images: Images | None = None
-        self.samples: ImageSamples | None = None
+        self.files: Scan | None = None
         self.texts: Mapping[str, str] = {}
         self._pictures = np.full(len(self._ids), -1)  # position of each sample's picture, if it has one
-        self.place: Path | None = moved
         self.left_out, self._what = 0, "samples"
+        described = read_record(review.run).described
+        self.place = next(iter([moved] if moved else places_in(described)), None)
         try:
-            record = read_record(review.run)
-            self.place = moved or record.images
-            samples = load(review.run, role="target", compute=compute).open(self.place).samples
-            if moved is None:
-                require_same_samples(record.described, samples.fingerprint)
+            model = load(review.run, role="target", compute=compute)
+            opened = open_known(model, described, review.start, moved)
+            samples, self.texts = opened.data.samples, opened.texts
             self.left_out = int((find_places(samples.ids, self._ids) < 0).sum())
             self._what = "samples" if samples.kind == "embeddings" else "images"
-            self.samples = samples if isinstance(samples, ImageSamples) else None
-            self._images, self.texts = images_of(samples, pictures), read_texts(self.place)
+            self.files, self._images = samples.files, images_of(samples, pictures)
             if self._images is not None:
                 self._pictures = find_places(self._ids, samples.ids)
-            if isinstance(self._images, Pictures):
+            if isinstance(self._images, Pictures | Gathered):
                 there = [place >= 0 and self._images.is_there(place) for place in self._pictures.tolist()]
                 self._pictures = np.where(there, self._pictures, -1)
+            if opened.lost:
+                compute.reporter.say(opened.lost)
         except UserError as error:
             compute.reporter.say(f"no pictures are shown: {error}")
 
@@ -87,7 +86,7 @@ class Session:
             "missing": np.flatnonzero(~seen).tolist() if seen.any() else [],
             "labels": None if labels is None else labels.tolist(),
             "placed": (self.review.run / MAP_FILE).exists(),
-            "sortable": self.samples is not None,
+            "sortable": self.files is not None,
             **describe_part(len(self._ids), len(self._ids) + self.left_out, self._what),
         }
 
@@ -96,8 +95,8 @@ class Session:
         return places_of(place_remembered(self.review.run, self.review.features))
 
     def about(self) -> dict[str, Any]:
-        """Write what is known of the run, as a file says it, too; this may take long."""
-        facts = gather(self.review.run, self._moved, names=None, pictures=self._root, compute=self._compute)
+        """Write what is known of the run, as a report does; this may take long."""
+        facts = gather(self.review.run, self._moved, pictures=self._root, compute=self._compute)
         rows = find_places(facts.findings.ids, self._ids).tolist()
         return {"html": render_about(facts, rows)}
 
@@ -117,7 +116,7 @@ class Session:
         }
 
     def question(self) -> dict[str, Any]:
-        """Return the question that is open, which takes longer to find than an action to carry out."""
+        """Return the open question; to find it takes longer than to carry out an action."""
         question, number = self._next_question(), self.review.recorded
         shown = None if question is None else self._show(question)
         return {"of": number, "question": shown, "worth": self.review.worth_asking}
@@ -190,7 +189,7 @@ class Session:
         return [self._ids[int(row)] for row in rows]
 
     def _next_question(self) -> Question | None:
-        """Return the next question about a group of which something can be seen."""
+        """Return the next question about a group that can be shown."""
         pictured = self._pictures >= 0
         while (question := self.review.question()) is not None and pictured.any():
             if pictured[self.review.rows(question.groups[0])].any():
@@ -220,17 +219,13 @@ class Session:
 
 
 class Task:
-    """Work that goes on while requests are answered, one at a time, and how far it is."""
+    """Work in the background, one piece at a time, and its progress."""
 
     def __init__(self) -> None:
         self.state: dict[str, Any] = {"running": False}
 
     def start(self, work: Callable[[Callable[[str, int, int], None]], str]) -> None:
-        """Begin some work, which is given a function to tell its progress to, and returns what it did.
-
-        Raises:
-            InputError: other work is under way.
-        """
+        """Begin some work, which is given a function to tell its progress to, and returns what it did."""
         if self.state["running"]:
             raise InputError("the last work is still under way: wait for its end")
         self.state = {"running": True, "title": "writing", "at": 0, "total": 0}

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from ucds.data import features
-from ucds.data.image_files import processors
 from ucds.data.samples import Samples
-from ucds.math.arrays import IntArray
+from ucds.math.arrays import IntArray, processors
+from ucds.target.known import Gathered
 
 Thumbnails = NDArray[np.uint8]
-Images = Samples | features.Pictures
+Images = Samples | features.Pictures | Gathered
 """Images that are read by position: image samples, or those that features were computed from."""
 
 COLUMNS = 16

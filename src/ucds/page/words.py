@@ -7,7 +7,7 @@ from ucds.page.findings import Findings, RunRecord
 from ucds.training.results import SAMPLES_TO_TELL, assess
 
 SURE, DOUBTFUL = 0.9, 0.5
-"""Certainties from which the model is called sure, and below which it is called doubtful, about a sample."""
+"""Confidence from which the model is called sure about a sample, and below which it is called doubtful."""
 
 MUCH_DOUBT = 0.25
 """Share of doubtful samples from which the report warns that the clusters as a whole are in doubt."""
@@ -32,7 +32,7 @@ def summarise(findings: Findings, record: RunRecord, what: str) -> list[str]:
         tried, low, high = record.choice.candidates, record.choice.low, record.choice.high
         lines.append(
             f"The number of clusters, {record.choice.number}, was chosen from {tried[0]} to {tried[-1]}; "
-            f"{low} to {high} are plausible."
+            f"{low} to {high} are about as good."
         )
     if record.stability is not None:
         agreement = float(record.stability["own_agreement"])
@@ -66,8 +66,8 @@ def summarise(findings: Findings, record: RunRecord, what: str) -> list[str]:
     return lines
 
 
-def warn(findings: Findings, record: RunRecord, skipped: int, what: str, trained_on: bool) -> list[str]:
-    """List what a reader should know before trusting the clusters; ``skipped`` files could not be used."""
+def warn(findings: Findings, record: RunRecord, what: str, learned: int, skipped: int) -> list[str]:
+    """List what a reader should know first; clusters of ``learned`` samples, ``skipped`` files not used."""
     shown, total, k = len(findings.ids), findings.total, findings.n_clusters
     warnings = [assess(findings.probabilities).warning] if shown == total else []
     doubtful = float((findings.certainty < DOUBTFUL).mean())
@@ -91,12 +91,12 @@ def warn(findings: Findings, record: RunRecord, skipped: int, what: str, trained
     if record.choice is not None and not record.choice.clear:
         number, low, high = record.choice.number, record.choice.low, record.choice.high
         warnings.append(
-            f"No number of clusters stands out: {low} to {high} are plausible, and this run has {number}. "
+            f"No number of clusters stands out: {low} to {high} are about as good, and the run has {number}. "
             "Join clusters in `ucds review`, or try another encoder."
         )
-    if total < SAMPLES_TO_TELL * k:
+    if learned < SAMPLES_TO_TELL * k:
         warnings.append(
-            f"{total:,} {what} are few for {k} clusters: with fewer than {SAMPLES_TO_TELL} for each, "
+            f"{learned:,} {what} are few for {k} clusters: with fewer than {SAMPLES_TO_TELL} for each, "
             "a cluster can be due to chance."
         )
     if skipped:
@@ -105,8 +105,6 @@ def warn(findings: Findings, record: RunRecord, skipped: int, what: str, trained
         )
     if shown < total:
         warnings.append(f"This page shows {shown:,} of the {total:,} {what}, chosen at random.")
-    if not trained_on:
-        warnings.append(f"The model was trained on other {what} than these.")
     return [finish(text) for text in warnings if text]
 
 

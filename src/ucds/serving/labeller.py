@@ -49,7 +49,7 @@ class ModelLabeller:
         self.digest = arrays_digest(stored.arrays).decode()[:32]
         self.mean_width = spec.width if stored.card.recentres else None  # of a mean to see samples from
         self._view, self._head = view_for(spec), stored.head
-        self._encoder = stored.encoder.on(compute.accelerator, compute.precision)
+        self._encoder = compute.place(stored.encoder)
         self.row_shape: tuple[int, ...] = (spec.takes,)
         self.dtype: npt.DTypeLike = np.float32
         if spec.input_size is not None:

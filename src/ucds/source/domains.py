@@ -1,4 +1,4 @@
-"""The provider's part of the consensus method: domains clustered one by one, matched and transported."""
+"""The provider's part of the consensus method: cluster, match and transport domains."""
 
 from __future__ import annotations
 
@@ -27,13 +27,8 @@ def fit_source_by_transport(
 ) -> Training:
     """Cluster the frozen features of all source domains, and build a model that labels any single sample.
 
-    The model subtracts the mean of the domains' means from a sample, as the domain of a single sample is not
-    known. A folder that is labelled as a whole is better centred on its own mean.
-
-    Arguments are those of :func:`ucds.source.train.fit_source`.
-
-    Raises:
-        InputError: a domain has fewer samples than there are to be clusters, and the errors of that function.
+    From a single sample, whose domain is unknown, the model subtracts the mean of the domains' means. A
+    folder that is labelled as a whole is better centred on its own mean.
     """
     _refuse_small_domains(data.samples, n_clusters)
     everything = len(data.samples)
@@ -49,7 +44,7 @@ def _refuse_small_domains(samples: Samples, n_clusters: int) -> None:
     for name, count in zip(samples.domain_names, np.bincount(samples.domain), strict=True):
         if count < n_clusters <= len(samples):  # too few in all are refused for both sides alike
             raise InputError(
-                f"domain {brief(name)} has {count} samples, and each domain is clustered by itself into "
+                f"domain {brief(name)} has {count} samples, but each domain is clustered by itself into "
                 f"{n_clusters} clusters: leave it out, or choose fewer clusters"
             )
 

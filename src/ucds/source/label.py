@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from ucds.arguments import checked
+from ucds.data.dataset import Dataset
 from ucds.data.sources import Source, require_there
 from ucds.files import require_writable
 from ucds.labels.cluster_labels import ClusterLabels, marks_of
-from ucds.training.loaded import load
+from ucds.training.loaded import Model, load
 from ucds.training.options import Compute
 from ucds.training.run_folder import files_read, require_model
 
@@ -19,11 +20,11 @@ def label(
 ) -> ClusterLabels:
     """Label a client's samples with a source model; ``ucds label`` does the same.
 
-    The samples are taken as one domain. A model of the method ``consensus`` sees them from their own mean,
+    The samples are taken as one domain. A model of the method ``consensus`` centres them on their own mean,
     if there are at least :data:`ucds.training.loaded.FEWEST_TO_CENTRE` of them.
 
     Args:
-        run: folder of a finished source run; its name signs the labels.
+        run: folder of a finished source run; the labels carry its name.
         images: samples, see :func:`ucds.data.sources.find_samples`.
         out: label file to write; none if ``None``.
         compute: device, precision, cache and reporter; the defaults if ``None``.
@@ -37,11 +38,14 @@ def label(
     require_model(Path(run))
     require_there(images)
     model = load(run, role="source", compute=compute)
-    data = model.open(images)
-    ids, marks, card = data.samples.ids, marks_of(data.samples.keys), model.stored.card
-    found = model.decide(data, recentred=True)[0]
-    del data  # its content keys, 16 MB for a million samples, are not needed any more
-    labels = ClusterLabels(ids, found, card.n_clusters, card.name, marks, card.encoder.columns)
+    labels = label_opened(model, model.open(images), model.stored.card.name)
     if out is not None:
         labels.save(out)
     return labels
+
+
+def label_opened(model: Model, data: Dataset, provider: str) -> ClusterLabels:
+    """Label samples that a model has opened, seen as one domain; the provider's name signs the labels."""
+    card, found = model.stored.card, model.decide(data, recentred=True)[0]
+    ids, marks = data.samples.ids, marks_of(data.samples.keys)
+    return ClusterLabels(ids, found, card.n_clusters, provider, marks, card.encoder.columns)

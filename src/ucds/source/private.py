@@ -1,8 +1,8 @@
 """The provider's model with differential privacy: prototypes from noisy sums of frozen features.
 
-The noise is not drawn from the seed of the run: whoever knows the seed could subtract it. So two runs of
-equal seed differ, and a resumed run takes its clusters from the checkpoint, because noise that is drawn a
-second time would have to be paid for a second time.
+The noise does not depend on the seed of the run: anybody who knew the seed could subtract it. So two runs
+with equal seeds differ. A resumed run takes its clusters from the checkpoint, because drawing noise a second
+time would spend the privacy budget a second time.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from ucds.data.samples import Samples
 from ucds.data.tables import read_table
 from ucds.encoders.encoder import Encoder
 from ucds.encoders.graphs import GraphEncoder
+from ucds.encoders.onnx_files import read_last_weights
 from ucds.errors import InputError, brief
 from ucds.extras import require_extra
 from ucds.heads import softmax
@@ -36,7 +37,7 @@ from ucds.training.work import Work
 STAGE = "private-clusters"
 
 LARGEST_DELTA = 1e-5
-"""Delta where none is given, unless one over the number of images or persons is smaller."""
+"""Delta if none is given, unless one over the number of images or persons is smaller."""
 
 _AXES = 32  # principal axes that are found in noisy sums
 _RHOS = (1e-12, 1e4)  # larger ones overflow in OpenDP
@@ -44,15 +45,9 @@ _STEPS = 5  # noisy steps of Lloyd's algorithm
 
 
 class GaussianNoise:
-    """Gaussian noise from OpenDP, whose generator is seeded by the operating system, and OpenDP's accounts.
+    """Gaussian noise from OpenDP, seeded by the operating system, and OpenDP's account of what is spent.
 
-    Releases are accounted for by zero-concentrated differential privacy (zCDP), see :mod:`ucds.math.privacy`.
-
-    Attributes:
-        spent: zCDP of all releases so far, by OpenDP's own account.
-
-    Raises:
-        InputError: OpenDP is not installed.
+    The budget is counted in zero-concentrated differential privacy (zCDP), see :mod:`ucds.math.privacy`.
     """
 
     def __init__(self) -> None:
@@ -61,7 +56,7 @@ class GaussianNoise:
 
         opendp.enable_features("contrib")
         self._opendp: Any = opendp
-        self.spent = 0.0
+        self.spent = 0.0  # zCDP of all releases so far, by OpenDP's own account
 
     def __call__(self, values: DoubleArray, scale: float) -> DoubleArray:
         """Add noise of standard deviation ``scale`` to a vector that one unit changes by at most 1."""
@@ -70,7 +65,7 @@ class GaussianNoise:
         return np.asarray(mechanism(values.tolist()), dtype=np.float64)
 
     def epsilon_of(self, rho: float, delta: float) -> float:
-        """Compute the smallest epsilon for which rho-zCDP is known to give (epsilon, delta)-privacy.
+        """Compute the smallest epsilon for which rho-zCDP provably gives (epsilon, delta)-privacy.
 
         Source:
             C. Canonne, G. Kamath and T. Steinke, The discrete Gaussian for differential privacy, 2020
@@ -80,12 +75,7 @@ class GaussianNoise:
         return float(converted.map(1.0).epsilon(delta))
 
     def rho_of(self, epsilon: float, delta: float) -> float:
-        """Compute the largest rho for which rho-zCDP gives (epsilon, delta)-privacy.
-
-        Args:
-            epsilon: 0.001 to 1,000.
-            delta: probability of at least 1e-300.
-        """
+        """Compute the largest rho for which rho-zCDP gives (epsilon, delta)-privacy."""
         enough = self._opendp.binary_search(lambda rho: self.epsilon_of(rho, delta) <= epsilon, bounds=_RHOS)
         return float(enough)
 
@@ -104,12 +94,7 @@ def fit_source_privately(
 ) -> Training:
     """Learn prototypes on frozen features with differential privacy.
 
-    The guarantee holds if the encoder has not seen the samples. Arguments are those of
-    :func:`ucds.source.train.fit_source`.
-
-    Raises:
-        InputError: there are too few samples, delta is too large, a sample has no group, or OpenDP is not
-            installed.
+    The guarantee holds if the encoder has not seen the samples.
     """
     settings = work.settings
     epsilon = settings.dp_epsilon
@@ -145,32 +130,26 @@ def fit_source_privately(
 
 
 def read_groups(path: Path) -> dict[str, str]:
-    """Read the person of each image from a table with the columns ``id`` and ``group``, which hold words.
+    """Read the person of each image from a table with columns of texts ``id`` and ``group``.
 
     An id is the path of an image below the folder of the domains.
-
-    Raises:
-        InputError: the file cannot be read, a column or a value is missing, or an id has two groups.
     """
     table = read_table(path, ("id", "group"))
     if not {"id", "group"} <= table.keys():
-        raise InputError(f"{path} has no columns id and group: the image, and the person in it")
+        raise InputError(f"{path} has no columns id and group: add both, with the image and the person in it")
     groups: dict[str, str] = {}
     for number, (name, group) in enumerate(zip(table["id"], table["group"], strict=True), 1):
         if not (isinstance(name, str) and isinstance(group, str) and name and group):
-            raise InputError(f"row {number} of {path} has no id or no group in words")
+            raise InputError(f"row {number} of {path} has no text in the column id or group")
         if groups.setdefault(name, group) != group:
             raise InputError(f"{path} gives {brief(name)} several groups: {groups[name]:.80} and {group:.80}")
     return groups
 
 
 def number_units(samples: Samples, groups: Mapping[str, str] | None) -> IntArray:
-    """Number what is protected: ``(n,)`` number of each sample's person, or of its content.
+    """Number the protected units: ``(n,)`` number of each sample's person, or of its content.
 
     Copies of one image are one unit, because an image with two units would be protected half as well.
-
-    Raises:
-        InputError: a sample has no group.
     """
     names: list[str] | list[bytes] = list(samples.keys)
     if groups is not None:
@@ -178,30 +157,26 @@ def number_units(samples: Samples, groups: Mapping[str, str] | None) -> IntArray
         if missing:
             raise InputError(
                 f"`groups` has no group for {len(missing):,} of {len(samples):,} images, such as "
-                f"{brief(missing[0])}: without one for all, somebody would be protected less than is said"
+                f"{brief(missing[0])}: some persons would be less protected than promised"
             )
         names = [groups[name] for name in samples.ids]
     return np.asarray(np.unique(np.array(names, dtype=object), return_inverse=True)[1], dtype=np.int64)
 
 
 def weights_of(units: IntArray) -> DoubleArray:
-    """Compute the weight ``(n,)`` of each sample: those of one unit sum to 1."""
+    """Compute the weight ``(n,)`` of each sample; the weights in a unit sum to 1."""
     return np.asarray(1.0 / np.bincount(units)[units])
 
 
 def settle_delta(delta: float | None, units: IntArray, unit: str) -> float:
-    """Return the delta that a run is asked for, or the default, for units by their numbers ``(n,)``.
-
-    Raises:
-        InputError: delta is larger than one over the number of units.
-    """
+    """Return the delta that was asked for, or the default, for units with the numbers ``(n,)``."""
     count = int(units.max()) + 1
     if delta is None:
         delta = min(LARGEST_DELTA, 1 / count)
     if delta > 1 / count:
         raise InputError(
-            f"delta {delta:g} is larger than 1 / {count:,}, one over the number of protected {unit}s: such a "
-            "guarantee lets a model give one of them away; choose a smaller dp_delta"
+            f"delta {delta:g} is larger than 1 / {count:,}, 1 over the number of protected {unit}s: a model "
+            "may then reveal one of them; choose a smaller dp_delta"
         )
     return delta
 
@@ -209,14 +184,14 @@ def settle_delta(delta: float | None, units: IntArray, unit: str) -> float:
 def public_directions(encoder: Encoder) -> DoubleArray | None:
     """Find the directions in which the last layer of an encoder moves the features most.
 
-    They are the left singular vectors of the layer's weights, and so as public as the encoder. Features vary
-    mostly along few of them, while random directions keep only a part of every difference between features.
-
-    Returns:
-        ``(d, p)`` orthonormal columns, widest first, :data:`ucds.math.private_prototypes.DIRECTIONS` or as
-        many as there are; ``None`` if no layer of the encoder returns as many values as there are features.
+    They are the left singular vectors of the layer's weights, so they are as public as the encoder. Features
+    vary mostly along few of them; random directions would keep only a part of every difference.
+    The ``(d, p)`` columns are orthonormal, widest first; ``None`` if no layer of the encoder returns as many
+    values as there are features.
     """
-    last = encoder.last_weights() if isinstance(encoder, GraphEncoder) else None
+    last = None
+    if isinstance(encoder, GraphEncoder):
+        last = read_last_weights(encoder.content, encoder.spec.width)
     if last is None:
         return None
     flat = last.reshape(len(last), -1).astype(np.float64)

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from numpy.typing import ArrayLike
 
-from ucds.labels.cluster_labels import ClusterLabels, marks_of
+from ucds.labels.cluster_labels import ClusterLabels
 from ucds.training.estimator import ClusteringEstimator, FolderOrArray
 
 
@@ -17,17 +17,17 @@ class SourceClustering(ClusteringEstimator):
     Args:
         n_clusters: number of clusters, K; ``"auto"`` or a range such as ``"3..40"`` lets ucds choose from
             the features of the frozen encoder (docs/consensus.md).
-        backbone: for folders of images the name of an encoder (the one in the package if ``None``); for
-            both an :class:`ucds.Encoder` of your own.
+        backbone: name of an encoder for folders of images (the one in the package if ``None``), or an
+            :class:`ucds.Encoder` of your own for folders or arrays.
         weights: weights of the named encoder: ``"default"``, ``"none"`` or a file.
-        method: ``"consensus"`` (docs/consensus.md), or ``"pcd"``, the paper's method; if ``None``, that of
-            the settings, and else ``"consensus"``.
+        method: ``"consensus"`` (docs/consensus.md), or ``"pcd"``, the paper's method; if ``None``, the method
+            of the settings, or ``"consensus"`` without settings.
         tune: ``"full"`` trains everything, ``"head"`` only the new layers on frozen features; ``None`` is
             ``"head"`` for the consensus method and ``"full"`` for the paper's.
         settings: :class:`ucds.ConsensusSettings` or :class:`ucds.PCDSettings`, or settings of the method by
             name, see ``ucds settings``.
         random_state: seed of every random choice, or a ``RandomState`` that a seed is drawn from; equal
-            integers give equal models, ``None`` a new one at each fit.
+            integers give equal models; ``None`` gives another model at each fit.
         accelerator: device to compute on, see :class:`ucds.Compute`.
         precision: precision of forward passes: ``"32-true"`` or ``"bf16-mixed"``.
         cache: folder of decoded images and frozen features; the user's cache folder if ``None``.
@@ -74,9 +74,9 @@ class SourceClustering(ClusteringEstimator):
         """Learn prototypes and an encoder from unlabelled samples.
 
         Args:
-            X: ``(n, d)`` vectors, or a folder with one folder of images a domain.
+            X: ``(n, d)`` vectors, or a folder with one folder of images per domain.
             y: ignored.
-            sample_domain: ``(n,)`` domain of each vector, any values; one domain if ``None``.
+            sample_domain: ``(n,)`` domain of each vector, as any values; if ``None``, all are of one domain.
 
         Raises:
             InputError: an input or a parameter cannot be used.
@@ -88,18 +88,16 @@ class SourceClustering(ClusteringEstimator):
     def label(self, X: FolderOrArray, *, provider: str = "source") -> ClusterLabels:  # noqa: N803
         """Label a client's samples: one integer per sample, and nothing else.
 
-        The labels are those of :func:`ucds.label`, which takes the samples as one domain and sees them from
-        their own mean; those of :meth:`predict` are about each sample by itself.
+        The labels are those of :func:`ucds.label`, which takes the samples as one domain and centres them on
+        their own mean; :meth:`predict` treats each sample by itself.
 
         Args:
             X: ``(n, d)`` vectors, or a folder of images at any depth.
-            provider: name that signs the labels.
+            provider: name of the provider in the labels.
 
         Raises:
             InputError: the samples are not of the kind that ``fit`` was given.
         """
-        data = self._open_fitted(X, "target")
-        labels, _ = self._fitted.decide(data, recentred=True)
-        marks = marks_of(data.samples.keys)
-        columns = self.stored_.card.encoder.columns
-        return ClusterLabels(data.samples.ids, labels, self.n_clusters_, provider, marks, columns)
+        from ucds.source.label import label_opened
+
+        return label_opened(self._fitted, self._open_fitted(X, "target"), provider)

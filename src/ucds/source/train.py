@@ -44,22 +44,22 @@ def train_source(
     """Learn a clustering model from several unlabelled domains; ``ucds train-source`` does the same.
 
     Args:
-        data: folder with one folder of images a domain, ``.npz`` with one array of embeddings a domain, table
-            with a column of domains, or other samples; see :func:`ucds.data.sources.find_samples`.
+        data: folder with one folder of images per domain, ``.npz`` with one array of embeddings per domain,
+            table with a column of domains, or other samples; see :func:`ucds.data.sources.find_samples`.
         out: run folder to make.
         n_clusters: number of clusters, K; ``"auto"`` or a range such as ``"3..40"`` lets ucds choose from
             the features of the frozen encoder.
         domains: names of the domains to use; all if ``None``.
         encoder: encoder for images, of any architecture, or one of your own; the one in the package if
             ``None``.
-        method: ``"consensus"``, or ``"pcd"``, the paper's method; if ``None``, that of the settings, and else
-            ``"consensus"``.
+        method: ``"consensus"``, or ``"pcd"``, the paper's method; if ``None``, the method of the settings, or
+            ``"consensus"`` without settings.
         settings: :class:`ucds.PCDSettings` or :class:`ucds.ConsensusSettings`, or settings of the method by
             name; the defaults if ``None``.
         options: seed, processes and other options of the run; the defaults if ``None``.
         compute: device, precision, cache and reporter; the defaults if ``None``.
-        groups: CSV file with the columns ``id`` and ``group``, the person of each image; with it the setting
-            ``dp_epsilon`` protects persons. ``None`` protects single images.
+        groups: CSV file with the columns ``id`` (image) and ``group`` (person). With this file, the setting
+            ``dp_epsilon`` protects persons; without it, single images.
 
     Raises:
         InputError: inputs, settings or the run folder cannot be used.
@@ -71,7 +71,7 @@ def train_source(
     RunFolder(out).require_usable(place_of(data), resume=options.resume)
     found = find_samples(data, by_domain=True, domains=domains)
     people = None if groups is None else read_groups(Path(groups))
-    inputs = open_for_training(found, encoder or EncoderOptions(), compute, chosen.tune)
+    inputs = open_for_training(found, encoder or EncoderOptions(), compute, chosen)
     return train_run(
         out,
         "source",
@@ -95,14 +95,8 @@ def fit_source(
 ) -> Training:
     """Learn a clustering model from unlabelled source domains, by the method of the run's settings.
 
-    Args:
-        work: the run, with the settings of a method.
-        encoder: frozen encoder, or the one to train with PCD and ``--tune full``.
-        data: source samples and views.
-        n_clusters: number of clusters, K; ``"auto"`` or a range such as ``"3..40"`` lets ucds choose: see
-            :func:`ucds.training.cluster_choice.settle_clusters`.
-        groups: person of each sample by id, for a model with differential privacy; ``None`` protects single
-            images.
+    The encoder stays frozen unless PCD trains it. A number of clusters may be chosen, see
+    :func:`ucds.training.cluster_choice.settle_clusters`. The ``groups`` name the person of each sample by id.
 
     Raises:
         InputError: there are too few samples, groups but no ``dp_epsilon``, or ``dp_epsilon`` but no number

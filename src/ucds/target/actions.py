@@ -1,4 +1,4 @@
-"""What a person does with clusters by hand: each action is recorded, can be taken back, and done again."""
+"""What a person does with clusters by hand: each action is recorded, and can be undone and redone."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ucds.target.predictions import MOST_LETTERS
 from ucds.target.remembered import Remembered, most_clusters
 
 MOST_PARTS = 6
-"""Parts at most into which a cluster is split at once."""
+"""Largest number of parts into which a cluster is split at once."""
 
 _ANCHORS = 12  # samples that stand for a cluster in a record, so that other runs can take it over
 
@@ -31,34 +31,26 @@ _ANCHORS = 12  # samples that stand for a cluster in a record, so that other run
 @shows()
 @dataclass(frozen=True, eq=False)
 class Proposal:
-    """What becomes, or would become, of the clusters.
+    """The clusters as an action leaves them, or would leave them.
 
     Attributes:
-        partition: ``(n,)`` cluster of each sample afterwards.
-        origins: for each cluster that is another one afterwards, the present ones that its samples come from,
-            that with most of them first.
+        partition: ``(n,)`` cluster of each sample after the action.
+        origins: for each cluster that the action changes, the present clusters of its samples, the most
+            frequent one first.
     """
 
     partition: Partition
     origins: dict[int, tuple[int, ...]]
 
     def rows(self, number: int) -> IntArray:
-        """Return the samples of a cluster afterwards, ascending."""
+        """Return the ascending positions of the samples that a cluster has after the action."""
         return np.flatnonzero(self.partition == number)
 
 
 class Actions:
-    """Clusters that change by recorded actions only.
+    """Clusters that change by recorded actions only; the first one makes the file ``path``.
 
-    Args:
-        path: file of the records; it is made by the first action.
-        start: clustering from which the review starts.
-        features: ``(n, d_f)`` features of its samples.
-        names: names of clusters at the start.
-        keep_clusters: see :class:`ucds.target.review.Review`.
-
-    Attributes:
-        names: present names of clusters, by their numbers.
+    The arguments are the state at the start, see :class:`ucds.target.review.Review`.
     """
 
     def __init__(
@@ -83,27 +75,27 @@ class Actions:
 
     @property
     def partition(self) -> Partition:
-        """Number ``(n,)`` of the cluster of each sample; -1 where it is set aside. Not to be written to."""
+        """Number ``(n,)`` of the cluster of each sample; -1 for samples that are set aside. Read-only."""
         return self._doubts.clusters
 
     @property
     def clusters(self) -> dict[str, int]:
-        """Number of the cluster of every sample, by its id; -1 where it is set aside."""
+        """Number of the cluster of every sample, by its id; -1 for samples that are set aside."""
         return dict(zip(self.start.ids, self.partition.tolist(), strict=True))
 
     @property
     def recorded(self) -> int:
-        """Number of records, those that were taken back and those that take back included."""
+        """Number of records, including those that undo others and those that were undone."""
         return self._answers.recorded
 
     @property
     def answered(self) -> int:
-        """Number of answers and actions that count: those that were taken back do not."""
+        """Number of answers and actions in force; those that were undone do not count."""
         return len(self._answers.kept)
 
     @property
     def can_redo(self) -> bool:
-        """Whether something was taken back that can be done again."""
+        """Whether an action was undone that can be redone."""
         return bool(self._answers.undone)
 
     @property
@@ -118,14 +110,15 @@ class Actions:
         return unit_rows(self.features)
 
     def rows(self, names: Iterable[str]) -> IntArray:
-        """Return the ascending positions of samples by their ids; those that are not here are left out."""
+        """Return the ascending positions of samples by their ids; unknown ids are left out."""
         places = self.start.places
         return np.array(sorted({places[name] for name in names if name in places}), np.int64)
 
     def move(self, ids: Sequence[str], cluster: int | Literal["new"]) -> int:
-        """Move single samples to a cluster, or make them a new one, and return its number.
+        """Move single samples to a cluster or to a new one, and return the number of this cluster.
 
-        A new cluster has a number that no other had. A cluster that is moved as a whole keeps its own.
+        A new cluster gets a number that no cluster has had. A cluster that is moved as a whole keeps its
+        number.
 
         Args:
             ids: ids of the samples.
@@ -153,27 +146,28 @@ class Actions:
         self._record({"did": "aside", "group": list(ids)})
 
     def join(self, clusters: Sequence[int]) -> int:
-        """Make one cluster of several, and return its number, which is that of the largest.
+        """Join several clusters, and return the number of the joint cluster: that of the largest.
 
         Raises:
-            InputError: there is no such cluster, or they are not two different ones at least.
+            InputError: there is no such cluster, or fewer than two different ones are named.
         """
         groups = [self._anchors(number) for number in dict.fromkeys(clusters)]
         if len(groups) < 2:
-            raise InputError("a cluster cannot be joined with itself: name two different ones at least")
+            raise InputError("a cluster cannot be joined with itself: name at least two different clusters")
         self._record({"did": "joined", "groups": groups})
         return self._doubts.cluster_of(self.rows(groups[0]))
 
     def split(self, cluster: int, parts: int, *, take: bool = True) -> Proposal:
-        """Split a cluster into parts that the votes keep together; the largest keeps its number.
+        """Split a cluster into parts that the votes keep together; the largest part keeps the number.
 
         Args:
             cluster: number of the cluster.
             parts: number of parts, 2 to 6.
-            take: whether the cluster is split; else it is only shown what would become of it.
+            take: whether to split the cluster; if not, the result only shows what a split would make.
 
         Raises:
-            InputError: there is no such cluster, it cannot be split so, or the number of parts is another.
+            InputError: there is no such cluster, it cannot be split into these parts, or their number is not
+                2 to 6.
         """
         if not 2 <= parts <= MOST_PARTS:
             raise InputError(f"a cluster is split into 2 to {MOST_PARTS} parts, not {parts}")
@@ -187,15 +181,15 @@ class Actions:
         return self._propose({"did": "divided", "groups": list(map(self._ids, others))}, take)
 
     def cut(self, n: int, *, take: bool = True) -> Proposal:
-        """Make the clusters coarser or finer, until there are ``n``; numbers stay with the largest part.
+        """Join or divide clusters until there are ``n``; the largest part of a cluster keeps its number.
 
-        With fewer than now, clusters are joined, those first that the votes put together most; with more,
-        they are divided. What a person placed or joined stays together, and what a person kept apart is not
-        joined. What is set aside stays so.
+        To get fewer clusters, those that the votes put together most are joined first; to get more, clusters
+        are divided. What a person placed or joined stays together, and what a person kept apart stays apart.
+        Samples that are set aside stay so.
 
         Args:
             n: number of clusters, see :attr:`cuts`.
-            take: whether the clusters change; else it is only shown what would become of them.
+            take: whether to change the clusters; if not, the result only shows what they would be.
 
         Raises:
             InputError: that number of clusters cannot be made.
@@ -220,7 +214,7 @@ class Actions:
         return self._propose({"did": "divided", "groups": divided, "cut": n}, take)
 
     def name(self, cluster: int, name: str) -> None:
-        """Give a cluster a name, or take it away by an empty one; the name stays with most of its samples.
+        """Name a cluster, or remove its name with an empty text; a name stays with most of its samples.
 
         Raises:
             InputError: there is no such cluster, or the name is longer than 80 characters.
@@ -230,7 +224,7 @@ class Actions:
         self._record({"did": "named", "group": self._anchors(cluster), "name": name.strip()})
 
     def undo(self) -> None:
-        """Take back the last action that counts; nothing happens if there is none."""
+        """Undo the last action in force; do nothing if there is none."""
         if self.answered:
             with self._lock:
                 self._answers.write(self._path, {"did": "undone"}, self.start)
@@ -238,7 +232,7 @@ class Actions:
                 self.names = self._names_before.pop()
 
     def redo(self) -> None:
-        """Do again what was taken back last; nothing happens if another action came after it."""
+        """Redo what was undone last; do nothing if another action came after it."""
         if self.can_redo:
             record = self._answers.undone[-1]
             with self._lock:
@@ -246,10 +240,10 @@ class Actions:
                 self._apply(record)
 
     def take(self, path: str | Path) -> tuple[int, int]:
-        """Take over the actions of another review, or of this one on another machine or an earlier run.
+        """Apply the actions of another review, such as one on another machine or of an earlier run.
 
-        Samples are the same if their contents are; where none is, as with another encoder of embeddings, if
-        their ids are.
+        Samples are matched by their contents. If none matches, as with embeddings by another encoder, samples
+        are matched by their ids.
 
         Args:
             path: file of answers.
@@ -274,7 +268,7 @@ class Actions:
         return [self.start.ids[row] for row in rows.tolist()]
 
     def _known_rows(self, ids: Sequence[str]) -> IntArray:
-        """Return the positions of samples, of which there is one at least."""
+        """Return the positions of at least one sample, by ids."""
         if strangers := set(ids) - self.start.places.keys():
             raise InputError(f"there is no sample {brief(min(strangers))} in this run")
         if not ids:
@@ -295,7 +289,7 @@ class Actions:
         return self._ids(members[chosen])
 
     def _propose(self, record: Record, take: bool) -> Proposal:
-        """Say what becomes of the clusters by a record, and let it take effect or not."""
+        """Return the clusters that a record makes, and let the record take effect if ``take`` says so."""
         before = self.partition.copy()
         if take:
             self._record(record)
@@ -327,7 +321,7 @@ class Actions:
             self._apply(self._answers.kept[-1])
 
     def _apply(self, record: Record) -> None:
-        """Let one record take effect, as one step; samples that are not here are left out."""
+        """Let one record take effect, as one step; unknown samples are left out."""
         before = self.partition.copy() if self.names else self.partition
         self._names_before.append(self.names)
         self.names = dict(self.names)

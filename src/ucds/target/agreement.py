@@ -63,44 +63,25 @@ SETTLED = 0.7
 
 @dataclass(frozen=True)
 class Agreed:
-    """The result of the vote.
+    """The result of the vote; a model is fitted to the shares."""
 
-    Attributes:
-        partition: ``(n,)`` cluster of each sample.
-        shares: ``(n, K)`` share of each cluster in each sample, rows sum to 1, see
-            :func:`ucds.math.consensus.soften`. A model is fitted to them.
-        own: vote of the own clusterings, and their consensus.
-        evidence: use of the provider's labels, and its reasons; ``None`` without labels.
-        averaged: ``(n, K')`` labels as they are averaged over neighbours; ``None`` without labels.
-    """
-
-    partition: Partition
-    shares: FloatArray
-    own: Vote
-    evidence: Evidence | None
-    averaged: Memberships | None
+    partition: Partition  # (n,) cluster of each sample
+    shares: FloatArray  # (n, K) of each cluster in each sample, see `soften`; rows sum to 1
+    own: Vote  # of the own clusterings, and their consensus
+    evidence: Evidence | None  # use of the provider's labels, and its reasons
+    averaged: Memberships | None  # (n, K') labels as they are averaged over neighbours
 
 
 def agree(
-    vectors: FloatArray,
+    vectors: FloatArray,  # (n, d) features of one domain
     n_clusters: int,
     settings: ConsensusSettings,
-    rng: np.random.Generator,
-    labels: KnownLabels | None = None,
+    rng: np.random.Generator,  # of k-means and of the vote
+    labels: KnownLabels | None = None,  # of a provider, for some samples
     watch: Watch | None = None,
-    lengths: bool = False,
+    lengths: bool = False,  # whether distances from the mean count, see `make_spaces`
 ) -> Agreed:
-    """Cluster samples by a vote of k-means partitions in several spaces and, if the guard agrees, of labels.
-
-    Args:
-        vectors: features ``(n, d)`` of one domain.
-        n_clusters: number of clusters, K.
-        settings: settings of the method.
-        rng: generator of the random draws of k-means and of the vote.
-        labels: provider's labels of some samples; ``None`` clusters the samples alone.
-        watch: told after each part of the work.
-        lengths: whether distances from the mean count, see :func:`ucds.math.spaces.make_spaces`.
-    """
+    """Cluster samples by a vote of partitions in several spaces and, if the guard agrees, of labels."""
     # Step 1: spaces in which the samples fall into clusters.
     chosen, whitening = settings.spaces, settings.whitening
     spaces = make_spaces(vectors, n_clusters, names=chosen, whitening=whitening, lengths=lengths, watch=watch)
@@ -149,12 +130,12 @@ def average_labels(spaces: Spaces, labels: KnownLabels) -> Memberships:
 def draw_with_labels(
     work: Work[ConsensusSettings], data: Dataset, labels: ClusterLabels | None
 ) -> tuple[Dataset, KnownLabels | None]:
-    """Draw samples where there are more than ``most_samples``, those with a label first, and their labels.
+    """Draw at most ``most_samples`` samples, labelled ones first, and return them with their labels.
 
-    The labels, if any, are in the order of the samples; those that occur are numbered anew.
+    The labels, if any, are in the order of the samples; labels that occur get new numbers from 0.
 
     Raises:
-        InputError: the labels tell more clusters apart than fit into memory.
+        InputError: the labels name more clusters than fit into memory.
     """
     labelled = np.empty(0, np.int64) if labels is None else labels.rows_in(data.samples.ids)
     data, drawn = draw_dataset(work, data, first=(labelled,))
@@ -179,9 +160,9 @@ def fit_target_by_consensus(
 ) -> Training:
     """Cluster the frozen features of the target, and fit a head to the shares of the votes.
 
-    The folder of the run, if there is one, gets ``stability.json``, the agreement of the own clusterings,
-    and, if there are labels, ``transfer.json``, their use and its reasons.
-    Arguments and errors are those of :func:`ucds.target.train.fit_target`.
+    The run folder, if there is one, gets ``stability.json``: how far the client's clusterings agree. With
+    labels, it also gets ``transfer.json``: how the labels were used, and why. Arguments and errors are those
+    of :func:`ucds.target.train.fit_target`.
     """
     everything = len(data.samples)
     data, known = draw_with_labels(work, data, labels)
@@ -208,7 +189,7 @@ def fit_target_by_consensus(
 
 
 def describe_clusters(vectors: FloatArray, shares: FloatArray, width: int) -> FeatureClusters:
-    """Make the axes, ``width`` at most, and the prototypes of a model that starts from given clusters."""
+    """Compute the axes (at most ``width``) and the prototypes of a model that starts from given clusters."""
     mean = unit_rows(vectors).mean(0)
     axes, _ = principal_axes(centre(vectors), width)
     projected = unit_rows((unit_rows(vectors) - mean) @ axes)
@@ -246,7 +227,7 @@ def describe_opinion(opinion: Opinion) -> str:
 
 
 def write_evidence(folder: Path, agreed: Agreed) -> None:
-    """Write what a report tells of the vote: its agreement, and what became of the provider's labels."""
+    """Write the evidence for a report: how far the vote agrees, and how the provider's labels were used."""
     agreement = agreed.own.agreement
     stability: dict[str, object] = {
         "own_agreement": agreement,
@@ -266,7 +247,7 @@ def write_evidence(folder: Path, agreed: Agreed) -> None:
 
 
 def remember_vote(folder: Path, samples: Samples, agreed: Agreed, clusters: Partition) -> None:
-    """Write down, for a review that starts from some clusters ``(n,)``, the vote about the samples."""
+    """Write the vote about the samples, for a review that starts from the clusters ``(n,)``."""
     partitions, own = np.array(agreed.own.partitions), agreed.own
     labels = None if agreed.averaged is None else agreed.averaged.toarray()
     ids, keys = tuple(samples.ids), samples.keys

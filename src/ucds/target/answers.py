@@ -19,32 +19,24 @@ ANSWERS_FILE = "answers.jsonl"
 FORMAT = "ucds-answers/1"
 
 Record = Mapping[str, Any]
-"""What was done: ``did``; ids of samples in ``group``, ``to``, ``others`` and ``groups``; ``keys``, the
-contents of those that no line before has named; ``first``, the least number of a new cluster."""
+"""A record: ``did`` says what was done; ``group``, ``to``, ``others`` and ``groups`` hold ids of samples;
+``keys`` the contents of samples that no earlier line names; ``first`` the least number of a new cluster."""
 
 _ACTIONS = {*get_args(Change), "joined", "divided", "aside", "named", "undone", "redone"}
 
 
 @dataclass
 class Answers:
-    """What a file of answers says.
+    """What a file of answers says. No number of a cluster is given twice, not even one taken back."""
 
-    Attributes:
-        kept: records that count, in their order.
-        undone: records that can be done again, the next one last.
-        recorded: number of all records.
-        first: least number of a new cluster: numbers are never given twice, not even those taken back.
-        keys: content of each sample that a record names, in hexadecimal digits, by id.
-    """
-
-    kept: list[Record] = field(default_factory=list)
-    undone: list[Record] = field(default_factory=list)
-    recorded: int = 0
-    first: int = 0
-    keys: dict[str, str] = field(default_factory=dict)
+    kept: list[Record] = field(default_factory=list)  # those that count, in their order
+    undone: list[Record] = field(default_factory=list)  # those that can be done again, the next one last
+    recorded: int = 0  # number of all records
+    first: int = 0  # least number of a new cluster
+    keys: dict[str, str] = field(default_factory=dict)  # content of each named sample, in hexadecimal, by id
 
     def add(self, record: Record) -> None:
-        """Let a record count, or let it take back or do again another one."""
+        """Add a record, which takes effect, undoes another one, or redoes it."""
         self.recorded += 1
         self.first = max(self.first, record.get("first", 0))
         self.keys.update(record.get("keys", {}))
@@ -60,11 +52,7 @@ class Answers:
                 self.kept.append({name: value for name, value in record.items() if name != "keys"})
 
     def write(self, path: Path, record: Record, start: Remembered) -> None:
-        """Append a record to the file, and let it count; it is on the disk when this returns.
-
-        Raises:
-            NoSpaceError: it cannot be written; it does not count then.
-        """
+        """Append a record to the file, and let it count; it is on the disk when this returns, or refused."""
         if not os.path.lexists(path):  # at once: a kill may not leave a file without its first line
             head = json.dumps({"format": FORMAT, "clusters": start.digest}) + "\n"
             write_atomically(path, lambda file: file.write(head.encode()), is_private=True)
@@ -77,11 +65,11 @@ class Answers:
         self.add(record)
 
     def for_samples(self, start: Remembered) -> list[Record]:
-        """Return the records that count with the ids that their samples have in another run.
+        """Return the records in force, with the ids that their samples have in another run.
 
-        Samples are the same if their contents are. Where no content is known there, as in embeddings by
-        another encoder, they are the same if their ids are. Samples that are not there are left out; a record
-        about no others has no ids.
+        Samples are matched by their contents. If none matches, as with embeddings by another encoder, they
+        are matched by their ids. Samples that the other run lacks are left out, so that a record may have no
+        ids.
         """
         ids = {key.hex(): name for name, key in zip(reversed(start.ids), reversed(start.keys), strict=True)}
         same = {name: ids[key] for name, key in self.keys.items() if key in ids}
@@ -111,13 +99,13 @@ def _renamed(record: Record, same: Mapping[str, str]) -> Record:
 
 
 def read_answers(path: Path, digest: str | None) -> Answers:
-    """Read a file of answers; with a ``digest``, they must start from the clusters that have it.
+    """Read a file of answers; with a ``digest``, only one that starts from the clusters with this digest.
 
-    A last line without an end was left by a crash; the answer in it did not count, and it is dropped.
+    A last line without a line feed was left by a crash. It is dropped, because its answer did not count.
 
     Raises:
         InputError: the file cannot be read.
-        DamagedFileError: it holds anything but answers, or those to other clusters.
+        DamagedFileError: the file holds anything but answers, or answers about other clusters.
     """
     try:
         content = read_text(path)
@@ -137,7 +125,9 @@ def read_answers(path: Path, digest: str | None) -> Answers:
     if not right:
         raise DamagedFileError(f"{path} holds no answers of a review")
     if digest not in (None, header.get("clusters")):
-        raise DamagedFileError(f"{path} belongs to other clusters: move it away, or give it as `answers`")
+        raise DamagedFileError(
+            f"{path} holds answers about other clusters: move it away, or give it as `answers`"
+        )
     return answers
 
 

@@ -27,22 +27,16 @@ if TYPE_CHECKING:  # asking about all samples needs neither
     from ucds.encoders.encoder import Encoder
 
 _TRIALS = 8
-"""Draws for each sample, of which the best is kept. The number is fixed, so that a longer choice begins with
-the shorter one."""
+"""Candidates for each choice, of which the best is chosen. The number is fixed, so that a longer choice
+begins with the shorter one."""
 
 
 def choose_spread(data: Dataset, encoder: Encoder, compute: Compute, seed: int, count: int) -> Selector:
     """Make a selector of samples that are well spread over the frozen features of an encoder.
 
     The choice depends on samples, encoder and seed only, so a killed query goes on with the same one.
-    Copies of a chosen sample get its label without charge. Labels of an earlier, different choice count.
-
-    Args:
-        data: samples and views.
-        encoder: encoder whose features are compared.
-        compute: cache and reporter.
-        seed: seed of the choice.
-        count: number of distinct samples to have labelled.
+    Copies of a chosen sample get its label without charge. Labels of an earlier, different choice count; in
+    all, ``count`` distinct samples have one.
     """
     from ucds.training.features import frozen_features
 
@@ -109,12 +103,13 @@ def query(
         images: samples, see :func:`ucds.data.sources.find_samples`; pictures in memory cannot be sent.
         out: label file to write.
         client: client of the service.
-        max_queries: number of samples to have labelled, well spread over the encoder's features; all if
+        max_queries: largest number of samples to ask about, well spread over the encoder's features; all if
             ``None``.
         encoder: encoder whose features are compared; used with ``max_queries`` only.
         seed: seed of the choice of samples.
-        allow_outside: whether image files outside the folder, or the folder of the list or table, are sent.
-        keep_metadata: whether image files are sent byte for byte, with EXIF data, comments and profiles.
+        allow_outside: whether to send image files that lie outside the folder of images, or outside the
+            folder of the list or table.
+        keep_metadata: whether to send image files byte for byte, with EXIF data, comments and profiles.
         compute: device, precision, cache and reporter; the defaults if ``None``.
 
     Raises:
@@ -134,13 +129,15 @@ def query(
     found = find_samples(images, by_domain=False)
     questions = open_questions(found, **how)
     if max_queries is not None:
+        from ucds.config import ConsensusSettings
         from ucds.data.samples import Samples
         from ucds.data.vectors import in_order
         from ucds.training.inputs import open_for_training
 
         if isinstance(found, Samples) and found.columns is not None:  # the journal has the service's order
             found = in_order(found, client.info().columns)
-        inputs = open_for_training(found, encoder or EncoderOptions(), compute)
+        as_it_is = ConsensusSettings()  # which train no encoder
+        inputs = open_for_training(found, encoder or EncoderOptions(), compute, as_it_is)
         questions = open_questions(inputs.data.samples, **how)
         choose = choose_spread(inputs.data, inputs.encoder, compute, seed, max_queries)
     show, say = partial(compute.reporter.show, "ask for labels"), compute.reporter.say

@@ -1,4 +1,4 @@
-"""The two ends of a review: what it starts from where a run remembers nothing, and the run that it writes."""
+"""The start of a review whose run remembers no clustering, and the run that a review writes."""
 
 from __future__ import annotations
 
@@ -10,12 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ucds.config import ConsensusSettings
 from ucds.data.sources import Source
 from ucds.encoders.spec import LENGTHS
-from ucds.errors import InputError
 from ucds.files import making, read_object, write_text_atomically, writing
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.arrays import FloatArray
@@ -25,6 +23,7 @@ from ucds.math.prototypes import solve_prototypes
 from ucds.received import open_received
 from ucds.showing import shows
 from ucds.target.agreement import agree, draw_with_labels, remember_vote
+from ucds.target.known import open_known
 from ucds.target.predictions import NAMES_FILE, ClusterNames
 from ucds.target.remembered import Remembered, write_features, write_remembered
 from ucds.training.loaded import load
@@ -35,8 +34,6 @@ from ucds.training.run_folder import (
     LABELS_FILE,
     MAP_FILE,
     RUN_FILE,
-    RunFolder,
-    require_same_samples,
 )
 from ucds.training.seeds import numpy_generator
 from ucds.training.work import Work
@@ -53,7 +50,8 @@ class ReviewedRun:
         path: run folder.
         answered: number of answers that count.
         n_clusters: number of clusters that have samples.
-        agreement: share of the samples in a cluster of the review that the model gives this cluster.
+        agreement: share of the clustered samples to which the model gives the cluster that they have in the
+            review.
     """
 
     path: Path
@@ -63,81 +61,28 @@ class ReviewedRun:
 
     @property
     def sentence(self) -> str:
-        """What was done, for the person."""
+        """Sentence that tells the person what was done."""
         return (
             f"{self.path} written: {self.n_clusters} clusters after {self.answered} answers; the model gives "
             f"{self.agreement:.1%} of the samples the cluster that they have in the review"
         )
 
 
-@shows("run", "clusters", "by_person", "n_clusters", "names", "answered")
-@dataclass(frozen=True, eq=False)
-class Reviewed:
-    """A review as it stands, which later answers do not change.
-
-    Attributes:
-        run: folder of the run that is reviewed.
-        start: clustering from which the review started.
-        features: ``(n, d_f)`` bottleneck features.
-        clusters: ``(n,)`` clusters; -1 for samples that are set aside.
-        by_person: ``(n,)`` whether the person has named a sample itself, in this review or an earlier one.
-        n_clusters: number of clusters, those without samples included.
-        names: names of clusters, by their numbers.
-        answered: number of answers that count.
-    """
-
-    run: Path
-    start: Remembered
-    features: FloatArray
-    clusters: Partition
-    by_person: NDArray[np.bool_]
-    n_clusters: int
-    names: Mapping[int, str]
-    answered: int
-
-    def write(self, out: Path) -> ReviewedRun:
-        """Write a run folder, see :meth:`ucds.target.review.Review.finish`."""
-        RunFolder(out).require_usable(None, resume=False)
-        inside = np.flatnonzero(self.clusters != ASIDE)
-        if not len(inside):
-            raise InputError("every sample is set aside: there is nothing for a model to learn")
-        stored = load_model(self.run, role="target")
-        kept = replace(self.start, own=self.clusters, by_person=self.by_person, proposed=None)
-        if not np.array_equal(self.clusters, self.start.own):  # else only names were given
-            # A number that no sample has any more stays as an empty cluster, so that the others keep theirs.
-            kept = replace(kept, n_clusters=self.n_clusters)
-            stored = fit(stored, self.start, self.clusters, kept.n_clusters, self.features)
-        agreement = write_successor(self.run, out, stored, kept, self.features, "review", names=self.names)
-        return ReviewedRun(out, self.answered, len(np.unique(self.clusters[inside])), agreement)
-
-
 def write_successor(
-    run: Path,
+    run: Path,  # the earlier one, whose other files are copied
     out: Path,
     stored: StoredModel,
     kept: Remembered,
-    features: FloatArray,
-    stage: str,
+    features: FloatArray,  # (n, d_f) of the samples
+    stage: str,  # name of what was done, for the description of the model
     *,
     names: Mapping[int, str],
-    described: Mapping[str, Any] | None = None,
-    write_more: Callable[[Path], None] | None = None,
+    described: Mapping[str, Any] | None = None,  # entries that differ from those of the run before
+    write_more: Callable[[Path], None] | None = None,  # writes further files into the folder
 ) -> float:
     """Write a run that follows another one, all of it or nothing.
 
-    Args:
-        run: folder of the earlier run, whose other files are copied.
-        out: folder to make.
-        stored: model of the new run.
-        kept: samples and clusters that the new run remembers.
-        features: ``(n, d_f)`` bottleneck features of the samples.
-        stage: name of what was done, for the description of the model.
-        names: names of clusters by their numbers.
-        described: entries of the description that differ from those of the run before.
-        write_more: writes further files into the folder.
-
-    Returns:
-        Share of the samples in a cluster that the model gives this cluster.
+    Returned is the share of the samples in a cluster that the model gives this cluster.
     """
     before = read_object(run / RUN_FILE) or {}
     reviewed = [*before.get("reviewed", []), load_model(run).fingerprint]  # models whose numbers are kept
@@ -179,17 +124,12 @@ def fit(
 
 
 def vote_afterwards(run: Path, images: Source | None, compute: Compute | None) -> None:
-    """Cluster the features of a run's samples, and write down what a review of its clusters starts from.
+    """Cluster the features of a run's samples, and write what a review of its clusters needs to start.
 
-    Above ``most_samples``, that many are clustered, as in a training by consensus.
+    If there are more than ``most_samples``, that many are clustered, as in a training by consensus.
     """
     model, described = load(run, role="target", compute=compute), read_object(run / RUN_FILE) or {}
-    place = described.get("images") if images is None else images
-    if place is None:
-        raise InputError(f"{run} does not say where its samples lie: name their folder as `images`")
-    data, labels = model.open(place), None
-    if images is None:
-        require_same_samples(described, data.samples.fingerprint)
+    data, labels = open_known(model, described, None, images).data, None
     if (run / LABELS_FILE).exists():
         labels = ClusterLabels.load(run / LABELS_FILE).align_with(data.samples)
     bound = {"most_samples": described["settings"]["most_samples"]} if "settings" in described else {}

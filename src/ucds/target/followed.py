@@ -1,4 +1,4 @@
-"""Says which facts about samples their clusters follow, and which clusters do."""
+"""Says which facts about samples their clusters follow, and which clusters follow a fact."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from ucds.math.arrays import IntArray
 from ucds.math.followed import find_following
 
 LEVEL = 0.05
-"""Rate at which any column is said to be followed where none is."""
+"""Rate of false alarms: how often a column is reported although the clusters follow none."""
 
 FLOOR = 0.02
-"""Effect below which clusters are not said to follow a column, however sure it is."""
+"""Least effect that is reported, however certain a smaller one may be."""
 
 CLEAR = 0.5
-"""Excess of a value in a cluster from which on a summary tells of the cluster."""
+"""Least excess of a value in a cluster that a summary mentions."""
 
 MOST_TESTED = 10_000
-"""Samples that are tested; of more, as many are drawn at random."""
+"""Largest number of samples that are tested; from more, this number is drawn at random."""
 
 _FEWEST_GROUPS = 5  # fewer can be exchanged in too few ways to tell anything
 
@@ -38,7 +38,7 @@ class Explained(NamedTuple):
 
     @property
     def excess(self) -> float:
-        """Excess of the share over the usual one, in relation to the largest possible."""
+        """Excess of the share over the usual share, divided by the largest possible excess."""
         return (self.share - self.usual) / max(1 - self.usual, 1e-9)
 
 
@@ -55,8 +55,9 @@ class Followed(NamedTuple):
 def what_is_followed(clusters: IntArray, about: About, group: str | None = None) -> list[Followed]:
     """Test which columns the clusters ``(n,)`` of samples follow; the strongest comes first.
 
-    Columns with one value, or with another one for most samples, are left out. The column ``group`` names
-    what belongs together, such as the patient; without it, samples are independent of each other.
+    Columns with a single value, or with a different value for most samples, are left out. The column
+    ``group`` says which samples belong together, such as those of a patient; without it, samples count as
+    independent.
 
     Raises:
         InputError: there is no such column of groups, or it has too few groups.
@@ -93,7 +94,7 @@ def tell_followed(clusters: IntArray, about: About, group: str | None, say: Call
 def describe_followed(found: Sequence[Followed], what: str) -> str:
     """Say which cluster a column explains most clearly; nothing if there is none.
 
-    Folders may be classes: they are told of only where nothing else is clear.
+    Folders may be classes, so they are mentioned only if no other column is clear.
     """
     clear = [(one.name, one.clusters[0]) for one in found if one.clusters and one.clusters[0].excess >= CLEAR]
     if not clear:
@@ -108,7 +109,7 @@ def describe_followed(found: Sequence[Followed], what: str) -> str:
 
 
 def _number_groups(texts: Sequence[str], name: str) -> IntArray:
-    """Number the groups of samples; a sample of which none is known is a group of its own."""
+    """Number the groups of samples; a sample whose group is unknown is a group by itself."""
     named = np.array([text or f"\0{place}" for place, text in enumerate(texts)], object)
     groups = np.unique(named, return_inverse=True)[1].astype(np.int64)
     if (count := int(groups.max()) + 1) < _FEWEST_GROUPS:
@@ -120,7 +121,7 @@ def _number_groups(texts: Sequence[str], name: str) -> IntArray:
 
 
 def _tells(values: NDArray[Any]) -> bool:
-    """Return whether values differ, and are no names of single samples."""
+    """Return whether values differ, and are not names of single samples."""
     different = len(np.unique(values))
     return different > 1 and (values.dtype.kind == "f" or 2 * different <= len(values))
 

@@ -28,49 +28,31 @@ _FEWEST_MOVED = 3  # samples of a cluster that a proposal moves
 class Growth:
     """Clusters of old and new samples.
 
-    Attributes:
-        clusters: ``(n,)`` numbers of the clusters; -1 for samples in none.
-        n_clusters: number of clusters, those without samples included.
-        proposed: ``(n,)`` cluster that is proposed for each sample: where it would be if all were clustered
-            anew, or the nearest cluster of one that waits; its own otherwise.
-        partitions: ``(P, n)`` clusterings that voted.
-        labels: ``(n, K')`` provider's labels, averaged over neighbours; ``None`` without labels.
-        agreed: vote of the samples that were compared.
+    A sample is proposed for the cluster where it would be if all were clustered anew, or for the nearest one
+    if it waits.
     """
 
-    clusters: Partition
-    n_clusters: int
-    proposed: Partition
-    partitions: NDArray[np.integer[Any]]
-    labels: FloatArray | None
-    agreed: Agreed
+    clusters: Partition  # (n,) numbers of the clusters; -1 for samples in none
+    n_clusters: int  # those without samples included
+    proposed: Partition  # (n,) cluster that is proposed for each sample; its own otherwise
+    partitions: NDArray[np.integer[Any]]  # (P, n) clusterings that voted
+    labels: FloatArray | None  # (n, K') provider's labels, averaged over neighbours
+    agreed: Agreed  # vote of the samples that were compared
 
 
 def grow(
-    features: FloatArray,
-    clusters: Partition,
-    held: NDArray[np.bool_],
-    n_clusters: int,
+    features: FloatArray,  # (n, d) of old and new samples
+    clusters: Partition,  # (n,) of old samples; -1 for new ones, and for those in no cluster
+    held: NDArray[np.bool_],  # (n,) whether a person has said where a sample belongs, be it in no cluster
+    n_clusters: int,  # those without samples included
     settings: ConsensusSettings,
     rng: np.random.Generator,
-    labels: KnownLabels | None = None,
+    labels: KnownLabels | None = None,  # of a provider, for some samples
     *,
-    lengths: bool = False,
+    lengths: bool = False,  # whether distances from the mean count, see `make_spaces`
     watch: Watch | None = None,
 ) -> Growth:
-    """Let new samples join clusters, and make clusters of new kinds.
-
-    Args:
-        features: ``(n, d)`` features of old and new samples.
-        clusters: ``(n,)`` clusters of the old samples, -1 for new ones and for those in no cluster.
-        held: ``(n,)`` whether a person has said where a sample belongs, be it in no cluster.
-        n_clusters: number of clusters, those without samples included.
-        settings: settings of the vote.
-        rng: generator of all that is random.
-        labels: provider's labels of some samples.
-        lengths: whether distances from the mean count, see :func:`ucds.math.spaces.make_spaces`.
-        watch: told after each part of the work.
-    """
+    """Let new samples join clusters, and make clusters of new kinds."""
     is_new, living, n = (clusters < 0) & ~held, len(np.unique(clusters[clusters >= 0])), len(clusters)
     # 2. Old and new samples vote together, as in a training.
     agreed, nearest = _agree(features, is_new, living, labels, settings, rng, lengths, watch)
@@ -117,7 +99,7 @@ def _agree(
     lengths: bool,
     watch: Watch | None,
 ) -> tuple[Agreed, IntArray]:
-    """Cluster all samples, or a part of many, anew, and find the one like which each sample votes."""
+    """Cluster all samples, or some of many, anew; return also which clustered one stands for each sample."""
     new, old = np.flatnonzero(is_new), np.flatnonzero(~is_new)
     some = new[draw_representatives(len(new), rng, max(_MOST_COMPARED // 2, _MOST_COMPARED - len(old)))]
     others = old[draw_representatives(len(old), rng, _MOST_COMPARED - len(some))]

@@ -1,7 +1,7 @@
 """Decides, without ground truth, how much a provider's labels count in clustering the target.
 
-The labels are one more vote. Where the own clusterings agree, labels of a small weight change nothing; where
-they are divided, whether two groups are one or one group is two, the labels decide.
+The labels are one more vote. Where the client's own clusterings agree, labels of a small weight change
+nothing. Where they are divided on whether two groups are one, the labels decide.
 
 The decision is made in :attr:`Evidence.advised`, by the rules and figures of ``docs/consensus.md``.
 """
@@ -20,13 +20,13 @@ from ucds.math.arrays import IntArray
 from ucds.math.consensus import Partition, Vote
 
 Use = Literal["own", "opinion", "equal"]
-"""Use of the provider's labels: set aside, decide where the own clusterings are divided two to one, or count
-as much as all own clusterings together."""
+"""Use of the provider's labels: they are set aside, decide where the client's own clusterings are divided
+two to one, or count as much as all of these together."""
 
 GUARD = GuardChoices()
 
 SAME = 0.99
-"""Agreement of the own clusterings and of the labels from which labels are said to be not needed."""
+"""Least agreement, among the client's own clusterings and with the labels, at which labels are not needed."""
 
 _SENTENCES: Mapping[Use, str] = {
     "own": "the provider's labels were not used",
@@ -48,30 +48,17 @@ class KnownLabels(NamedTuple):
 
 @dataclass(frozen=True)
 class Evidence:
-    """Use of a provider's labels, and the reasons.
-
-    Attributes:
-        use: whether the labels are set aside, vote, or count like all own clusterings.
-        own_agreement: adjusted mutual information of the target's clusterings in different spaces.
-        provider_agreement: adjusted mutual information of the provider's labels with these clusterings.
-        own_consistency: mean share of a sample's neighbours that the own consensus puts into its cluster.
-        provider_consistency: mean share of a sample's neighbours that have its label.
-        n_clusters: number of clusters of the target.
-        provider_clusters: number of clusters of the provider, whether or not all of them occur.
-        labelled: number of samples that have a label.
-        decided: ``"guarded"`` if the figures decided, else the use that the setting ``transfer`` names.
-        choices: weights and thresholds of the guard.
-    """
+    """Use of a provider's labels, and the reasons. Agreement is adjusted mutual information."""
 
     use: Use
-    own_agreement: float
-    provider_agreement: float
-    own_consistency: float
-    provider_consistency: float
-    n_clusters: int
-    provider_clusters: int
-    labelled: int
-    decided: Transfer
+    own_agreement: float  # of the target's clusterings in different spaces
+    provider_agreement: float  # of the provider's labels with these clusterings
+    own_consistency: float  # mean share of a sample's neighbours that the own consensus puts into its cluster
+    provider_consistency: float  # mean share of a sample's neighbours that have its label
+    n_clusters: int  # of the target
+    provider_clusters: int  # of the provider, whether or not all of them occur
+    labelled: int  # samples that have a label
+    decided: Transfer  # "guarded" if the figures decided, else the use that the setting `transfer` names
     choices: GuardChoices = GUARD
 
     @property
@@ -82,28 +69,28 @@ class Evidence:
 
     @property
     def consistency(self) -> float:
-        """The provider's consistency in relation to the target's own."""
+        """Consistency of the provider's labels, divided by that of the client's own consensus."""
         return self.provider_consistency / max(self.own_consistency, 1e-9)
 
     @property
     def trust(self) -> float:
-        """Relative consistency of the labels, less the own clusterings' agreement; to six decimals."""
+        """Relative consistency of the labels minus the agreement of the client's clusterings (six digits)."""
         return round(self.consistency - self.own_agreement, 6)
 
     @property
     def agreement(self) -> float:
-        """The labels' agreement with the own clusterings, in relation to that of these with each other."""
+        """Agreement of the labels with the client's clusterings, divided by the agreement among these."""
         return self.provider_agreement / max(self.own_agreement, 1e-9)
 
     @property
     def least_trust(self) -> float:
-        """Trust from which labels are used, if no other rule sets them aside."""
+        """Least trust at which labels are used, if no other rule sets them aside."""
         undivided = self.own_agreement >= self.choices.undivided
         return self.choices.equal_trust if undivided else self.choices.least_trust
 
     @property
     def advised(self) -> Use:
-        """Use that the figures advise."""
+        """Use of the labels that the figures advise."""
         joins_groups = self.provider_clusters < self.n_clusters
         if joins_groups or self.agreement < self.choices.least_agreement or self.trust < self.least_trust:
             return "own"
@@ -111,7 +98,7 @@ class Evidence:
 
     @property
     def sentence(self) -> str:
-        """Use and reasons in one sentence for the client."""
+        """One sentence for the client: how the labels were used, and why."""
         alike = min(self.own_agreement, self.provider_agreement) >= SAME
         if alike and self.use == "own" and self.decided == "guarded":
             return "the provider's labels were not needed: your own clusterings have the same groups"
@@ -123,16 +110,16 @@ class Evidence:
         if self.decided != "guarded":
             return "the setting 'transfer' says so"
         if self.provider_clusters < self.n_clusters:
-            numbers = f"{self.provider_clusters} clusters and yours are {self.n_clusters}"
-            return f"they have {numbers}: they join groups that your samples tell apart"
+            numbers = f"{self.provider_clusters} clusters and you have {self.n_clusters}"
+            return f"they have {numbers}: they join groups that differ in your samples"
         if self.agreement < (least := self.choices.least_agreement):
-            agreement = f"{max(self.agreement, 0):.0%} as well as these agree among themselves"
-            return f"they agree with your own clusterings only {agreement} (used from {least:.0%})"
+            agreement = f"{max(self.agreement, 0):.0%} as well as these agree with each other"
+            return f"they agree with your own clusterings only {agreement} (needed: {least:.0%})"
         return (
-            f"neighbours have the same label {self.consistency:.0%} as often as they are in one cluster of "
-            f"your own consensus, and your own clusterings agree among themselves to "
+            f"neighbours share a label {self.consistency:.0%} as often as they share a cluster of "
+            f"your own consensus, and your own clusterings agree with each other to "
             f"{self.own_agreement:.2f} and with the labels to {self.provider_agreement:.2f} (trust "
-            f"{self.trust:.2f}; used from {self.least_trust:.2f})"
+            f"{self.trust:.2f}; needed: {self.least_trust:.2f})"
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -143,20 +130,12 @@ class Evidence:
 
 def weigh_labels(
     own: Vote,
-    graph: sparse.csr_array,
+    graph: sparse.csr_array,  # (n, n) row-stochastic: it averages over a sample and its neighbours
     labels: KnownLabels,
     transfer: Transfer = "guarded",
     choices: GuardChoices = GUARD,
 ) -> Evidence:
-    """Compare a provider's labels with clusterings of the target's own features, and choose their use.
-
-    Args:
-        own: clusterings of the target, and their consensus.
-        graph: ``(n, n)`` row-stochastic matrix that averages over a sample and its neighbours.
-        labels: provider's labels of some samples.
-        transfer: use of the labels, or ``"guarded"``.
-        choices: weights and thresholds.
-    """
+    """Compare a provider's labels with clusterings of the target's own features, and choose their use."""
     from sklearn.metrics import adjusted_mutual_info_score
 
     values, rows, provider_clusters = labels
@@ -179,7 +158,7 @@ def weigh_labels(
 def consistency(graph: sparse.csr_array, labels: Partition, rows: IntArray) -> float:
     """Compute the share of the neighbours of labelled samples that have the same label; 0 without neighbours.
 
-    A sample itself does not count, and samples outside ``rows`` are no neighbours here.
+    A sample is not its own neighbour here, and samples outside ``rows`` do not count.
     """
     among = graph[rows][:, rows].tocoo()
     weights = np.where(among.row == among.col, 0, among.data)

@@ -17,8 +17,8 @@ from ucds.errors import InputError
 from ucds.files import refuse_inside, require_writable
 from ucds.target.predictions import (
     UNSORTED,
-    ClusterNames,
     Predictions,
+    read_names,
     read_sorting,
     require_room,
     sort_into_folders,
@@ -35,7 +35,6 @@ def predict(
     *,
     sort_into: str | Path | None = None,
     sort_how: Sorting = "copy",
-    names: str | Path | None = None,
     about: str | Path | None = None,
     min_confidence: float = 0.0,
     compute: Compute | None = None,
@@ -48,14 +47,12 @@ def predict(
     Args:
         run: folder of a finished target run.
         images: samples, see :func:`ucds.data.sources.find_samples`. Files that cannot be used are left out of
-            what is returned and written: it goes by ids.
+            the result and of the table, which name samples by ids.
         out: table to write, in .csv; none if ``None``.
         sort_into: folder to make, with the images in one folder per cluster, or one that an earlier call made
             with this run or a review of it, see :func:`ucds.target.predictions.sort_into_folders`; none if
             ``None``.
         sort_how: ``"copy"`` or ``"link"``: the images in that folder are copies or symbolic links.
-        names: file of names of the clusters; ``names.json`` in the run folder, if
-            there is one, if ``None``.
         about: table about the samples, for a run that was centred by one of its columns; see
             :func:`ucds.training.centring.as_trained`.
         min_confidence: confidence, 0 to 1, below which a sample gets
@@ -64,16 +61,16 @@ def predict(
         compute: device, precision, cache and reporter; the defaults if ``None``.
 
     Raises:
-        InputError: the run, the samples or the names cannot be used, ``sort_into`` is in use or lies inside
-            ``images``, ``out`` cannot be written, or ``min_confidence`` is no probability.
+        InputError: the run or the samples cannot be used, ``sort_into`` is in use or lies inside ``images``,
+            ``out`` cannot be written, or ``min_confidence`` is no probability.
         DamagedFileError: the model file or the file of names cannot be read.
     """
     if not 0 <= min_confidence <= 1:
         raise InputError(f"`min_confidence` is a probability from 0 to 1, not {min_confidence}")
     run, folder = Path(run), None if sort_into is None else Path(sort_into)
-    named, sorted_before = ClusterNames.find(run, names), None
+    sorted_before = None
     if out is not None:
-        require_writable(Path(out), ".csv", inputs=files_read(run, images, names))
+        require_writable(Path(out), ".csv", inputs=files_read(run, images))
     if folder is not None:
         sorted_before = read_sorting(folder)
         if (place := place_of(images)) is not None:
@@ -87,11 +84,10 @@ def predict(
         images = listed
         if sort_how == "copy":
             require_room(folder, listed)
-    from ucds.data.images import ImageSamples
     from ucds.training.loaded import load
 
     model = load(run, role="target", compute=compute)
-    known = {} if named is None else named.of(model.stored)
+    names = read_names(run, model.stored)
     if sorted_before is not None and folder is not None:
         sorted_before.require_of(folder, run, model.stored.fingerprint)
     data = model.open(images)
@@ -103,18 +99,15 @@ def predict(
     clusters, confidence = model.decide(seen)
     source, unused, fits = None, set[int](), None
     if _asks_memory(run, data.samples.keys):
-        from ucds.target.fits import fit  # they bring what clusters, which takes a while
-        from ucds.target.remembered import read_remembered
+        from ucds.target.remembered import read_remembered  # it brings what clusters, which takes a while
 
         remembered, features = read_remembered(run)
-        fits = fit(model, seen, remembered, features)
+        fits = remembered.fits(model, seen, features)
         source = remembered.correct(data.samples.keys, clusters, confidence)
         unused = set() if source is None else set(range(model.n_clusters)) - set(remembered.own.tolist())
     clusters[confidence < min_confidence] = UNSORTED
-    files = data.samples.files if isinstance(data.samples, ImageSamples) else None
-    found = Predictions(
-        data.samples.ids, clusters, confidence, known, model.n_clusters, files, source, unused, fits
-    )
+    ids, files = data.samples.ids, data.samples.files
+    found = Predictions(ids, clusters, confidence, names, model.n_clusters, files, source, unused, fits)
     if out is not None:
         found.save(out)
     if folder is not None:
@@ -123,7 +116,7 @@ def predict(
 
 
 def _asks_memory(run: Path, keys: Sequence[bytes]) -> bool:
-    """Whether a person has said something of the run's samples, or the run does not know all these keys."""
+    """Return whether the run was reviewed, or does not know all these keys."""
     if not (run / VOTES_FILE).exists():
         return False
     kept = read_arrays(run / VOTES_FILE, ("by_person", "keys"))

@@ -46,7 +46,7 @@ MOST_LETTERS = 80
 """Characters of a cluster's name at most."""
 
 UNSORTED = -1
-"""Number in place of a cluster, for a sample whose confidence is below the least one asked for."""
+"""Number in place of a cluster, for a sample whose confidence is below ``min_confidence``."""
 
 UNSORTED_FOLDER = "unsorted"
 """Folder of the images that are left without a cluster, beside those of the clusters."""
@@ -65,13 +65,7 @@ _JOINERS = "\u200c\u200d"  # parts of words in some scripts
 
 
 class ClusterNames(BaseModel):
-    """Names that a person gave to the clusters of a model, as a reviewed run holds them.
-
-    Attributes:
-        format: name and version of the form of the file.
-        model: fingerprint of the model whose clusters are named.
-        names: name of each named cluster by its number.
-    """
+    """Names that a person gave to the clusters of the model that has a fingerprint."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -79,34 +73,19 @@ class ClusterNames(BaseModel):
     model: str
     names: dict[Annotated[int, Field(ge=0)], Annotated[str, Field(min_length=1, max_length=MOST_LETTERS)]]
 
-    @classmethod
-    def load(cls, path: str | Path) -> ClusterNames:
-        """Read a file of names.
 
-        Raises:
-            InputError: the file cannot be read.
-            DamagedFileError: the file holds anything but names.
-        """
-        return read_json(path, cls, "file of names")
-
-    @classmethod
-    def find(cls, run: Path, path: str | Path | None) -> ClusterNames | None:
-        """Read a file of names, or that of a run if none is given; ``None`` if the run has none either."""
-        own = run / NAMES_FILE
-        return cls.load(path or own) if path is not None or own.exists() else None
-
-    def of(self, stored: StoredModel) -> dict[int, str]:
-        """Return the names by cluster, if they are those of a model.
-
-        Args:
-            stored: model whose clusters are to be named.
-
-        Raises:
-            InputError: the names belong to the clusters of another model.
-        """
-        if self.model != stored.fingerprint or max(self.names, default=0) >= stored.card.n_clusters:
-            raise InputError("the names belong to another model: type them in `ucds review` of this one")
-        return self.names
+def read_names(run: Path, stored: StoredModel | None = None) -> dict[int, str]:
+    """Read the names of a run's clusters, those of its ``stored`` model alone; none if the run has none."""
+    path = run / NAMES_FILE
+    if not path.exists():
+        return {}
+    found = read_json(path, ClusterNames, "file of names")
+    if stored is not None:
+        foreign = found.model != stored.fingerprint or max(found.names, default=0) >= stored.card.n_clusters
+        if foreign:
+            told = f"the names in {path} belong to another model"
+            raise InputError(f"{told}: delete the file, and name the clusters in `ucds review`")
+    return found.names
 
 
 @shows("ids", "clusters", "confidence", "fits", "source", "names", "n_clusters")
@@ -116,8 +95,8 @@ class Predictions:
 
     Attributes:
         ids: id of each sample.
-        clusters: ``(n,)`` most probable cluster of each sample; :data:`UNSORTED` where its confidence is
-            below the least one asked for.
+        clusters: ``(n,)`` most probable cluster of each sample; :data:`UNSORTED` where the confidence is
+            below ``min_confidence``.
         confidence: ``(n,)`` confidence in the most probable cluster, see ``docs/consensus.md``.
         names: name of each named cluster by its number.
         n_clusters: number of clusters, K.
@@ -126,7 +105,7 @@ class Predictions:
             reviewed the run.
         fits: ``(n,)`` p-value of each sample that the run does not know, see :func:`ucds.math.novelty.fit`;
             NaN for those that it knows. ``None`` if the run remembers nothing to compare with.
-        unused: numbers that stand for no cluster any more, which get no folder.
+        unused: numbers of clusters that exist no longer; they get no folder.
     """
 
     ids: Sequence[str]
@@ -146,7 +125,7 @@ class Predictions:
 
     @property
     def strangers(self) -> int:
-        """Number of samples that fit no cluster; of these 5 % at most are false alarms, on average."""
+        """Number of samples that fit no cluster; on average, at most 5 % of them are false alarms."""
         from ucds.math.novelty import reject
 
         return 0 if self.fits is None else int(reject(self.fits).sum())
@@ -156,7 +135,7 @@ class Predictions:
 
         Args:
             path: file to write; its name ends in .csv or .parquet.
-            marked: whether a CSV file begins with a byte order mark in any case.
+            marked: whether a CSV file always begins with a byte order mark.
 
         Returns:
             Path of the file.
@@ -182,13 +161,7 @@ class Predictions:
 
 
 class SortingRecord(BaseModel):
-    """What was sorted into a folder.
-
-    Attributes:
-        format: name and version of the form of the file.
-        model: fingerprint of the model whose clusters the folders are.
-        pictures: content key of each picture, in hexadecimal digits, by its path below the folder.
-    """
+    """What was sorted into a folder: content key of each picture, in hexadecimal, by its path below it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -197,11 +170,7 @@ class SortingRecord(BaseModel):
     pictures: dict[Annotated[str, Field(pattern=r"^[^./][^/]*/[^./][^/]*$")], str] = {}
 
     def require_of(self, folder: Path, run: Path, model: str) -> None:
-        """Make sure that the folder was sorted by the model of a run, or by one that the run is a review of.
-
-        Raises:
-            InputError: it was sorted by another one.
-        """
+        """Refuse a folder that neither the model of a run has sorted nor one that the run is a review of."""
         if self.model not in (model, *(read_object(run / RUN_FILE) or {}).get("reviewed", [])):
             raise InputError(f"another model sorted into {folder}: choose another `sort_into`")
 
@@ -211,12 +180,7 @@ class SortingRecord(BaseModel):
 
 
 def read_sorting(folder: Path) -> SortingRecord | None:
-    """Read what was sorted into a folder before; ``None`` if the folder is new or empty.
-
-    Raises:
-        InputError: the folder is a file, holds other things, or cannot be written.
-        DamagedFileError: its record cannot be read.
-    """
+    """Read what was sorted into a folder before; ``None`` if it is new or empty. Others are refused."""
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file: choose another `sort_into`")
     require_writable(record := folder / SORTING_FILE)
@@ -229,11 +193,7 @@ def read_sorting(folder: Path) -> SortingRecord | None:
 
 
 def require_room(folder: Path, files: Scan) -> None:
-    """Make sure that the disk has room for copies of images; earlier ones are taken to be the same.
-
-    Raises:
-        NoSpaceError: it has less.
-    """
+    """Make sure that the disk has space for copies of images, less those that an earlier call made."""
     new = sum(path.stat().st_size for path in map(files.file, range(len(files))) if path.exists())
     earlier = [path.lstat().st_size for path in folder.glob("[!.]*/*")]
     remedy = "or choose another `sort_into`"
@@ -242,10 +202,10 @@ def require_room(folder: Path, files: Scan) -> None:
 
 def sort_into_folders(
     folder: Path,
-    found: Predictions,
-    keys: Sequence[bytes],
+    found: Predictions,  # with their files
+    keys: Sequence[bytes],  # of the contents of the images
     how: Sorting = "copy",
-    model: str = "",
+    model: str = "",  # its fingerprint
     watch: Watch | None = None,
 ) -> None:
     """Sort images into one folder per cluster, under names that differ and that every file system takes.
@@ -254,21 +214,9 @@ def sort_into_folders(
     Images without a cluster have a folder of their own. A file in a sub-folder, ``a/b.jpg``, becomes
     ``a__b.jpg``; if that is too long or taken, ``sample 7.jpg``, where 7 is the sample's row in the table.
 
-    In a folder that was sorted into before, new images are added, and those whose cluster is another one
-    move. What a person removed, renamed, changed or added there stays as it is. If an image cannot be
-    sorted, none is. After a kill the same call completes the folder.
-
-    Args:
-        folder: new or empty folder, or one of an earlier call, see :func:`read_sorting`.
-        found: clusters of images, with their files.
-        keys: content key of each image.
-        how: ``"copy"``, or ``"link"`` for symbolic links to the images where they are.
-        model: fingerprint of the model.
-        watch: told after each image.
-
-    Raises:
-        OSError: an image cannot be read.
-        NoSpaceError: the disk is full, or the folder is not writable.
+    In a folder of an earlier call, new images are added, and images whose cluster has changed are moved. What
+    a person removed, renamed, changed or added there stays as it is. If an image cannot be sorted, none is.
+    After a kill the same call completes the folder.
     """
     assert found.files is not None
     places, record = _folder_names(found, folder), read_sorting(folder)
@@ -294,7 +242,7 @@ def _plan(
     places: Mapping[int, str],
     pictures: dict[str, str],
 ) -> tuple[dict[int, str], dict[str, str]]:
-    """Bring a record up to date; return new places, of images by position, and of files by their old one."""
+    """Update a record; return the new places of images by position, and of files by their old place."""
     assert found.files is not None
     there = {str(path.relative_to(folder)) for path in folder.glob("[!.]*/*")}
     taken, known = {_alike(place) for place in (*there, *pictures)}, defaultdict[str, list[str]](list)
@@ -354,12 +302,12 @@ def portable_name(text: str) -> str:
 
 
 def _alike(name: str) -> str:
-    """Return what is the same for names that macOS or Windows take for one."""
+    """Return a text that is equal for names that macOS or Windows take for the same."""
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
 
 
 def _folder_names(found: Predictions, folder: Path) -> dict[int, str]:
-    """Return the folder of each cluster: its name or number, and an underscore where others have that."""
+    """Return the folder of each cluster: name or number, with an underscore if that is taken."""
     digits = len(str(found.n_clusters - 1))
     owners: dict[str, tuple[bool, str]] = {}
     places = {}

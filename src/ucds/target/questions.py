@@ -1,4 +1,4 @@
-"""What a review asks, and what can be answered."""
+"""The questions of a review, and the possible answers."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class Question:
 
     Attributes:
         kind: ``"one-or-two"``: whether two groups are one; ``"place"``: where a group belongs.
-        groups: ids of the samples: of the two groups; or of the group in doubt, then of each cluster that is
-            offered.
+        groups: ids of the samples of each group: of the two groups; or of the group in doubt, then of each
+            cluster that is offered.
         clusters: numbers of the clusters of these groups, in the same order.
         titles: names of these groups for a person, in the same order.
         source: ``"labels"`` if the provider's labels speak for a change, else ``"own"``.
         changes: number of samples that the answer may move.
-        records: record that each answer but ``"skip"`` leaves in the file of answers.
+        records: record that each answer leaves in the file of answers; ``"skip"`` leaves none.
     """
 
     kind: Literal["one-or-two", "place"]
@@ -54,17 +54,17 @@ class Question:
 
     @property
     def answers(self) -> list[tuple[str, Answer]]:
-        """What can be answered: in words, and as :meth:`ucds.target.review.Review.answer` takes it."""
+        """Possible answers: in words, and as :meth:`ucds.target.review.Review.answer` takes them."""
         words = dict(_WORDS) | {i: f"With {title}" for i, title in enumerate(self.titles[1:])}
         return [(words[given], given) for given in (*self.records, "skip")]
 
     @property
     def about(self) -> str:
-        """What an answer may change, as part of a sentence."""
+        """What the question is about, as part of a sentence."""
         one, other = self.clusters[:2]
         if one in self.clusters[1:]:
-            change = f"take {self.changes} samples out of cluster {one}"
+            change = f"{self.changes} samples do not belong in cluster {one}"
         else:
-            change = f"make one of clusters {one} and {other} ({self.changes} samples)"
+            change = f"clusters {one} and {other} are one ({self.changes} samples)"
         who = "the provider's labels" if self.source == "labels" else "some of your own clusterings"
-        return f"{who} would {change}"
+        return f"{who} suggest that {change}"

@@ -14,21 +14,26 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
 from ucds.data.content import KEY_BYTES, KEY_TYPE, Column, find_places, keys_of
+from ucds.data.dataset import Dataset
+from ucds.data.samples import subset
 from ucds.data.vectors import read_arrays
+from ucds.encoders.spec import LENGTHS
 from ucds.errors import DamagedFileError
 from ucds.files import digest_of, parse_json, write_atomically
-from ucds.math.arrays import FloatArray, IntArray
+from ucds.math import novelty
+from ucds.math.arrays import DoubleArray, FloatArray, IntArray
 from ucds.math.consensus import Memberships, Partition, blend, mean_shares, memberships, soften
 from ucds.math.corrections import ASIDE
 from ucds.math.doubts import Doubts
 from ucds.math.parts import cut_into_parts
 from ucds.received import require_few
 from ucds.showing import shows
+from ucds.training.loaded import Model
 from ucds.training.run_folder import FEATURES_FILE, VOTES_FILE
 from ucds.training.seeds import numpy_generator
 
 MOST_SHARES = 2**26
-"""Numbers in the matrix of samples and the provider's clusters that is remembered."""
+"""Most numbers in the remembered matrix of samples by the provider's clusters."""
 
 SOURCES = ("model", "clustering", "person")
 """What gave a sample its cluster: the model, the clustering that a person has reviewed, or that person."""
@@ -37,14 +42,15 @@ _BY_SAMPLE = ("own", "partitions", "labels", "keys", "by_person", "proposed")
 _ARRAYS = ("ids", "n_clusters", *_BY_SAMPLE)
 
 LABELS_WEIGHT = 0.5
-"""Weight of a provider's labels beside the own votes, where it is asked what belongs together."""
+"""Weight of a provider's labels beside the client's votes, in a review's questions."""
 
 
 _FEW_CLUSTERS = 2**12  # numbers that may be given in any case
+_TOGETHER = 50_000  # new samples whose features are held in memory
 
 
 def most_clusters(n: int) -> int:
-    """Return how many numbers of clusters ``n`` samples can have, those without samples included."""
+    """Return the largest number of clusters that ``n`` samples can have, including empty ones."""
     return max(2 * n, _FEW_CLUSTERS)
 
 
@@ -56,13 +62,14 @@ class Remembered:
     Attributes:
         ids: ids of the samples that were clustered.
         partitions: ``(P, n)`` own clusterings that voted.
-        own: ``(n,)`` own consensus; -1 for samples in no cluster: a person has set them aside, or they wait.
+        own: ``(n,)`` clusters of the run; -1 for samples in no cluster: a person has set them aside, or they
+            wait.
         n_clusters: number of clusters of the run, K.
         labels: ``(n, K')`` share of each of the provider's labels among a sample and its neighbours, rows of
             unit length; ``None`` without labels.
         keys: content keys of the samples.
-        by_person: ``(n,)`` whether a person has named a sample itself in a correction, and not a cluster that
-            it was in; ``None`` in a run that was neither reviewed nor updated.
+        by_person: ``(n,)`` whether a person has placed the sample itself, and not a cluster that it was in;
+            ``None`` in a run that was neither reviewed nor updated.
         proposed: ``(n,)`` cluster that is proposed for each sample, see :mod:`ucds.target.update`; ``None``
             if there are no proposals.
     """
@@ -83,7 +90,7 @@ class Remembered:
         return outside if self.by_person is None else np.asarray(outside & ~self.by_person)
 
     def doubts(self, *, keep_clusters: bool = False) -> Doubts:
-        """Make the doubts about the own consensus; own clusterings and, if any, labels compare the groups."""
+        """Make the doubts about the clusters; the client's clusterings and any labels compare the groups."""
         votes = own_votes = memberships(list(self.partitions))
         if self.labels is not None:
             votes = blend(own_votes, Memberships(self.labels), LABELS_WEIGHT)
@@ -111,11 +118,11 @@ class Remembered:
     def shares(self, clusters: Partition, n_clusters: int, rows: IntArray | None = None) -> FloatArray:
         """Compute the shares ``(n, K)`` that a model of reviewed clusters ``(n,)`` is fitted to.
 
-        With positions ``(m,)``, those of the samples at these are computed, as if there were no others.
+        With positions ``(m,)``, the shares of these samples are computed, as if there were no others.
 
-        They are made as in the training. Of what single clusterings say, the share of a sample's cluster at
-        the start goes to its new one, and shares of others go where these clusters went. Samples that are set
-        aside have none.
+        The shares are made as in the training. In those of single clusterings, the share of a sample's
+        cluster at the start goes to its new one; shares of other clusters follow these clusters. Samples that
+        are set aside have no shares.
         """
         rows = np.arange(len(clusters)) if rows is None else rows
         before, clusters = self.own[rows], clusters[rows]
@@ -137,6 +144,24 @@ class Remembered:
         shares[back, clusters[back]] = 1
         return shares
 
+    def fits(self, model: Model, data: Dataset, features: FloatArray) -> DoubleArray | None:
+        """Compute the p-value ``(n,)`` of opened samples; NaN for those that the run knows by their content.
+
+        The remembered samples have ``(m, d_f)`` features. ``None`` is returned if the run knows all samples,
+        or if its encoder was trained on those that it knows: it fits them better than any others.
+        """
+        new = np.flatnonzero(~np.isin(keys_of(data.samples.keys).array, keys_of(self.keys).array))
+        if not len(new) or model.stored.card.tune == "full":
+            return None
+        found = np.full(len(data.samples), np.nan)
+        rng, lengths = numpy_generator(0, "fits"), model.stored.card.encoder.name == LENGTHS
+        n_clusters = len(np.setdiff1d(self.own, [ASIDE]))
+        known = features[novelty.draw_known(self.own, rng)]
+        for rows in np.array_split(new, -(-len(new) // _TOGETHER)):
+            given = model.outputs(Dataset(subset(data.samples, rows), data.view)).features
+            found[rows] = novelty.fit(known, given, n_clusters, rng, lengths)
+        return found
+
     def correct(
         self,
         keys: Sequence[bytes],
@@ -144,13 +169,13 @@ class Remembered:
         confidence: FloatArray,
         probabilities: FloatArray | None = None,
     ) -> list[str] | None:
-        """Let what a person has reviewed hold for samples, by their contents, whatever a model says of them.
+        """Replace what a model says of samples by what a person has reviewed, matched by their contents.
 
-        Where the model says the same, its confidence stays. Otherwise the probabilities are the shares that
-        the model was fitted to; that of a cluster which a person has given is 1. Samples that were set aside
-        get the number -1, confidence 1 and no probability of any cluster; for those that wait the confidence
-        is 0. The arrays are changed in place:
-        ``(m,)`` clusters, ``(m,)`` confidence in them, ``(m, K)`` probabilities.
+        Where the model agrees, its confidence stays. Otherwise the probabilities are the shares that the
+        model was fitted to; a cluster that a person has given has probability 1. Samples that were set aside
+        get the number -1, confidence 1 and no probability of any cluster; samples that wait get confidence 0.
+        The arrays are changed in place: ``(m,)`` clusters, ``(m,)`` confidence in them, ``(m, K)``
+        probabilities.
 
         Returns:
             One of :data:`SOURCES` for each sample; ``None`` if nobody has reviewed the run.
@@ -174,7 +199,7 @@ class Remembered:
 
 
 def number_alike(clusters: Partition, others: Partition) -> Partition:
-    """Give clusters ``(n,)`` the numbers of those of another partition that they share most samples with."""
+    """Number clusters ``(n,)`` like the clusters of another partition with which they share most samples."""
     size = int(max(clusters.max(), others.max())) + 1
     common = np.zeros((size, size), dtype=np.int64)
     np.add.at(common, (clusters, others), 1)

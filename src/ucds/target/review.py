@@ -1,9 +1,9 @@
 """Questions to a person about the clusters of a run, and what the answers change.
 
 A provider's labels, and single clusterings of the client's own, propose which groups belong together. No
-figure that the client has tells which proposal is right, and a person sees it at a glance. The clusters start
-from the client's own consensus, and change by answers and actions only. They are what the records make of the
-start: there is no other state, an undo is one more record, and a review goes on where it was left.
+figure that the client has tells which proposal is right, but a person sees it at a glance. The clusters start
+from the client's own consensus, and change by answers and actions only. They follow from the start and the
+records: there is no other state, an undo is one more record, and a review continues where it was left.
 """
 
 from __future__ import annotations
@@ -34,47 +34,47 @@ from ucds.math.telling_words import TellingWords, words_of_path
 from ucds.showing import shows
 from ucds.target.actions import Actions
 from ucds.target.answers import ANSWERS_FILE
-from ucds.target.finishing import Reviewed, ReviewedRun, vote_afterwards
+from ucds.target.finishing import ReviewedRun, fit, vote_afterwards, write_successor
 from ucds.target.predictions import (
-    ClusterNames,
     Predictions,
+    read_names,
     read_sorting,
     require_room,
     sort_into_folders,
 )
 from ucds.target.questions import Answer, Question
-from ucds.target.remembered import SOURCES, read_remembered
+from ucds.target.remembered import SOURCES, Remembered, read_remembered
 from ucds.target.seen import Near, Seen, likeliest
 from ucds.training.loaded import Model, load
 from ucds.training.model_file import StoredModel, load_model
 from ucds.training.options import Compute
-from ucds.training.run_folder import LABELS_FILE, VOTES_FILE
+from ucds.training.run_folder import LABELS_FILE, VOTES_FILE, RunFolder
 
 WORTH_ASKING = 0.003
-"""Share of the samples that the next answer should be expected to move; below it, answers hardly pay."""
+"""Share of the samples that an answer is expected to move, at least, if it is worth a person's time."""
 
 
 @shows("run", "answered", "names")
 class Review(Actions):
     """A review of the clusters of a finished target run by a person, or by a program.
 
-    What changes the clusters is on the disk when its method returns, and is called by one thread at a time.
-    :meth:`finish`, :meth:`save_table` and :meth:`sort_into` work on the clusters as they were when they were
-    called, and may run in another thread.
+    When a method that changes the clusters returns, the change is on the disk; one thread at a time calls
+    such methods. :meth:`finish`, :meth:`save_table` and :meth:`sort_into` work on the clusters as they were
+    when they were called, and may run in another thread.
 
     Args:
-        run: folder of the run; it gains the file ``answers.jsonl``, which a later review goes on from.
+        run: folder of the run; it gains the file ``answers.jsonl``, from which a later review continues.
         keep_clusters: whether answers leave the number of clusters as it is: a new cluster is made once two
-            others have been merged. What is done by hand changes the number.
+            others have been merged. Changes by hand may still change the number.
         images: samples of a run whose encoder was trained, if they are no longer where the run found them.
-            Such a run remembers no clusterings of its own: they are made when its first review begins.
+            Such a run remembers no clusterings: its first review makes them.
         compute: device, cache and reporter of clustering and encoding; the defaults if ``None``.
 
     Attributes:
         run: folder of the run.
         start: clustering from which the review starts.
-        features: ``(n, d_f)`` bottleneck features of its samples: all of the run, or those that were drawn
-            of more than ``most_samples``.
+        features: ``(n, d_f)`` bottleneck features of the samples: all of the run, or the drawn ones of a run
+            with more than ``most_samples``.
         names: names that the person gave to clusters, by their numbers.
 
     Raises:
@@ -93,16 +93,14 @@ class Review(Actions):
         self.run, self._compute = Path(run), compute
         if not (self.run / VOTES_FILE).exists():
             vote_afterwards(self.run, images, compute)
-        named = ClusterNames.find(self.run, None)
-        known = {} if named is None else dict(named.names)
-        start, features = read_remembered(self.run)
-        super().__init__(self.run / ANSWERS_FILE, start, features, known, keep_clusters=keep_clusters)
+        (start, features), names = read_remembered(self.run), read_names(self.run)
+        super().__init__(self.run / ANSWERS_FILE, start, features, names, keep_clusters=keep_clusters)
         self._seen: tuple[int, Seen] | None = None
         self._words: tuple[Mapping[str, str] | None, TellingWords] | None = None
 
     @property
     def worth_asking(self) -> int:
-        """Number of questions whose answers are likely to be worth their time, as things stand."""
+        """Number of questions that are now likely to be worth a person's time."""
         return len(self._worthwhile())
 
     @property
@@ -123,14 +121,14 @@ class Review(Actions):
         """Answer the present question; the answer is on the disk when this returns.
 
         Args:
-            given: ``"one"`` or ``"two"`` to a question of the kind "one-or-two"; to one of the kind "place"
-                the index of a cluster in :attr:`Question.offered`, or ``"new"`` for a group of its own. To
-                both ``"mixed"``, where a group is of several kinds, which changes nothing; and ``"skip"``,
-                which is not recorded.
+            given: for a question of the kind "one-or-two", ``"one"`` or ``"two"``; for one of the kind
+                "place", the index of a cluster in :attr:`Question.offered`, or ``"new"`` for a new cluster.
+                For both kinds, ``"mixed"`` says that a group holds several kinds, and changes nothing;
+                ``"skip"`` is not recorded.
 
         Raises:
             InputError: there is no question, or it has no such answer.
-            NoSpaceError: the answer cannot be written; it does not count then.
+            NoSpaceError: the answer cannot be written, and does not count.
         """
         question = self.question()
         if question is None:
@@ -144,7 +142,7 @@ class Review(Actions):
 
     @property
     def seen(self) -> Seen:
-        """What a person sees of the present clusters; later actions do not change it."""
+        """The present clusters as a person sees them; later actions do not change this object."""
         version = self._doubts.version
         if self._seen is None or self._seen[0] != version:
             seen = Seen(self.partition.copy(), self._by_person, self.start.own, self._likely, self.directions)
@@ -162,11 +160,11 @@ class Review(Actions):
         return np.where(places < 0, -1, labels.labels[places])
 
     def suggest(self, texts: Mapping[str, str] | None = None, most: int = 3) -> dict[int, list[str]]:
-        """Suggest names of clusters: words that tell each from the others, most telling first.
+        """Suggest names of clusters: words that set each cluster apart from the others, the best word first.
 
         Args:
-            texts: texts of samples by their ids; names of files and folders if there are none.
-            most: largest number of words for a cluster. A cluster that no word tells from others is left out.
+            texts: texts of samples by their ids; if there are none, the names of files and folders count.
+            most: largest number of words for a cluster. A cluster that no word sets apart is left out.
         """
         if self._words is None or self._words[0] is not texts:
             ids = self.start.ids
@@ -175,7 +173,7 @@ class Review(Actions):
         return self._words[1].of(self.partition, most)
 
     def like(self, ids: Sequence[str], most: int = 30) -> Near:
-        """Find the samples nearest to one or several, over all clusters, these themselves left out.
+        """Find the samples of all clusters that are nearest to given ones; the given ones are left out.
 
         Args:
             ids: ids of the samples.
@@ -188,7 +186,7 @@ class Review(Actions):
         return self.seen.near(self.directions[rows].mean(0), most, rows)
 
     def like_picture(self, picture: Any, most: int = 30) -> Near:
-        """Find the samples nearest to one that is not of the run; it is encoded, and not kept.
+        """Find the samples nearest to a picture from outside the run, which is encoded and not kept.
 
         Args:
             picture: path or content of an image file, PIL image, array of pixels, or the embedding of a
@@ -196,7 +194,7 @@ class Review(Actions):
             most: largest number of samples to find.
 
         Raises:
-            InputError: it cannot be used.
+            InputError: the picture cannot be used.
         """
         if isinstance(picture, str | Path):
             try:
@@ -206,14 +204,14 @@ class Review(Actions):
         single = picture[None] if isinstance(picture, np.ndarray) else [picture]
         features = self._model.transform(single)
         if not np.isfinite(features).all():
-            raise InputError("the image is damaged, or of a kind that is not read: choose another one")
+            raise InputError("the image is damaged, or of a format that cannot be read: choose another one")
         return self.seen.near(features[0], most, np.empty(0, np.int64))
 
     def finish(self, out: str | Path | None = None) -> ReviewedRun:
         """Write a new run whose model gives the reviewed clusters, in seconds and without encoding.
 
-        Prototypes are solved again on the features that the run remembers, unless only names were given.
-        Clusters keep their numbers.
+        The prototypes are fitted again to the features that the run remembers, unless only names have
+        changed. Clusters keep their numbers.
 
         Args:
             out: run folder to make; the run's name with "-reviewed" beside it if ``None``.
@@ -225,26 +223,31 @@ class Review(Actions):
             InputError: nothing was answered, every sample is set aside, or the folder is in use.
             NoSpaceError: the folder cannot be written.
         """
-        if not self.answered:
+        kept, names, answered = self.now()
+        if not answered:
             raise InputError("no answer was given: there is nothing to write")
-        return self.reviewed.write(
-            self.run.with_name(f"{self.run.name}-reviewed") if out is None else Path(out)
-        )
+        out = self.run.with_name(f"{self.run.name}-reviewed") if out is None else Path(out)
+        RunFolder(out).require_usable(None, resume=False)
+        inside, stored = kept.own[kept.own != ASIDE], self._stored
+        if not len(inside):
+            raise InputError("every sample is set aside: there is nothing for a model to learn")
+        if np.array_equal(kept.own, self.start.own):  # only names were given
+            kept = replace(kept, n_clusters=self.start.n_clusters)
+        else:
+            stored = fit(stored, self.start, kept.own, kept.n_clusters, self.features)
+        agreement = write_successor(self.run, out, stored, kept, self.features, "review", names=names)
+        return ReviewedRun(out, answered, len(np.unique(inside)), agreement)
 
-    @property
-    def reviewed(self) -> Reviewed:
-        """The review as it stands, which later answers do not change."""
+    def now(self) -> tuple[Remembered, Mapping[int, str], int]:
+        """Return what a run would remember that ends here, names of its clusters, and the number of answers.
+
+        A number that no sample has any more stays as an empty cluster, so that the others keep theirs.
+        """
         with self._lock:
-            return Reviewed(
-                run=self.run,
-                start=self.start,
-                features=self.features,
-                clusters=self.partition.copy(),
-                by_person=self._by_person,
-                n_clusters=self._answers.first,
-                names=self.names,
-                answered=self.answered,
-            )
+            own, number, answered = self.partition.copy(), self._answers.first, self.answered
+            by_person = self._by_person if answered else self.start.by_person
+            kept = replace(self.start, own=own, n_clusters=number, by_person=by_person, proposed=None)
+            return kept, self.names, answered
 
     def save_table(self, path: str | Path) -> Path:
         """Write a table of the samples with their clusters, as ``ucds predict`` does.
@@ -261,11 +264,11 @@ class Review(Actions):
     def sort_into(
         self, folder: str | Path, files: Scan, *, how: Sorting = "copy", watch: Watch | None = None
     ) -> int:
-        """Sort the images into a folder a cluster, see :func:`ucds.target.predictions.sort_into_folders`.
+        """Sort the images into one folder per cluster, see :func:`ucds.target.predictions.sort_into_folders`.
 
         Args:
             folder: new or empty folder, or one of an earlier call.
-            files: images of the run where they lie; those that are not in the review are left out.
+            files: image files of the run; those that are not in the review are left out.
             how: ``"copy"`` or ``"link"``: copies or symbolic links.
             watch: told after each image.
 
@@ -310,7 +313,7 @@ class Review(Actions):
 
     @property
     def _by_person(self) -> NDArray[np.bool_]:
-        """Whether a person has named a sample itself, in this review or an earlier one, ``(n,)``."""
+        """Whether a person has placed each sample itself ``(n,)``, in this review or an earlier one."""
         earlier, now = self.start.by_person, self._doubts.by_person
         return now.copy() if earlier is None else now | earlier
 
@@ -327,7 +330,7 @@ class Review(Actions):
         return likeliest(self.features, self._stored.head.prototypes)
 
     def _worthwhile(self) -> list[Doubt]:
-        """List the doubts that an answer is likely to be worth its time; of two clusters, one of both."""
+        """List the doubts that are likely to be worth a person's time, only one for each pair of clusters."""
         found: dict[object, Doubt] = {}
         for doubt in self._ranked():
             pair = frozenset((doubt.cluster, *doubt.others[:1])) if doubt.whole else doubt

@@ -1,4 +1,4 @@
-"""What a person sees of the clusters of a review as they stand: sizes, doubt, typical samples, near ones."""
+"""The clusters of a review as a person sees them: sizes, doubt, typical samples, similar samples."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class Near(NamedTuple):
     """The samples nearest to some others, nearest first.
 
     Attributes:
-        rows: ``(m,)`` their positions.
-        clusters: ``(m,)`` their clusters.
-        similarity: ``(m,)`` cosines.
+        rows: ``(m,)`` positions of the samples.
+        clusters: ``(m,)`` clusters of the samples.
+        similarity: ``(m,)`` cosines with the others.
     """
 
     rows: IntArray
@@ -45,9 +45,9 @@ class Seen:
 
     Attributes:
         clusters: ``(n,)`` clusters; -1 for samples that are set aside.
-        by_person: ``(n,)`` whether the person has named a sample itself, in this review or an earlier one.
+        by_person: ``(n,)`` whether a person has placed the sample itself, in this review or an earlier one.
         start: ``(n,)`` clusters from which the review started.
-        likely: ``(n, K)`` probabilities of the clusters of the run that are likeliest for a sample.
+        likely: ``(n, K)`` probabilities of the run's clusters that are likeliest for each sample.
         directions: ``(n, d)`` features of unit length.
     """
 
@@ -59,7 +59,7 @@ class Seen:
 
     @cached_property
     def sizes(self) -> dict[int, int]:
-        """Number of samples of each cluster that has any; of those that are set aside, by -1."""
+        """Number of samples of each cluster that has any, by its number; of samples set aside, by -1."""
         numbers, sizes = np.unique(self.clusters, return_counts=True)
         return dict(zip(numbers.tolist(), sizes.tolist(), strict=True))
 
@@ -70,7 +70,7 @@ class Seen:
 
     @cached_property
     def confidence(self) -> FloatArray:
-        """Confidence ``(n,)`` in the present cluster; 1 where a person has named the sample itself."""
+        """Confidence ``(n,)`` in the present cluster; 1 where a person has placed the sample itself."""
         return self._judged[0]
 
     @cached_property
@@ -80,7 +80,7 @@ class Seen:
 
     @cached_property
     def doubt(self) -> dict[int, float]:
-        """Mean of what the confidence lacks to 1, of each cluster that has samples."""
+        """Mean of 1 minus the confidence, of each cluster that has samples."""
         return {number: float(1 - self.confidence[self.clusters == number].mean()) for number in self.sizes}
 
     @cached_property
@@ -103,7 +103,8 @@ class Seen:
 
         Args:
             number: number of the cluster.
-            order: the most "typical" first, the most "doubtful" first, or in the order of their "row".
+            order: "typical" lists the most typical samples first, "doubtful" the most doubtful; "row" keeps
+                their order.
 
         Raises:
             InputError: there is no such cluster.
@@ -117,7 +118,7 @@ class Seen:
         return rows[np.argsort(key, kind="stable")]
 
     def near(self, direction: FloatArray, most: int, without: IntArray) -> Near:
-        """Find the samples nearest to a direction ``(d,)``, some positions left out."""
+        """Find the samples nearest to a direction ``(d,)``, except those at some positions."""
         similarity = self.directions @ (direction / max(float(np.linalg.norm(direction)), 1e-12))
         similarity[without] = -np.inf
         count = min(most, len(similarity) - len(without))
@@ -129,8 +130,8 @@ class Seen:
     def _judged(self) -> tuple[FloatArray, IntArray]:
         """Return confidence and second choice.
 
-        What the model says of a cluster of the start goes to the clusters that its samples are in now; of a
-        sample's own cluster, to the one that the sample is in.
+        The probability of a cluster at the start goes to the clusters that hold its samples now; that of a
+        sample's own cluster goes to the one that holds the sample now.
         """
         now, known = self.clusters, np.flatnonzero((self.start != ASIDE) & (self.clusters != ASIDE))
         went = np.zeros((self.likely.shape[1], int(now.max()) + 2), np.float32)  # the last column is of -1

@@ -28,17 +28,17 @@ class TargetClustering(ClusteringEstimator):
     Args:
         n_clusters: number of clusters, K; ``"auto"`` or a range such as ``"3..40"`` lets ucds choose from
             the features of the frozen encoder (docs/consensus.md).
-        backbone: for folders of images the name of an encoder (the one in the package if ``None``); for
-            both an :class:`ucds.Encoder` of your own. It need not be the provider's.
+        backbone: name of an encoder for folders of images (the one in the package if ``None``), or an
+            :class:`ucds.Encoder` of your own for folders or arrays. It need not be the provider's encoder.
         weights: weights of the named encoder: ``"default"``, ``"none"`` or a file.
-        method: ``"consensus"`` (docs/consensus.md), or ``"pcd"``, the paper's method; if ``None``, that of
-            the settings, and else ``"consensus"``.
+        method: ``"consensus"`` (docs/consensus.md), or ``"pcd"``, the paper's method; if ``None``, the method
+            of the settings, or ``"consensus"`` without settings.
         tune: ``"full"`` trains everything, ``"head"`` only the new layers on frozen features; ``None`` is
             ``"head"`` for the consensus method and ``"full"`` for the paper's.
         settings: :class:`ucds.ConsensusSettings` or :class:`ucds.PCDSettings`, or settings of the method by
             name, see ``ucds settings``.
         random_state: seed of every random choice, or a ``RandomState`` that a seed is drawn from; equal
-            integers give equal models, ``None`` a new one at each fit.
+            integers give equal models; ``None`` gives another model at each fit.
         accelerator: device to compute on, see :class:`ucds.Compute`.
         precision: precision of forward passes: ``"32-true"`` or ``"bf16-mixed"``.
         cache: folder of decoded images and frozen features; the user's cache folder if ``None``.
@@ -85,9 +85,9 @@ class TargetClustering(ClusteringEstimator):
         Args:
             X: ``(n, d)`` vectors, or a folder of images at any depth.
             y: ignored.
-            source_labels: the provider's labels: ``(n,)`` integers in ``[0, n_clusters)``, or any from 0 if
-                the number of clusters is to be chosen, in the order of the samples, -1 for a sample that has
-                none; or :class:`ucds.ClusterLabels`. ``None`` clusters the samples alone.
+            source_labels: the provider's labels: :class:`ucds.ClusterLabels`, or ``(n,)`` integers in the
+                order of the samples, in ``[0, n_clusters)`` (any from 0 if ucds chooses the number of
+                clusters); -1 stands for a sample without a label. ``None`` clusters the samples alone.
 
         Raises:
             InputError: an input, a label or a parameter cannot be used.

@@ -21,7 +21,7 @@ from ucds.files import digest_of
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.target.agreement import fit_target_by_consensus
 from ucds.target.followed import tell_followed
-from ucds.target.review import Review
+from ucds.target.remembered import read_remembered
 from ucds.training.centring import Centring, features_of
 from ucds.training.cluster_choice import settle_clusters
 from ucds.training.inputs import open_for_training
@@ -56,20 +56,21 @@ def train_target(
         out: run folder to make.
         labels: label file or labels of a provider, see :func:`ucds.query`; ``None`` clusters the samples
             alone.
-        n_clusters: number of clusters, K; ``"auto"`` or a range such as ``"3..40"`` lets ucds choose from
-            the features of the frozen encoder, whatever the provider's number; the provider's if ``None``.
+        n_clusters: number of clusters, K; ``"auto"`` or a range such as ``"3..40"`` lets ucds choose from the
+            features of the frozen encoder, whatever the provider's number; ``None`` takes the provider's
+            number.
         encoder: encoder for images, of any architecture, or one of your own; the one in the package if
             ``None``.
-        method: ``"consensus"``, or ``"pcd"``, the paper's method; if ``None``, that of the settings, and else
-            ``"consensus"``.
+        method: ``"consensus"``, or ``"pcd"``, the paper's method; if ``None``, the method of the settings, or
+            ``"consensus"`` without settings.
         settings: :class:`ucds.PCDSettings` or :class:`ucds.ConsensusSettings`, or settings of the method by
             name; the defaults if ``None``.
         options: seed, processes and other options of the run; the defaults if ``None``.
         about: table about the samples, see :func:`ucds.data.about.find_about`; the run says which of its
             columns the clusters follow. ``None`` leaves this to the report.
-        group: column of what belongs together, such as the patient.
+        group: column that says which samples belong together, such as the patient.
         centre_by: column whose groups are centred on their own means, such as the scanner; see
-            :mod:`ucds.training.centring`. None if ``None``.
+            :mod:`ucds.training.centring`. Nothing is centred if ``None``.
         compute: device, precision, cache and reporter; the defaults if ``None``.
 
     Raises:
@@ -95,7 +96,7 @@ def train_target(
     known, listed = {} if (about or group or centre_by) is None else find_about(found, about), found.ids
     for name in filter(None, (group, centre_by)):
         column_of(known, name)
-    inputs = open_for_training(found, encoder, compute, chosen.tune)
+    inputs = open_for_training(found, encoder, compute, chosen)
     samples = inputs.data.samples
     aligned = None if answers is None else answers.align_with(samples)
     clusters = n_clusters or (0 if aligned is None else aligned.n_clusters)
@@ -125,41 +126,22 @@ def train_target(
     if centre_by is not None:
         identity["centre_by"] = digest_of(json.dumps([centre_by, known[centre_by]]).encode())
     run = train_run(out, "target", clusters, inputs, chosen, options, compute, train, identity=identity)
-    del found, inputs, samples  # after the training, and before the review reads what the run remembers
-    if is_first_process() and (out / VOTES_FILE).exists():
-        review = Review(out)
-        compute.reporter.say(f"{review.outlook} (ucds review {out})")
-        if known:
-            clustered = choose_rows(known, find_places(review.start.ids, ids))
-            tell_followed(review.start.own, clustered, group, compute.reporter.say)
+    del found, inputs, samples  # after the training, and before what the run remembers is read
+    if known and is_first_process() and (out / VOTES_FILE).exists():
+        remembered, _ = read_remembered(out)
+        clustered = choose_rows(known, find_places(remembered.ids, ids))
+        tell_followed(remembered.own, clustered, group, compute.reporter.say)
     return run
 
 
 def fit_target(
     work: Work[MethodSettings],
-    encoder: Encoder,
+    encoder: Encoder,  # to be trained with PCD and `tune="full"`
     data: Dataset,
-    n_clusters: int | str,
-    labels: ClusterLabels | None,
+    n_clusters: int | str,  # labels play no part where it is to be chosen, see `settle_clusters`
+    labels: ClusterLabels | None,  # in the order of the samples, some of which may have none
 ) -> Training:
-    """Learn a clustering model of the target's samples, by the method of the run's settings.
-
-    Args:
-        work: the run, with the settings of a method.
-        encoder: frozen encoder, or the one to train with PCD and ``--tune full``.
-        data: target samples and views.
-        n_clusters: number of clusters, K; ``"auto"`` or a range such as ``"3..40"`` lets ucds choose: see
-            :func:`ucds.training.cluster_choice.settle_clusters`. The labels play no part in the choice.
-        labels: provider's labels in the order of the samples, see :meth:`ClusterLabels.align`; some samples
-            may have none. ``None`` clusters the samples alone.
-
-    Raises:
-        InputError: there are too few samples, or PCD is given labels of another number of clusters, or
-            labels and no number.
-
-    Warns:
-        UcdsWarning: only some samples have a label.
-    """
+    """Learn a clustering model of the target's samples, by the method of the run's settings."""
     if labels is not None and len(labels.ids) < len(data.samples):
         message = f"{len(labels.ids):,} of {len(data.samples):,} samples have a label of the provider"
         warn(f"{message}; the others are clustered along with them")

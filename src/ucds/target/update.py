@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from ucds.arguments import checked
 from ucds.config import ConsensusSettings
-from ucds.data.about import choose_rows, column_of
+from ucds.data.about import choose_rows
 from ucds.data.content import Column, find_places, keys_of
 from ucds.data.dataset import Dataset
 from ucds.data.kept_about import KeptAbout, join_about
@@ -38,7 +38,8 @@ from ucds.target.finishing import fit, write_successor
 from ucds.target.followed import tell_followed
 from ucds.target.growing import Growth, grow
 from ucds.target.guard import KnownLabels
-from ucds.target.predictions import ClusterNames
+from ucds.target.known import places_in
+from ucds.target.predictions import read_names
 from ucds.target.remembered import Remembered, read_remembered
 from ucds.target.review import Review
 from ucds.training.centring import Centring, features_of
@@ -63,12 +64,12 @@ class UpdatedRun:
 
     Attributes:
         path: run folder.
-        joined: number of new samples.
+        joined: number of new samples that joined the run.
         forgotten: number of old samples that the run no longer remembers.
         moved: ids of old samples that changed their cluster.
         new_clusters: numbers of the clusters that are new.
-        waiting: number of samples that fit no cluster, and wait for a person's word.
-        doubtful: numbers of clusters that would be others if all samples were clustered anew.
+        waiting: number of samples that fit no cluster, and wait for a person to place them.
+        doubtful: numbers of clusters that would change if all samples were clustered anew.
         n_clusters: number of clusters that have samples.
     """
 
@@ -111,19 +112,20 @@ def update(
 ) -> UpdatedRun:
     """Take new samples into a run, and write the result as another run; ``ucds update`` does the same.
 
-    Clusters keep their numbers and names, and what a person has said stays in force. A call that was killed
-    leaves nothing; the same call does all of it, with features that were computed from the cache.
+    Clusters keep their numbers and names, and a person's decisions stay in force. A call that was killed
+    leaves no run. The same call starts again, and takes features that were already computed from the cache.
 
     Args:
         run: folder of a finished target run.
         images: new samples alone, or along with old ones, which are recognised by their content; see
             :func:`ucds.data.sources.find_samples`.
         out: run folder to make.
-        labels: labels of the new samples, from the same provider's model as those of the run; a file or the
-            labels.
-        about: table about the new samples, see :func:`ucds.data.about.find_about`; image files tell the
-            columns that the run keeps if ``None``.
-        group: column of what belongs together, such as the patient; that of the run if ``None``.
+        labels: label file or labels of the new samples, from the provider's model that labelled the run's
+            samples.
+        about: table about the new samples, see :func:`ucds.data.about.find_about`; if ``None``, the columns
+            that the run keeps are read from the image files.
+        group: column that says which samples belong together, such as the patient; the run's column if
+            ``None``.
         forget_missing: whether old samples that are not among ``images`` leave the run.
         compute: device, precision, cache and reporter; the defaults if ``None``.
 
@@ -167,9 +169,10 @@ def update(
         watch=Work(settings, compute).watch,
     )
     after = _remember(found, ids, Column[bytes](keys), held)
-    done = _compare(out, before, after, old, clusters)
+    done, latest = _compare(out, before, after, old, clusters), place and str(place.resolve())
     entries = {
-        "images": None if place is None else str(place.resolve()),
+        "images": latest,
+        "earlier": [each for each in map(str, places_in(described)) if each != latest],
         "data": data.samples.fingerprint,
         "labels": answers and answers.fingerprint,
         "update": {**asdict(done), "path": out.name, "sentences": done.sentences},
@@ -215,7 +218,7 @@ def _remember(
 def _compare(
     out: Path, before: Remembered, after: Remembered, old: IntArray, clusters: IntArray
 ) -> UpdatedRun:
-    """Tell what changed; old samples, at ``old`` in the run before, come first and were in ``clusters``."""
+    """Describe what changed; old samples, at ``old`` in the earlier run, come first, with ``clusters``."""
     inside = after.own >= 0
     changes = np.zeros_like(inside) if after.proposed is None else after.proposed != after.own
     moved = np.flatnonzero(after.own[: len(old)] != clusters[: len(old)])
@@ -239,7 +242,7 @@ def _encode(
         return np.empty((0, model.stored.card.bottleneck_width), np.float32), centring
     data = Dataset(subset(data.samples, new), data.view)
     if centring is not None:
-        texts = column_of({} if kept is None else kept.columns, centring.column)[-len(new) :]  # they are last
+        texts = centring.texts_in({} if kept is None else kept.columns)[-len(new) :]  # they are last
         below = features_of(model.stored.encoder, data, model.compute)
         centring = centring.extend(texts, data.samples, below)
         data = centring.apply(texts, data.samples, below)
@@ -249,26 +252,25 @@ def _encode(
 def _answers_of(
     known: ClusterLabels | None, values: IntArray, rows: IntArray, ids: Sequence[str], keys: NDArray[np.void]
 ) -> ClusterLabels | None:
-    """Return the labels of the samples at some rows as labels of their provider; ``None`` without any."""
+    """Return the provider's labels of the samples at some rows; ``None`` if there are none."""
     if known is None or not len(rows):
         return None
     marks, chosen = marks_of(Column[bytes](keys[rows])), [ids[row] for row in rows.tolist()]
     return ClusterLabels(chosen, values[rows], known.n_clusters, known.provider, marks, known.columns)
 
 
-def _remembered(run: Path, model: Model, compute: Compute) -> tuple[Remembered, FloatArray, dict[int, str]]:
+def _remembered(
+    run: Path, model: Model, compute: Compute
+) -> tuple[Remembered, FloatArray, Mapping[int, str]]:
     """Return what a run remembers after all answers of its review, its features, and names of its clusters.
 
     The clusters of a run that nobody has reviewed are those that its model gives.
     """
     if (run / ANSWERS_FILE).exists() or not (run / VOTES_FILE).exists():
-        state = Review(run, compute=compute).reviewed
-        features, names = state.features, dict(state.names)
-        by_person = state.by_person if state.answered else state.start.by_person
-        before = replace(state.start, own=state.clusters, by_person=by_person, n_clusters=state.n_clusters)
+        review = Review(run, compute=compute)
+        (before, names, _), features = review.now(), review.features
     else:  # a review would look for doubts, which takes memory and time
-        (before, features), named = read_remembered(run), ClusterNames.find(run, None)
-        names = {} if named is None else dict(named.names)
+        (before, features), names = read_remembered(run), read_names(run)
     if before.by_person is None:
         before = replace(before, own=(features @ model.stored.head.prototypes).argmax(1).astype(np.int64))
     return before, features, names
@@ -311,7 +313,7 @@ def _find_new(before: Remembered, samples: Samples, forget: bool) -> tuple[IntAr
 
 
 def _name_all(before: Remembered, samples: Samples, old: IntArray, new: IntArray) -> tuple[str, ...]:
-    """Name old samples, then new ones, by the ids of those given; an old one that is gone gives way."""
+    """Return the ids of old samples, then of new ones; a missing old one gives up its id to a given one."""
     places, old_keys = defaultdict[bytes, list[int]](list), keys_of(before.keys)
     for place, key in enumerate(samples.keys):
         places[key].append(place)

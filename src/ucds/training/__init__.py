@@ -1,1 +1,1 @@
-"""Runs the stages: devices, schedule, checkpoints, progress. Knows neither provider nor client."""
+"""Opens inputs, runs trainings and writes models, for provider and client alike; imports neither."""

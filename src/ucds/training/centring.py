@@ -1,7 +1,7 @@
-"""Sees the features of each group of samples, such as those of one scanner, from the group's own mean.
+"""Centres the features of each group of samples, such as those of one scanner, on the group's own mean.
 
-From the features of a group its mean is subtracted, and the mean of all samples in the training is added: a
-model sees all groups in one place. A group with too few samples to tell its mean stays where it is.
+The mean of a group is subtracted from its features, and the mean of all training samples is added, so that
+all groups lie in one place. A group with too few samples to estimate a mean is not moved.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from scipy import sparse
 
-from ucds.data.about import column_of, find_about
+from ucds.data.about import About, find_about
 from ucds.data.dataset import Dataset
 from ucds.data.images import MemoryImages
 from ucds.data.kept_about import KeptAbout
@@ -35,13 +35,9 @@ _BLOCK = 4096  # samples that are read at a time
 
 
 class MovedSamples(Samples):
-    """Features of samples, moved by the shift of each one's group when they are read.
+    """Features of samples; when they are read, each is moved by the shift of its group.
 
-    Args:
-        samples: samples themselves, for their ids and contents.
-        features: their features, or vectors of the user's own.
-        shifts: ``(G, d)`` shift of each group.
-        groups: ``(n,)`` group of each sample.
+    Ids and contents are those of the samples. The features may be vectors of the user's own.
     """
 
     def __init__(self, samples: Samples, features: Samples, shifts: DoubleArray, groups: IntArray) -> None:
@@ -59,36 +55,24 @@ class MovedSamples(Samples):
 
 @dataclass(frozen=True, eq=False)
 class Centring:
-    """Means from which the groups of a training were seen.
+    """Means on which the groups of a training were centred."""
 
-    Attributes:
-        column: column that names the group of each sample.
-        names: names of the groups.
-        means: ``(G, d)`` mean of each group; that of all samples where a group is too small.
-        mean: ``(d,)`` mean of all samples.
-        share: share of the variance of the features that the means made up; known in the training alone.
-    """
-
-    column: str
-    names: tuple[str, ...]
-    means: DoubleArray
-    mean: DoubleArray
-    share: float = 0.0
+    column: str  # which names the group of each sample
+    names: tuple[str, ...]  # of the groups
+    means: DoubleArray  # (G, d) mean of each group; that of all samples where a group is too small
+    mean: DoubleArray  # (d,) mean of all samples
+    share: float = 0.0  # of the variance of the features that the means made up, known in the training alone
 
     @classmethod
     def fit(cls, column: str, texts: Sequence[str], samples: Samples, features: Samples) -> Centring:
-        """Compute the means of the groups that the ``texts`` of samples name.
-
-        Raises:
-            InputError: fewer than two groups are large enough.
-        """
+        """Compute the means of the groups that the ``texts`` of samples name, two of which must be large."""
         names, groups = _number(texts)
         counts, (sums, squares) = np.bincount(groups), _sum_up(samples, features, groups)
         large, mean = counts >= FEWEST_TO_CENTRE, sums.sum(0) / len(groups)
         if large.sum() < 2:
             raise InputError(
                 f"`centre_by` {shown(column, 40)} needs two groups of at least {FEWEST_TO_CENTRE} samples, "
-                f"and it has {large.sum()}: name a column with larger groups"
+                f"but it has {large.sum()}: name a column with larger groups"
             )
         means = np.where(large[:, None], sums / counts[:, None], mean)
         between = (counts * np.square(means - mean).sum(1)).sum()
@@ -97,15 +81,22 @@ class Centring:
 
     @property
     def sentence(self) -> str:
-        """What was done, for the person."""
+        """Sentence that tells the person what was done."""
         moved = int((self.means != self.mean).any(1).sum())
         return (
-            f"centred by {shown(self.column, 40)}: the means of {moved} of its {len(self.names):,} groups "
+            f"centred by {shown(self.column, 40)}: the means of {moved} of {len(self.names):,} groups "
             f"were subtracted; their differences made up {self.share:.0%} of the variance of the features"
         )
 
+    def texts_in(self, about: About) -> list[str]:
+        """Return the group of each sample, from what is known about them."""
+        if self.column not in about:
+            told = f"the run was centred by {shown(self.column, 40)}, which nothing tells of these samples"
+            raise InputError(f"{told}: give a table with this column as `about`")
+        return about[self.column]
+
     def extend(self, texts: Sequence[str], samples: Samples, features: Samples) -> Centring:
-        """Add the groups of samples that the training did not have: each has its own mean, if it is large."""
+        """Add the groups that are new since the training; each gets its own mean, if it is large enough."""
         names, groups = _number(texts)
         counts = np.bincount(groups)
         unseen = [g for g, name in enumerate(names) if name not in self.names]
@@ -117,7 +108,7 @@ class Centring:
         return replace(self, names=(*self.names, *(names[g] for g in unseen)), means=means)
 
     def apply(self, texts: Sequence[str], samples: Samples, features: Samples) -> Dataset:
-        """Move the features of samples whose groups the ``texts`` name; those of others stay."""
+        """Move the features of samples whose groups the ``texts`` name; other features stay."""
         names, groups = _number(texts)
         known = dict(zip(self.names, self.means, strict=True))
         shifts = np.array([self.mean - known.get(name, self.mean) for name in names])
@@ -132,11 +123,7 @@ class Centring:
 
     @classmethod
     def load(cls, run: Path) -> Centring | None:
-        """Read the means of a run; ``None`` if it was not centred.
-
-        Raises:
-            DamagedFileError: they cannot be read.
-        """
+        """Read the means of a run, unless they are damaged; ``None`` if it was not centred."""
         path = run / CENTRES_FILE
         try:
             found = read_arrays(path)
@@ -152,7 +139,7 @@ class Centring:
 
 
 def features_of(encoder: Encoder, data: Dataset, compute: Compute) -> Samples:
-    """Compute the features of images; vectors of the user's own, and features, stay as they are."""
+    """Compute the features of images; the user's own vectors, and features, stay as they are."""
     if data.samples.kind != "images":
         return data.samples
     keep = not isinstance(data.samples, MemoryImages)  # which may never come again
@@ -160,27 +147,16 @@ def features_of(encoder: Encoder, data: Dataset, compute: Compute) -> Samples:
 
 
 def as_trained(run: Path, model: Model, data: Dataset, about: str | Path | None = None) -> Dataset:
-    """Return samples that a model has opened as its training has seen them: centred, if it was.
+    """Return samples that a model has opened, centred if those of its training were centred.
 
-    Args:
-        run: run folder of the model.
-        model: model of the run.
-        data: samples that :meth:`Model.open` returned.
-        about: table with the column that the run was centred by; ``None`` if the samples are known, or image
-            files tell it themselves.
-
-    Raises:
-        InputError: the table cannot be used, or has no such column.
-        DamagedFileError: the file of the means cannot be read.
+    A table ``about`` them tells the column that the run was centred by. It may be left out for samples that
+    the run knows, and for image files that tell it themselves.
     """
     if (centring := Centring.load(run)) is None:
         return data
-    samples, kept = data.samples, KeptAbout.load(run / ABOUT_FILE)
-    known = find_about(samples, about) if about is not None or kept is None else kept.of(samples)
-    texts, features = (
-        column_of(known, centring.column),
-        features_of(model.stored.encoder, data, model.compute),
-    )
+    samples, kept = data.samples, None if about is not None else KeptAbout.load(run / ABOUT_FILE)
+    texts = centring.texts_in(find_about(samples, about) if kept is None else kept.of(samples))
+    features = features_of(model.stored.encoder, data, model.compute)
     return centring.extend(texts, samples, features).apply(texts, samples, features)
 
 

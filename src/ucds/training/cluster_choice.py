@@ -31,15 +31,11 @@ def settle_clusters(
 ) -> int:
     """Return the number of clusters that was asked for, or choose it from the features of a frozen encoder.
 
-    Every method that a number is chosen for gets the same one: the choice is made before any training, and
-    labels of a provider play no part in it. The run folder, if there is one, gets ``clusters.json``, the
-    evidence; a resumed run takes the number from there. See :func:`ucds.choices.read_clusters` for what may
-    be asked for. Where no number stands out, ``finest`` takes the largest plausible one, from which a person
-    joins clusters; otherwise the best is taken even so.
-
-    Raises:
-        InputError: the number or range cannot be read, or the samples are too few for it.
-        Interrupted: the run was asked to stop.
+    All methods get the same number: it is chosen before any training, and a provider's labels play no part in
+    the choice. The run folder, if there is one, gets the evidence in ``clusters.json``; a resumed run takes
+    the number from there. :func:`ucds.choices.read_clusters` says what may be asked for. If no number stands
+    out, ``finest`` takes the largest of those that are about as good as the best, so that a person can join
+    clusters; without ``finest``, the best number is taken.
 
     Warns:
         UcdsWarning: no number of clusters stands out.
@@ -71,11 +67,7 @@ def settle_clusters(
 
 
 def read_choice(run: Path) -> ClusterNumber | None:
-    """Read the evidence that a run folder holds for its number of clusters; ``None`` if it holds none.
-
-    Raises:
-        DamagedFileError: the file of the evidence cannot be read.
-    """
+    """Read the evidence for the number of clusters from a run folder; ``None`` if there is none."""
     path = run / CLUSTERS_FILE
     try:
         found = _EVIDENCE.validate_json(read_text(path))
@@ -84,7 +76,7 @@ def read_choice(run: Path) -> ClusterNumber | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError):
-        raise DamagedFileError(f"{path} is damaged: delete it, and the number is chosen anew") from None
+        raise DamagedFileError(f"{path} is damaged: delete it, so that the number is chosen anew") from None
     return found
 
 
@@ -105,18 +97,16 @@ def _largest(asked: ClusterRange, n_samples: int) -> int:
 
 
 def _report(work: Work[Settings], found: ClusterNumber, asked: int | str, finest: bool) -> None:
-    """Say and write down which number was chosen, and on what evidence."""
+    """Say which number was chosen, and write it down with the evidence."""
     tried = f"{found.candidates[0]} to {found.candidates[-1]}"
-    plausible = f"{found.low} to {found.high} are plausible"
+    plausible = f"{found.low} to {found.high} are about as good"
     if found.clear:
         work.say(f"{found.number} clusters were chosen among {tried}; {plausible}")
     else:
         advice = "choose `n_clusters` by what you need, or try another encoder"
         if finest:
             run = "RUN" if work.folder is None else work.folder.path
-            advice = (
-                f"you get the finest, {found.high}, and `ucds review {run}` joins them down to {found.low}"
-            )
+            advice = f"you get {found.high}; join clusters in `ucds review {run}`, down to {found.low}"
         warn(f"no number of clusters stands out, {plausible}: {advice}")
     if work.folder is not None:
         values = {"asked": asked, **asdict(found), "clear": found.clear}

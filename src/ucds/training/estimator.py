@@ -1,6 +1,6 @@
-"""Common part of the two scikit-learn estimators: parameters, inputs, prediction, features, files.
+"""The common part of the two scikit-learn estimators: parameters, inputs, prediction, features, files.
 
-Modules are imported by the methods that use them, so that importing an estimator takes less than a second.
+Methods import the modules that they use, so that importing an estimator takes less than a second.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class ClusteringEstimator(
         """Compute the features in which the clusters lie, as :meth:`ucds.Model.transform` does.
 
         The softmax of ``transform(X) @ prototypes_.T`` is :meth:`predict_proba`. Columns that the clusters do
-        not need are zero.
+        not use are zero.
 
         Args:
             X: samples, as in :meth:`predict`.
@@ -140,15 +140,15 @@ class ClusteringEstimator(
 
     @classmethod
     def load(cls, run: str | Path, **parameters: Any) -> Self:
-        """Open the model of a finished run as a fitted estimator, whose parameters are those of the run.
+        """Open the model of a finished run as a fitted estimator with the parameters of the run.
 
-        So a clone of it makes the same model from the same samples, with the same versions of all packages,
-        but for the noise of differential privacy. A network that was trained as a whole starts anew from the
-        weights that it started from.
+        So a clone of the estimator makes the same model from the same samples, with the same versions of all
+        packages, except for the noise of differential privacy. A network that was trained as a whole starts
+        from its original weights again.
 
         Args:
             run: run folder of this estimator's side.
-            parameters: parameters that are to be others, such as ``accelerator`` and ``cache``.
+            parameters: parameters to change, such as ``accelerator`` and ``cache``.
 
         Raises:
             InputError: there is no finished run of this side in the folder.
@@ -172,7 +172,7 @@ class ClusteringEstimator(
         from ucds.training.run import describe_trained, how_made
 
         work = self._work()
-        data, encoder = self._open(X, sample_domain, work.settings.tune)
+        data, encoder = self._open(X, sample_domain, work.settings)
         found, name = train(work, encoder, data), type(self).__name__
         making = how_made(
             self._role, self.n_clusters, encoder, work.settings, work.seed, work.compute.precision
@@ -198,11 +198,14 @@ class ClusteringEstimator(
 
     @property
     def _fitted(self) -> Model:
-        """The model of a fitted estimator, with the present parameters of how to compute."""
+        """The model of a fitted estimator, with the present device, precision and cache."""
         from ucds.training.loaded import Model
 
         check_is_fitted(self)
-        return Model(self.stored_, self._compute())
+        compute, stored = self._compute(), self.stored_
+        if stored.card.making.method == "pcd":  # what learned by gradients may have used more
+            compute = compute.used_by(stored.encoder.on(self.accelerator, self.precision))
+        return Model(stored, compute)
 
     def _work(self) -> Work[MethodSettings]:
         from ucds.config import choose_settings
@@ -218,7 +221,7 @@ class ClusteringEstimator(
         self,
         X: FolderOrArray,  # noqa: N803
         sample_domain: ArrayLike | None,
-        tune: Tune,
+        settings: MethodSettings,
     ) -> tuple[Dataset, Encoder]:
         from ucds.encoders.encoder import Encoder
         from ucds.training.inputs import open_for_training
@@ -237,7 +240,7 @@ class ClusteringEstimator(
             found = _with_domains(vectors, sample_domain, getattr(self, "feature_names_in_", None))
             if name is not None:
                 raise InputError("a named backbone is for folders of images: arrays are used as they are")
-        inputs = open_for_training(found, own or options, self._compute(), tune)
+        inputs = open_for_training(found, own or options, self._compute(), settings)
         return inputs.data, inputs.encoder
 
     def _open_fitted(self, X: FolderOrArray, side: Role) -> Dataset:  # noqa: N803
@@ -255,7 +258,7 @@ class ClusteringEstimator(
 
 
 def _parameters_of(stored: StoredModel) -> dict[str, Any]:
-    """Return the parameters with which an estimator makes a model again."""
+    """Return the parameters with which an estimator would make a model again."""
     from ucds.config import restore
     from ucds.encoders.spec import VECTORS
 
@@ -296,7 +299,7 @@ def _with_domains(
         return VectorSamples(vectors, columns=columns)
     given = np.asarray(sample_domain)
     if given.shape != (len(vectors),):
-        raise InputError(f"sample_domain must have one entry a sample, ({len(vectors)},), not {given.shape}")
+        raise InputError(f"sample_domain must have one entry for each row: {len(vectors)}, not {given.shape}")
     if any(name is None or name != name for name in given.tolist()):  # only NaN differs from itself
         raise InputError("sample_domain holds NaN or None: name the domain of every sample")
     try:

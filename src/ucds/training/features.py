@@ -1,7 +1,7 @@
 """Computes the features of encoders once, and keeps them.
 
-Features are stored under the content of the sample, the weights of the encoder and what computed them, so
-all runs with the same encoder share them, whatever their seed, split, method and file names.
+Features are stored by the content of the sample, the weights of the encoder and the program that computed
+them. So all runs with the same encoder share them, whatever their seed, split, method and file names.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ BATCH = 64
 
 
 def takes_features(encoder: Encoder, data: Dataset) -> bool:
-    """Return whether samples are features of the encoder already: embeddings, or computed in bulk."""
+    """Return whether samples already are features of the encoder: embeddings, or computed in bulk."""
     takes_images = encoder.spec.input_size is not None
     return encoder.spec.name == IDENTITY or (takes_images and data.samples.kind != "images")
 
@@ -48,15 +48,8 @@ def frozen_features(
     """Replace samples by their features under an encoder, computed on the test view.
 
     They are kept in the cache, if there is one. Features that are not to be kept stay in memory, and so do
-    those of an encoder without a digest, because nothing tells what it computes.
-
-    Returns:
-        The same samples, domains and ids with vectors ``(n, width)`` fp32 as inputs; ``data`` itself if it
-        has features already.
-
-    Raises:
-        InputError: a feature is not finite.
-        Interrupted: the run was asked to stop.
+    those of an encoder without a digest, because nothing tells what it computes. ``data`` that has features
+    already is returned as it is.
     """
     samples, cache = data.samples, compute.cache
     if takes_features(encoder, data):

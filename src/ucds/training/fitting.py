@@ -1,4 +1,4 @@
-"""Makes heads of clusters that were found in frozen features, and fits them; for both sides."""
+"""Makes heads from clusters that were found in frozen features, and fits the heads; for both sides."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from ucds.training.results import StageResult, assess
 from ucds.training.work import Work
 
 LOGIT_SCALE = 20.0
-"""Factor between the projection on a unit prototype and the logit. It changes no label; it sets how certain
-a model is before it is fitted."""
+"""Factor between the projection on a unit prototype and the logit. The factor changes no label; it sets
+how certain a model is before it is fitted."""
 
 _LEFT_OUT = 5  # every fifth sample is left out of a fit, to see what becomes of samples that were not drawn
 _BLOCK = 4096  # samples whose features are in memory at a time
@@ -32,11 +32,7 @@ _BLOCK = 4096  # samples whose features are in memory at a time
 def features_to_cluster(
     work: Work[ConsensusSettings], encoder: Encoder, data: Dataset, n_clusters: int
 ) -> Dataset:
-    """Compute the frozen features of the samples that are to be clustered; see :func:`build_head`.
-
-    Raises:
-        InputError: there are fewer samples than clusters, or a feature is not finite.
-    """
+    """Compute the frozen features of the samples that are to be clustered; see :func:`build_head`."""
     if len(data.samples) < n_clusters:
         raise InputError(f"{len(data.samples)} samples cannot form {n_clusters} clusters")
     refuse_copies(data.samples, n_clusters)
@@ -48,12 +44,7 @@ def build_head(
 ) -> tuple[Head, FeatureClusters, FloatArray]:
     """Cluster frozen features, once in the life of a run, and make the head that predicts the clusters.
 
-    Returns:
-        The head, the clusters, and the head's features ``(n, d_f)`` of the samples.
-
-    Raises:
-        DamagedFileError: what the run has written down cannot be read.
-        Interrupted: the run was asked to stop while ``cluster`` was at work.
+    It is returned with the clusters, and with its features ``(n, d_f)`` of the samples.
     """
     arrays, seconds = work.remember(stage, lambda: vars(cluster()))
     try:
@@ -70,7 +61,7 @@ def build_head(
 
 
 def _head_of(found: FeatureClusters, width: int) -> Head:
-    """Make a head of axes and prototypes, whose bottleneck features beyond the axes are zero."""
+    """Make a head from axes and prototypes; bottleneck features beyond the axes are zero."""
     kept, k = found.prototypes.shape
     weight, bias = np.zeros((width, len(found.mean)), np.float32), np.zeros(width, np.float32)
     weight[:kept], bias[:kept] = found.axes.T, -(found.mean @ found.axes)
@@ -80,7 +71,7 @@ def _head_of(found: FeatureClusters, width: int) -> Head:
 
 
 def encode(head: Head, features: Dataset) -> FloatArray:
-    """Compute the bottleneck features ``(n, d_f)`` of all samples, which are features of an encoder."""
+    """Compute the bottleneck features ``(n, d_f)`` of all samples, given as features of an encoder."""
     n = len(features.samples)
     encoded = np.empty((n, head.bottleneck_width), np.float32)
     for start in range(0, n, _BLOCK):
@@ -94,8 +85,8 @@ def fit_prototypes(
 ) -> Head:
     """Fit the prototypes of a head to the assignments of the samples, as a stage of the run.
 
-    The head predicts about these assignments already. The ``features`` are the ``(N, d_f)`` bottleneck
-    features of samples of one domain, the ``targets`` the ``(N, K)`` share of each cluster in each of them.
+    The head already predicts nearly these assignments. The ``features`` are the ``(N, d_f)`` bottleneck
+    features of samples of one domain, the ``targets`` the ``(N, K)`` share of each cluster in each sample.
     """
     started = time.monotonic()
     solved = replace(head, prototypes=solve_prototypes(features, targets, head.prototypes, watch=work.watch))
@@ -110,9 +101,9 @@ def tell_what_drawing_costs(
 ) -> None:
     """Say how far the model's answers agree with the clustering, for samples that were drawn and for others.
 
-    Features and targets are those of :func:`fit_prototypes`, of the samples that were clustered. Prototypes
-    that were ``fitted`` are fitted once more without every fifth sample, which shows what becomes of samples
-    that were not drawn.
+    Features and targets belong to the clustered samples, as in :func:`fit_prototypes`. Prototypes that were
+    ``fitted`` are fitted once more without every fifth sample: this estimates the agreement on samples that
+    were not drawn.
     """
     wanted, out = targets.argmax(1), np.arange(len(targets)) % _LEFT_OUT == 0
     inside = (head.logits(features).argmax(1) == wanted).mean()

@@ -12,9 +12,10 @@ import numpy as np
 from pydantic import TypeAdapter, ValidationError
 from safetensors import SafetensorError
 
-from ucds.choices import GPUS, Role, Tune
+from ucds.choices import IMAGENET_MEAN, IMAGENET_STD, Role
+from ucds.config import ConsensusSettings, MethodSettings
 from ucds.data.columns import Pictures
-from ucds.data.dataset import IMAGENET_MEAN, IMAGENET_STD, Dataset, ImageView, View
+from ucds.data.dataset import Dataset, ImageView, View
 from ucds.data.features import ENCODER_FILE, FeatureFolder, Manifest
 from ucds.data.folders import Scan
 from ucds.data.images import ImageSamples, MemoryImages
@@ -23,7 +24,7 @@ from ucds.data.sources import Source, find_samples
 from ucds.data.vectors import in_order
 from ucds.encoders.encoder import Encoder, IdentityEncoder, ViewpointEncoder
 from ucds.encoders.spec import FUNCTION, VECTORS, EncoderSpec
-from ucds.errors import DamagedFileError, InputError, first_problem, warn
+from ucds.errors import DamagedFileError, InputError, first_problem
 from ucds.files import make_private
 from ucds.received import read_tensors
 from ucds.training.model_file import make_encoder
@@ -44,7 +45,7 @@ class Inputs:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Description of the inputs; a resumed run must have the same."""
+        """Description of the inputs; a resumed run must have the same inputs."""
         return {
             "data": self.data.samples.fingerprint,
             "encoder": asdict(self.encoder.spec),
@@ -56,17 +57,19 @@ def open_for_training(
     found: Scan | Samples | Pictures,
     encoder: EncoderOptions | Encoder,
     compute: Compute,
-    tune: Tune | None = None,
+    settings: MethodSettings | None = None,
 ) -> Inputs:
     """Open samples that :func:`ucds.data.sources.find_samples` has found, and the encoder to train on them.
 
-    The part ``tune`` of the model is to be trained; any if ``None``. An encoder of the caller's own takes the
-    samples as they are, images if it has an input size.
+    They are for a training with these settings; with any if ``None``. An encoder of the caller's own takes
+    the samples as they are, images if it has an input size.
 
     Raises:
-        InputError: the samples or the encoder cannot be used, or the encoder of features is to be trained.
+        InputError: the samples or the encoder cannot be used, the encoder of features is to be trained, or
+            the device or the precision has no effect.
         DamagedFileError: a folder of features is damaged.
     """
+    tune, learns = settings and settings.tune, not isinstance(settings, ConsensusSettings)
     if isinstance(encoder, Encoder):
         images = isinstance(found, Scan | Pictures)
         if images != (encoder.spec.input_size is not None):
@@ -74,52 +77,37 @@ def open_for_training(
             raise InputError(
                 f"your encoder has {'no' if images else 'an'} input_size; the samples are {kind}"
             )
-        _require_device(encoder, compute)
+        compute.place(encoder, learns=learns)
         if isinstance(found, Scan | Pictures):
             return Inputs(_open_images(found, encoder.spec, compute), encoder)
         return Inputs(Dataset(found), encoder)
     if isinstance(found, Scan | Pictures):
         chosen = encoder.network(compute) if tune == "full" else encoder.find(compute)
-        _require_device(chosen, compute)
+        compute.place(chosen, learns=learns)  # before images are decoded
         return Inputs(_open_images(found, chosen.spec, compute), chosen)
     if encoder != EncoderOptions():
         what = "embeddings" if found.kind == "embeddings" else "features, which name their encoder"
         raise InputError(f"`backbone`, `weights` and `image_size` are for images, not for {what}")
-    if isinstance(found, FeatureFolder) and tune == "full":
+    if not isinstance(found, FeatureFolder):
+        known = see_vectors(found)
+    elif tune == "full":
         where = f"{found.folder} holds features"
         raise InputError(f'`tune="full"` trains the encoder, and {where}: give the images')
-    folder = found if isinstance(found, FeatureFolder) else None
-    known = see_vectors(found) if folder is None else _load_encoder(folder.folder, folder.manifest)
-    if tune == "head":  # with PCD, whose default is "full", the layers above such an encoder use a GPU
-        _require_device(known, compute)
+    else:
+        known = _load_encoder(found.folder, found.manifest)
+    compute.place(known, learns=learns)
     return Inputs(Dataset(found), known)
-
-
-def _require_device(encoder: Encoder, compute: Compute) -> None:
-    """Make sure, before images are decoded, that an encoder can compute where it is told to.
-
-    Raises:
-        InputError: there is no such device, or it lacks the precision.
-
-    Warns:
-        UcdsWarning: a GPU was named, and this encoder does not use it.
-    """
-    placed = encoder.on(compute.accelerator, compute.precision)
-    if compute.accelerator in GPUS and not placed.computed_by.startswith("torch"):
-        warn(f"the encoder {encoder.spec.name!r} runs on the processor, whatever `accelerator` says")
 
 
 def open_for_prediction(source: Source, encoder: Encoder, side: Role, compute: Compute) -> Dataset:
     """Open samples for a trained model with some encoder; see :func:`ucds.data.sources.find_samples`.
 
-    A folder for the side "source" holds one folder per domain.
-
-    Raises:
-        InputError: the samples cannot be used, or their kind, width or columns are not what the model takes.
+    A folder for the side "source" holds one folder per domain. Samples whose kind, width or columns are not
+    what the model takes are refused.
     """
     what = str(source) if isinstance(source, str | Path) else "the input"
     found, spec = find_samples(source, by_domain=side == "source"), encoder.spec
-    _require_device(encoder, compute)
+    compute.place(encoder)
     if isinstance(found, Scan | Pictures):
         if spec.input_size is None:
             raise InputError(f"this model takes embeddings of width {spec.takes}, not the images in {what}")
@@ -138,10 +126,10 @@ def open_for_prediction(source: Source, encoder: Encoder, side: Role, compute: C
 
 
 def see_vectors(samples: Samples) -> Encoder:
-    """Choose the encoder of vectors: one that keeps lengths where they tell something, or the identity.
+    """Choose the encoder of vectors: one that keeps lengths if they tell something, or else the identity.
 
-    Embeddings are directions in many dimensions. In few dimensions, as most tables have them, directions
-    alone do not tell clumps on a line apart; see ``docs/consensus.md``.
+    Embeddings are directions in many dimensions. Most tables have few dimensions, where directions alone do
+    not separate clumps on a line; see ``docs/consensus.md``.
     """
     width = _width(samples)
     rows = np.linspace(0, len(samples) - 1, min(len(samples), 1000, _SEEN // width + 1)).astype(np.int64)
@@ -180,7 +168,7 @@ def _open_images(found: Scan | Pictures, spec: EncoderSpec, compute: Compute) ->
 
 
 def _load_encoder(folder: Path, manifest: Manifest) -> Encoder:
-    """Find the encoder of a folder of features, with the weights that the features were computed with."""
+    """Find the encoder of a folder of features, with the weights by which they were computed."""
     path = folder / ENCODER_FILE
     try:
         saved, _ = read_tensors(path, "np")

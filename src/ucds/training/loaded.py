@@ -28,14 +28,14 @@ from ucds.training.model_file import StoredModel, load_model, save_model
 from ucds.training.options import Compute
 
 FEWEST_TO_CENTRE = 32
-"""Samples from which on the mean of a set says more about its domain than the means of other domains do."""
+"""Least number of samples whose mean says more about their domain than the means of other domains do."""
 
 _BLOCK = 64 * BATCH  # samples whose features are read at a time
 
 
 @shows()
 class Outputs(NamedTuple):
-    """What a model says about samples.
+    """The answers of a model about samples.
 
     Attributes:
         features: ``(n, d_f)`` bottleneck features.
@@ -53,8 +53,8 @@ class Outputs(NamedTuple):
 class Model:
     """A trained model; :func:`ucds.load` opens one.
 
-    Answers about a source have an entry for every sample that it lists, in that order. Where an image cannot
-    be used, that entry is -1 for a cluster, and NaN for numbers.
+    Results have an entry for every sample that was given, in the same order. For an image that cannot be
+    used, the entry is -1 for a cluster, and NaN for numbers.
 
     A model of images takes folders, lists and tables of images, PIL images and arrays of pixels
     ``(n, h, w, 3)``; a model of embeddings takes arrays ``(n, d)``, and files and tables of them. Both take
@@ -81,7 +81,7 @@ class Model:
 
     @property
     def encoder(self) -> Encoder:
-        """Function from inputs to features; its ``spec`` and ``weights`` say which."""
+        """Function from inputs to features, described by its ``spec`` and ``weights``."""
         return self.stored.encoder
 
     @property
@@ -91,12 +91,12 @@ class Model:
 
     @property
     def settings(self) -> MethodSettings:
-        """Settings that the model was made with; those of the other side alone have their defaults."""
+        """Settings that made the model; settings that only the other side uses have their defaults."""
         return restore(self.method, self.stored.card.making.settings)
 
     @property
     def tune(self) -> Tune:
-        """What was tuned: ``"full"`` for everything, ``"head"`` for the layers above the encoder."""
+        """Part that was trained: ``"full"`` for everything, ``"head"`` for the layers above the encoder."""
         return self.stored.card.tune
 
     @property
@@ -120,7 +120,7 @@ class Model:
         return data.samples.as_listed(self.outputs(data).probabilities, np.nan)
 
     def confidence(self, source: Source) -> npt.NDArray[np.float32]:
-        """Compute how sure the model is about each sample's most probable cluster, ``(n,)``."""
+        """Compute the confidence in each sample's most probable cluster, ``(n,)``."""
         data = self.open(source)
         return data.samples.as_listed(self.decide(data)[1], np.nan)
 
@@ -142,8 +142,8 @@ class Model:
 
         Args:
             data: samples that :meth:`open` returned.
-            recentred: whether the samples are all of one domain, which the model may see from its own mean,
-                if it gains from that and there are at least :data:`FEWEST_TO_CENTRE`.
+            recentred: whether the samples are all of one domain. The model may then centre them on their own
+                mean, if it was made to do so and there are at least :data:`FEWEST_TO_CENTRE`.
 
         Raises:
             InputError: a feature or a logit is NaN or infinite.
@@ -160,7 +160,7 @@ class Model:
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
         """Find the most probable cluster of opened samples, ``(n,)``, and the confidence in it, ``(n,)``.
 
-        In contrast to :meth:`outputs`, features and probabilities of the samples are not held in memory;
+        Unlike :meth:`outputs`, this does not hold features and probabilities of all samples in memory;
         arguments and errors are the same.
         """
         n = len(data.samples)
@@ -192,9 +192,7 @@ class Model:
             features = head.features(below if known else encoder(below))
             probabilities = head.probabilities(features)
             if not (np.isfinite(features).all() and np.isfinite(probabilities).all()):
-                raise InputError(
-                    "the model gives NaN or infinity for some samples: it was not trained on such data"
-                )
+                raise InputError("the model gives NaN or infinity for some samples: leave out extreme values")
             yield slice(start, start + size), features, probabilities
 
 
@@ -217,14 +215,14 @@ def load(
 
     Args:
         run: run folder.
-        role: side of the model; a model of the other side is refused. ``None`` takes both.
-        encoder: encoder, if the model was trained with a function or a module of the caller's own.
+        role: side of the model; a model of the other side is refused. ``None`` takes both sides.
+        encoder: encoder, if the model was trained with the caller's own function or module.
         compute: device, precision, cache and reporter; the defaults if ``None``.
 
     Raises:
         InputError: there is no finished run in the folder, or the role is wrong.
-        DamagedFileError: the model file is not as it was written, does not fit its own description, or holds
-            NaN or infinity.
+        DamagedFileError: the model file was changed after it was written, does not fit its own description,
+            or holds NaN or infinity.
     """
     stored = load_model(Path(run), role=role, encoder=encoder)
     return Model(stored, compute or Compute())

@@ -40,59 +40,34 @@ _LOWER = "lower the learning rate, or look for extreme values in the data"
 @with_config(ConfigDict(extra="forbid"))
 @dataclass(frozen=True)
 class Making:
-    """How a training was asked to make a model, and what computed it; ``run.json`` has the same entries.
-
-    Attributes:
-        method: name of the method.
-        settings: settings of the method, by name; those of the other side left out.
-        clusters: number of clusters, or text that asked for a choice.
-        seed: seed of every random choice.
-        precision: precision of forward passes.
-        versions: version of Python and of each package that computed something, by name.
-    """
+    """How a model was made: what was asked for, and what computed it; ``run.json`` has the same entries."""
 
     method: Method
-    settings: dict[str, Any]
-    clusters: int | str
+    settings: dict[str, Any]  # of the method, by name; those of the other side left out
+    clusters: int | str  # number, or text that asked for a choice
     seed: int
-    precision: Precision
-    versions: dict[str, str]
+    precision: Precision  # of forward passes
+    versions: dict[str, str]  # of Python and of each package that computed something, by name
 
 
 @with_config(ConfigDict(extra="forbid"))
 @dataclass(frozen=True)
 class ModelCard:
-    """Description of a model, stored in its file as JSON.
+    """Description of a model, stored in its file as JSON."""
 
-    Attributes:
-        role: side that trained the model. A client must never hold a model of role "source".
-        name: name of the run that made the model; a provider signs its labels with this name.
-        n_clusters: number of clusters, K.
-        bottleneck_width: width of bottleneck features and prototypes, d_f.
-        encoder: description of the encoder.
-        weights: origin of the weights that the encoder has, or started from.
-        domains: names of the domains that the model was trained on, in the order of the proportions.
-        stages: names of the stages that the model went through, in order.
-        making: way in which it was made; for a reviewed or updated model, that of the one it goes back to.
-        tune: ``"full"`` if the encoder was trained, ``"head"`` if it stayed frozen.
-        recentres: whether the model labels a set of samples better from the set's own mean.
-        unit_features: whether the encoder's features are brought to unit length.
-        privacy: guarantee of differential privacy; ``None`` without one.
-    """
-
-    role: Role
-    name: str
-    n_clusters: int
-    bottleneck_width: int
+    role: Role  # side that trained the model; a client must never hold one of role "source"
+    name: str  # of the run that made the model; a provider signs its labels with this name
+    n_clusters: int  # K
+    bottleneck_width: int  # of bottleneck features and prototypes, d_f
     encoder: EncoderSpec
-    weights: str
-    domains: tuple[str, ...]
-    stages: tuple[str, ...]
-    making: Making
-    tune: Tune = "full"
-    unit_features: bool = False
-    recentres: bool = False
-    privacy: Guarantee | None = None
+    weights: str  # origin of those that the encoder has, or started from
+    domains: tuple[str, ...]  # names of those that the model was trained on, in the order of the proportions
+    stages: tuple[str, ...]  # names of those that the model went through, in order
+    making: Making  # of a reviewed or updated model: that of the one it goes back to
+    tune: Tune = "full"  # "head" if the encoder stayed frozen
+    unit_features: bool = False  # whether the encoder's features are brought to unit length
+    recentres: bool = False  # whether it labels a set of samples better from the set's own mean
+    privacy: Guarantee | None = None  # of differential privacy
 
 
 _CARD = TypeAdapter(ModelCard)
@@ -101,28 +76,21 @@ _CARD = TypeAdapter(ModelCard)
 @shows("fingerprint", "card")
 @dataclass(frozen=True)
 class StoredModel:
-    """A finished model with its description.
-
-    Attributes:
-        card: description of the model.
-        head: layers above the encoder.
-        encoder: function from inputs to features.
-        proportions: ``(D, K)`` sizes of the clusters in each training domain.
-    """
+    """A finished model with its description."""
 
     card: ModelCard
-    head: Head
-    encoder: Encoder
-    proportions: FloatArray
+    head: Head  # layers above the encoder
+    encoder: Encoder  # from inputs to features
+    proportions: FloatArray  # (D, K) sizes of the clusters in each training domain
 
     @property
     def fingerprint(self) -> str:
-        """Twelve hexadecimal digits that change with any prototype: numbers of clusters mean the same."""
+        """Twelve hexadecimal digits that change with any prototype, and so with what a cluster means."""
         return self.head.fingerprint
 
     @property
     def arrays(self) -> Arrays:
-        """All that the model file holds besides the description, by name."""
+        """All arrays in the model file, by name."""
         named = {
             "head.weight": self.head.weight,
             "head.bias": self.head.bias,
@@ -133,12 +101,7 @@ class StoredModel:
 
 
 def save_model(run: Path, stored: StoredModel) -> None:
-    """Write the model file of a run folder, all of it or none.
-
-    Raises:
-        InputError: a number is NaN or infinite.
-        NoSpaceError: the disk is full, or the folder is not writable.
-    """
+    """Write the model file of a run folder, all of it or none, if all its numbers are finite."""
     arrays = stored.arrays
     if (name := _not_finite(arrays)) is not None:
         raise InputError(f"the model is not written: {name} holds NaN or infinity; {_LOWER}")
@@ -150,7 +113,7 @@ def save_model(run: Path, stored: StoredModel) -> None:
 
 
 def _in_order(content: bytes) -> tuple[bytes, memoryview]:
-    """Sort the header of a safetensors file, whose order is random: equal models have equal files."""
+    """Sort the header of a safetensors file, whose order is random, so that equal models give equal files."""
     start = 8 + int.from_bytes(content[:8], "little")
     header = json.dumps(json.loads(content[8:start]), sort_keys=True).encode()
     header += b" " * (-len(header) % 8)
@@ -203,17 +166,12 @@ def make_encoder(
     path: Path,
     given: Encoder | None = None,
 ) -> Encoder:
-    """Make an encoder again, of what it has saved.
+    """Make an encoder again, of the arrays that :meth:`ucds.encoders.encoder.Encoder.saved` returned.
 
-    Args:
-        spec: description of the encoder.
-        weights: origin of its weights.
-        saved: arrays that :meth:`ucds.encoders.encoder.Encoder.saved` returned.
-        path: file that they come from, for messages.
-        given: encoder of the caller's own, if it was one.
+    The path is that of their file, for messages. An encoder of the caller's own must be ``given``.
 
     Raises:
-        InputError: it was an encoder of the caller's own, and none is given; or a package is missing.
+        InputError: an own encoder is not given, or a package is missing.
         KeyError: an array is missing.
     """
     if "network" in saved:

@@ -1,4 +1,4 @@
-"""Options of device, encoder, run and bulk work, without a library that a command would have to wait for."""
+"""Options of device, encoder, run and bulk work; this module loads no library that takes long."""
 
 from __future__ import annotations
 
@@ -30,11 +30,7 @@ if TYPE_CHECKING:
 
 
 def default_cache_dir() -> Path:
-    """Return the folder that UCDS_CACHE names, or the user's cache folder of this package.
-
-    Raises:
-        InputError: there is neither, as the user has no home folder.
-    """
+    """Return the folder that UCDS_CACHE names, or the user's cache folder of this package."""
     try:
         return Path(os.environ.get("UCDS_CACHE") or platformdirs.user_cache_dir("ucds"))
     except RuntimeError:
@@ -50,29 +46,21 @@ def default_images_bytes() -> int | None:
         raise InputError(f"UCDS_CACHE_LIMIT is a number of GB, not {brief(text)}") from None
 
 
-def default_checkpoint_seconds() -> float:
-    """Read the time between two checkpoints from the environment variable UCDS_CHECKPOINT_SECONDS."""
-    text = os.environ.get("UCDS_CHECKPOINT_SECONDS") or "60"
-    try:
-        return float(text)
-    except ValueError:
-        raise InputError(f"UCDS_CHECKPOINT_SECONDS is a number of seconds, not {brief(text)}") from None
-
-
 @dataclass(frozen=True)
 class Compute:
-    """How to compute: the same object for training, prediction and everything that is made of them.
+    """Device, precision, cache and reporter, for training, prediction and all other work.
 
     Attributes:
         accelerator: device of PyTorch: ``"cpu"``, ``"cuda"``, ``"mps"`` (the GPU of a Mac), or ``"auto"`` for
             the best that is there. PyTorch computes PCD, modules of your own, and networks by their names if
             a GPU is named; all else is computed on the processor. Equal seeds give equal results on a
             processor; on a GPU the last digits may differ.
-        precision: precision of forward passes; the transport has double precision, single on ``"mps"``.
+        precision: precision of forward passes of PyTorch; the transport has double precision, single on
+            ``"mps"``. A GPU or a precision that nothing would use is refused.
         cache: folder of decoded images and frozen features, by default that of the
             environment variable UCDS_CACHE, or the user's cache folder. With ``None``
             frozen features stay in memory, and decoded images are in the user's cache folder.
-        reporter: receives progress messages; by default, they are dropped.
+        reporter: receiver of progress messages; by default, they are dropped.
         images_bytes: largest size of the decoded images in the cache, by default that of the environment
             variable UCDS_CACHE_LIMIT; 8 GiB if ``None``.
 
@@ -105,8 +93,34 @@ class Compute:
             object.__setattr__(self, "cache", Path(self.cache))
 
     def silent(self) -> Compute:
-        """Return the same without messages, which another process can receive."""
+        """Return a copy without messages, which can be sent to another process."""
         return replace(self, reporter=Quiet())
+
+    def place(self, encoder: Encoder, *, elsewhere: bool = False, learns: bool = False) -> Encoder:
+        """Return an encoder for the device, which is another machine's if ``elsewhere``.
+
+        What is computed by gradients beside the encoder, if it ``learns``, may use what the encoder does not.
+
+        Raises:
+            InputError: there is no such device, it lacks the precision, or nothing would use what was named.
+        """
+        placed = encoder.on(self.accelerator, self.precision, elsewhere=elsewhere)
+        used = self.used_by(placed)
+        if used != self and not learns:
+            name = "accelerator" if used.accelerator != self.accelerator else "precision"
+            useless, by = f'`{name}="{getattr(self, name)}"`', brief(encoder.spec.name)
+            reason = f"the encoder {by} computes on the processor, in single precision"
+            raise InputError(f"{useless} has no effect here: {reason}; leave it out")
+        return placed
+
+    def used_by(self, placed: Encoder) -> Compute:
+        """Return the same without a GPU or a precision that an encoder does not use, once it is placed."""
+        by_torch, in_half = placed.computed_by.startswith("torch"), placed.computed_by.endswith("bfloat16")
+        return replace(
+            self,
+            accelerator=self.accelerator if by_torch or self.accelerator not in GPUS else "auto",
+            precision=self.precision if in_half else "32-true",
+        )
 
 
 @dataclass(frozen=True)
@@ -120,10 +134,10 @@ class EncoderOptions:
             random start.
         image_size: side of the square crop in pixels; the encoder's own if ``None``.
         output: output of an ONNX graph that holds the features; its only one if ``None``.
-        pooling: way from an ONNX graph's features of tokens to those of the image.
+        pooling: rule that makes features of an image from an ONNX graph's features of tokens.
 
     Raises:
-        InputError: there is no such file of weights, or no such way.
+        InputError: there is no such file of weights, or no such pooling.
     """
 
     backbone: str | None = None
@@ -138,11 +152,7 @@ class EncoderOptions:
         require_weights(self.weights)
 
     def find(self, compute: Compute) -> Encoder:
-        """Find the encoder; a network by its name becomes a graph, which the cache keeps.
-
-        Raises:
-            InputError: the encoder cannot be had, or needs the extra ``torch``.
-        """
+        """Find the encoder; a network by name becomes an ONNX graph, which the cache keeps."""
         graph = self._graph(compute)
         if graph is not None:
             return graph
@@ -154,11 +164,7 @@ class EncoderOptions:
         return graph_of(str(self.backbone), self.weights, self.image_size, compute.cache)
 
     def network(self, compute: Compute) -> Encoder:
-        """Build the network that is to be trained; that of the paper, ResNet-18, if none is named.
-
-        Raises:
-            InputError: a graph was chosen, the network cannot be had, or it needs the extra ``torch``.
-        """
+        """Build the network to train; if none is named, the paper's ResNet-18."""
         require_extra("torch", '`tune="full"`')
         if self.backbone is not None and self._graph(compute) is not None:
             raise InputError(
@@ -172,7 +178,7 @@ class EncoderOptions:
         return build_network(self.backbone or "resnet18", weights=self.weights, input_size=self.image_size)
 
     def _graph(self, compute: Compute) -> GraphEncoder | None:
-        """Find an encoder that is a graph, and refuse what only a network by its name can use."""
+        """Find an encoder that is a graph, and refuse options that only a network by name can use."""
         from ucds.encoders.find import EDGES, describe_choice, find_graph
 
         graph = find_graph(
@@ -197,19 +203,16 @@ class RunOptions:
     Attributes:
         seed: seed of every random choice; equal seeds give equal models.
         resume: whether to continue the unfinished run in the folder.
-        devices: number of processes, one a device, which share every batch; 1 also where torchrun has started
-            the processes, on one machine or several.
-        checkpoint_seconds: longest time between two checkpoints, in seconds; by default that of the
-            environment variable UCDS_CHECKPOINT_SECONDS, or a minute.
+        devices: number of processes, one per device, that share every batch. Leave it at 1 if torchrun has
+            started the processes, on one machine or several.
 
     Raises:
-        InputError: UCDS_CHECKPOINT_SECONDS is no number, the seed is negative, or a value is of another kind.
+        InputError: the seed is negative, or a value is of another kind.
     """
 
     seed: int = 0
     resume: bool = False
     devices: int = 1
-    checkpoint_seconds: float = field(default_factory=default_checkpoint_seconds)
 
     def __post_init__(self) -> None:
         """Refuse a seed that no generator takes."""
@@ -220,17 +223,17 @@ class RunOptions:
 
 @dataclass(frozen=True)
 class BulkOptions:
-    """Way to do bulk work.
+    """Options of bulk work.
 
     Attributes:
         engine: ``"plain"`` for a loop in this process; ``"ray"`` for workers of Ray, on the cluster that the
             environment variable ``RAY_ADDRESS`` names, or on this machine.
-        workers: number of workers of Ray; one a processor, or a GPU where the accelerator is ``"cuda"``, if
-            ``None``.
-        shard_size: number of images of a part, the unit that is computed and written at a time.
+        workers: number of Ray workers; if ``None``, one per processor, or one per GPU if the accelerator is
+            ``"cuda"``.
+        shard_size: number of images per part; each part is computed and written by itself.
 
     Raises:
-        InputError: there is no such engine, workers are given to the loop, or a number is below 1.
+        InputError: there is no such engine, ``workers`` is given without Ray, or a number is below 1.
     """
 
     engine: Engine = "plain"

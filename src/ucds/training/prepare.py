@@ -1,4 +1,4 @@
-"""Chooses the samples that a run works on, and gathers what has come of it."""
+"""Chooses the samples that a run works on, and holds its result."""
 
 from __future__ import annotations
 
@@ -22,30 +22,19 @@ from ucds.training.work import Work
 
 @dataclass(frozen=True)
 class Training:
-    """A model as a run has learned it; for either side and any method.
+    """A model as a run has learned it; for either side and any method."""
 
-    Attributes:
-        encoder: function from inputs to features, frozen or trained.
-        head: layers above the encoder.
-        data: samples that the head takes, features of the encoder; those that a trained encoder takes.
-        tune: part that was trained, with the head or without.
-        stages: results of the stages, in order.
-        recentres: whether the model labels a set of samples better from the set's own mean, see
-            :meth:`ucds.heads.Head.recentred`.
-        privacy: guarantee of differential privacy; ``None`` without one.
-    """
-
-    encoder: Encoder
-    head: Head
-    data: Dataset
-    tune: Tune
-    stages: tuple[StageResult, ...]
-    recentres: bool = False
-    privacy: Guarantee | None = None
+    encoder: Encoder  # from inputs to features, frozen or trained
+    head: Head  # layers above the encoder
+    data: Dataset  # samples that the head takes, features of the encoder; those that a trained encoder takes
+    tune: Tune  # part that was trained
+    stages: tuple[StageResult, ...]  # in order
+    recentres: bool = False  # whether it labels a set of samples better from their own mean, see ucds.heads
+    privacy: Guarantee | None = None  # of differential privacy
 
 
 def tuned_part(settings: MethodSettings | ModelSettings, encoder: Encoder) -> Tune:
-    """Return what a training tunes: the head alone where the encoder takes vectors as they are."""
+    """Return the part to train: the head alone if the encoder takes vectors as they are."""
     return "head" if encoder.spec.name in VECTORS else settings.tune
 
 
@@ -55,14 +44,12 @@ def draw_dataset(
     first: Sequence[IntArray] = (),
     use: str = "are clustered; the model gives the others their clusters",
 ) -> tuple[Dataset, IntArray]:
-    """Draw samples where a domain has more than ``most_samples``.
+    """Draw at most ``most_samples`` samples of each domain.
 
     What is done with the drawn ones takes bounded time and memory, whatever the size of the data. Groups of
     positions in ``first`` are drawn before all others, the first group before the second. The words ``use``
-    tell the user what becomes of the drawn samples, and of the others.
-
-    Returns:
-        The data drawn, and its positions ``(m,)`` in ``data``, ascending.
+    tell the user what becomes of the drawn samples, and of the others. The data drawn is returned with its
+    positions ``(m,)`` in ``data``, ascending.
     """
     most = work.settings.most_samples
     positions = draw_samples(data.samples, most, numpy_generator(work.seed, "draw-samples"), first)

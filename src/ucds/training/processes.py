@@ -1,7 +1,7 @@
-"""Place of this process among those of a run.
+"""The place of this process among the processes of a run.
 
 Fabric starts the other processes of one machine (``--devices``); torchrun starts those of several machines,
-and leaves in the environment which of them this one is.
+and tells each process its place through the environment.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from ucds.errors import printable
 from ucds.training.processes import is_first_process
 
 STARTING, WORKING = "starting", "working"
-"""Titles of the time in which the length of the work is not known."""
+"""Titles while the length of the work is not known."""
 
 _SHORT = 5.0  # seconds of work that a log file needs one line for, at its end
 _LONG = 60.0  # seconds of work that are told of before a tenth is done
@@ -54,7 +54,7 @@ class Quiet(Reporter):
 
 
 class Lines(Quiet):
-    """Prints a line about every tenth of some work, and sooner if it is long; for log files and pipes."""
+    """Prints a line for about every tenth of some work, more often if it is long; for log files and pipes."""
 
     _title: str | None = None
 
@@ -84,15 +84,14 @@ class Lines(Quiet):
 
 
 class Bar:
-    """Shows a live progress bar with the time left and the latest figures, as wide as the terminal.
+    """Shows a live progress bar, as wide as the terminal, with the time left and the latest figures.
 
-    Args:
-        command: whether the terminal belongs to this bar until :func:`end_bar` is called. A moving bar then
-            shows between two pieces of work that something goes on.
+    The terminal of a ``command`` belongs to this bar until :func:`end_bar` is called. A moving bar then shows
+    between two pieces of work that something goes on.
     """
 
     _shown: ClassVar[Bar | None] = None
-    """Bar that is on the terminal; there cannot be a second one."""
+    """Bar that is on the terminal; there is at most one."""
 
     def __init__(self, *, command: bool = False) -> None:
         self._console = Console(stderr=True)
@@ -138,31 +137,27 @@ class Bar:
         self._console.print(printable(message), highlight=False, markup=False, emoji=False, soft_wrap=True)
 
     def clear(self) -> None:
-        """Leave the terminal."""
+        """Remove the bar from the terminal."""
         if self._progress is not None:
             self._progress.stop()
             self._progress, self._title, Bar._shown = None, None, None
 
 
 def print_line(message: str) -> None:
-    """Print a message as one line on standard error; the work goes on where it cannot be written there."""
+    """Print a message as one line on standard error; if that cannot be written, go on without it."""
     if sys.stderr is not None:
         with suppress(OSError, ValueError):
             print(printable(message), file=sys.stderr, flush=True)
 
 
 def end_bar() -> None:
-    """Take the bar off the terminal, if there is one: before a question, a result or an error message."""
+    """Remove any bar from the terminal, before a question, a result or an error message."""
     if Bar._shown is not None:
         Bar._shown.clear()
 
 
 def terminal_reporter(*, command: bool = False) -> Reporter:
-    """Make a bar on a terminal and plain lines elsewhere; of several processes only the first reports.
-
-    Args:
-        command: whether the terminal belongs to the reporter, see :class:`Bar`.
-    """
+    """Make a bar on a terminal and plain lines elsewhere; of several processes only the first reports."""
     if not is_first_process():
         return Quiet()
     able = sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"

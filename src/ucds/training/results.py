@@ -1,4 +1,4 @@
-"""What a stage of a run leaves behind: judgements of its model without ground truth, and its result."""
+"""The result of a stage, and evaluations of its model without ground truth."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from ucds.math.arrays import FloatArray, IntArray
 from ucds.showing import shows
 
 COLLAPSED_SHARE = 0.5
-"""Share of the clusters; a model that uses fewer is called collapsed."""
+"""Share of the clusters; a model that uses a smaller share is called collapsed."""
 
 SAMPLES_TO_TELL = 8
-"""Samples a cluster from which on an empty cluster is reported: by chance its probability is e^-8."""
+"""Samples per cluster from which an empty cluster is reported: by chance, its probability is e^-8."""
 
 SELECTION_SLACK = 0.05
-"""Share of log K; evaluations whose information differs by less count as equally good."""
+"""Share of log K; evaluations whose mutual information differs by less count as equally good."""
 
 _BLOCK = 2**16  # samples whose entropies are computed at a time
 
@@ -52,8 +52,8 @@ class Evaluation:
     def warning(self) -> str | None:
         """One sentence when the model has collapsed or leaves clusters empty, else ``None``.
 
-        A set with fewer samples than clusters is judged by the number of clusters that it can fill. In a
-        small set a good cluster may be empty by chance, so empty clusters are reported for larger sets only.
+        For a set with fewer samples than clusters, the number of clusters that it can fill counts. In a small
+        set, a good cluster may be empty by chance, so empty clusters are reported for larger sets only.
         """
         fillable = min(self.n_clusters, len(self.labels))
         if self.active_clusters < COLLAPSED_SHARE * fillable:
@@ -70,11 +70,11 @@ class Evaluation:
 @shows("name", "selected", "evaluations", "seconds")
 @dataclass(frozen=True)
 class StageResult:
-    """Result of a finished stage, apart from the model.
+    """Result of a finished stage, without the model.
 
     Attributes:
         name: name of the stage.
-        evaluations: evaluations in order, ten a stage by default.
+        evaluations: evaluations in order, by default ten per stage.
         selected: position of the evaluation whose model was kept.
         proportions: ``(D, K)`` sizes of the clusters in each domain, at that evaluation.
         seconds: time spent in the stage, over all resumed parts.
@@ -110,7 +110,7 @@ def _entropy(shares: FloatArray | np.ndarray) -> float:
 
 
 def select(evaluations: list[Evaluation]) -> int:
-    """Return the position of the evaluation to keep: the latest that is about as informative as the best.
+    """Return the position of the evaluation to keep: the latest that is about as good as the best one.
 
     Small differences in information do not matter, and a model at the end of the learning-rate schedule is
     better than one in the middle. The rule protects against a model that loses clusters during training.

@@ -1,4 +1,4 @@
-"""Trains in a run folder: opens it, stops on signals with all work saved, and writes the result."""
+"""Trains in a run folder: opens the folder, saves all work when a signal stops it, and writes the result."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class TrainedRun:
         folder: run folder, with the model in it.
         role: side that trained.
         n_clusters: number of clusters, K.
-        seconds: time spent in the stages; 0 if the run was finished already.
-        resumed_finished: whether the run was finished already, so that nothing was left to do.
+        seconds: time spent in the stages; 0 if the run had already finished.
+        resumed_finished: whether the run had already finished, so that nothing was done.
     """
 
     folder: Path
@@ -50,12 +50,7 @@ class TrainedRun:
 
 
 def require_able(settings: MethodSettings, options: RunOptions, compute: Compute) -> None:
-    """Make sure, before any work, that a method can be run in the way that is asked for.
-
-    Raises:
-        InputError: the method needs packages that are not installed, or runs in one process only; or the
-            machine lacks the devices, or these the precision.
-    """
+    """Make sure, before any work, that a method has the packages and the devices that are asked for."""
     if isinstance(settings, PCDSettings):
         require_extra("torch", '`method="pcd"`')
         from ucds.gradients.session import require_devices  # it brings torch, which takes seconds
@@ -81,14 +76,8 @@ def train_run(
 ) -> TrainedRun:
     """Train in the run folder ``out``, and write the model into it.
 
-    The number of clusters is given as it was asked for: a number, or text that asks for a choice. The
-    function ``train`` trains in the run that it is given. A resumed run must have the same ``identity``.
-
-    Raises:
-        InputError: the folder cannot be used, or the machine lacks the devices.
-        DamagedFileError: a file of the run to be resumed is damaged.
-        NoSpaceError: the disk is full, or the folder is not writable.
-        Interrupted: the run was asked to stop; its work is saved.
+    The number of clusters is a number, or the text that asks ucds to choose it. The function ``train`` does
+    the training of the run that it receives. A resumed run must have the same ``identity``.
     """
     making = how_made(role, clusters, inputs.encoder, settings, options.seed, compute.precision)
     tune = tuned_part(settings, inputs.encoder)
@@ -112,10 +101,9 @@ def train_run(
 def open_run(
     out: Path, described: Mapping[str, Any], settings: MethodSettings, options: RunOptions, compute: Compute
 ) -> Iterator[Work[MethodSettings]]:
-    """Open a run folder, for the time of a run.
+    """Open a run folder for the duration of a run.
 
     The first SIGINT or SIGTERM asks the run to save its work and stop; a second one stops it at once.
-    Arguments and errors are those of :func:`train_run`.
     """
     folder = RunFolder(out)
     with closing(folder), closing(make_work(settings, options, compute, folder)) as work:
@@ -139,19 +127,12 @@ def open_run(
 def make_work(
     settings: MethodSettings, options: RunOptions, compute: Compute, folder: RunFolder | None = None
 ) -> Work[MethodSettings]:
-    """Make a run of a method; with a folder, :meth:`ucds.training.work.Work.open` begins it."""
+    """Make the run of a method; if it has a folder, call :meth:`ucds.training.work.Work.open` next."""
     if isinstance(settings, ConsensusSettings):
         return Work(settings, compute, seed=options.seed, folder=folder)
     from ucds.gradients.session import Session  # it brings torch, which takes seconds
 
-    return Session(
-        settings,
-        compute,
-        seed=options.seed,
-        folder=folder,
-        devices=options.devices,
-        checkpoint_seconds=options.checkpoint_seconds,
-    )
+    return Session(settings, compute, seed=options.seed, folder=folder, devices=options.devices)
 
 
 @contextmanager
@@ -195,7 +176,7 @@ def how_made(
 
 
 def _computing(settings: MethodSettings, encoder: Encoder) -> Iterator[str]:
-    """Name the packages on whose arithmetic the result of a training rests."""
+    """Name the packages whose arithmetic the result of a training depends on."""
     yield from ("ucds", "numpy", "scipy", "scikit-learn")
     spec, by_torch = encoder.spec, encoder.computed_by.startswith("torch")
     if spec.input_size is not None:
@@ -213,7 +194,7 @@ def _computing(settings: MethodSettings, encoder: Encoder) -> Iterator[str]:
 
 
 def describe_trained(found: Training, role: Role, name: str, making: Making) -> StoredModel:
-    """Put a trained model together with its description; a provider signs labels with the ``name``."""
+    """Combine a trained model with its description; a provider's labels carry the ``name``."""
     card = ModelCard(
         role=role,
         name=name,

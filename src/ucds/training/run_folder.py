@@ -2,16 +2,16 @@
 
 | file | holds |
 | --- | --- |
-| `run.json` | what was run: role, settings, data and where it lay, versions |
-| `labels.json` | the provider's labels, if a target was given any |
-| `clusters.json` | the evidence for the number of clusters, if it was to be chosen |
+| `run.json` | the run: role, settings, data and its place, versions |
+| `labels.json` | the provider's labels, if a target run was given any |
+| `clusters.json` | the evidence for the number of clusters, if ucds chose it |
 | `stability.json` | how far the clusters of a target depend on chance, with the method `consensus` |
-| `transfer.json` | what became of the provider's labels there, and why |
-| `votes.npz` | what a review starts from: ids, content keys, own partitions, averaged labels, own consensus |
-| `about.npz` | what `--about` and `--group` told of the samples, by their content keys |
+| `transfer.json` | how the provider's labels were used, and why |
+| `votes.npz` | the start of a review: ids, content keys, partitions that voted, averaged labels, clusters |
+| `about.npz` | the columns of `--about` and `--group`, by the content keys of the samples |
 | `centres.npz` | the means of the groups of `--centre-by` |
 | `features.npy` | bottleneck features of the samples that were clustered |
-| `.map.npz` | where these samples lie on the map of the page, once it was drawn |
+| `.map.npz` | places of these samples on the page's map, once it was drawn |
 | `log.jsonl` | one line a logged step or evaluation |
 | `checkpoint.npz` | clusters that an unfinished run of the method `consensus` has found |
 | `checkpoint.pt` | the state of an unfinished run that learns by gradients |
@@ -21,7 +21,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -75,11 +75,7 @@ _VOLATILE = frozenset({"versions", "images"})
 
 
 class RunFolder:
-    """One run on disk, held by one process (or one group of processes) at a time.
-
-    Args:
-        path: folder of the run; :meth:`open` makes it.
-    """
+    """One run on disk, held by one process (or one group of processes) at a time; :meth:`open` makes it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -87,15 +83,13 @@ class RunFolder:
         self._fresh = False
 
     def open(self, identity: dict[str, Any], *, resume: bool) -> None:
-        """Take possession of the folder for a run, which may be there already if it is to be resumed.
+        """Take possession of the folder for a run; to resume a run, the folder must hold it.
 
-        Its identity is all that a resumed run must have the same, and versions.
+        The identity is everything that a resumed run must share, and the versions.
 
         Raises:
-            InputError: the folder holds another run, or this one and ``resume`` is not set; or another
-                process is training in it; or it cannot be made.
-            DamagedFileError: the description of the run in it cannot be read.
-            NoSpaceError: the disk is full, or the folder is not writable.
+            InputError: the folder holds another run, or this run although ``resume`` is not set; or another
+                process is training in it; or the folder cannot be made.
         """
         make_private(self.path)
         occupied = self._is_occupied(resume)
@@ -113,11 +107,7 @@ class RunFolder:
     def require_usable(self, inputs: Path | None, *, resume: bool) -> None:
         """Make sure, before any work, that the folder is free or holds a run that may be resumed.
 
-        The inputs are the folder or file of the samples; ``None`` if they are in memory.
-
-        Raises:
-            InputError: it holds something else, or a run and ``resume`` is not set; or it lies inside the
-                folder of the samples.
+        It must not lie inside the inputs, the folder or file of the samples; ``None`` if they are in memory.
         """
         if inputs is not None:
             refuse_inside(self.path, inputs)
@@ -125,7 +115,7 @@ class RunFolder:
         require_writable(self.path / RUN_FILE)
 
     def _is_occupied(self, resume: bool) -> bool:
-        """Return whether the folder holds a run that is to be resumed; refuse it if it is not free else."""
+        """Return whether the folder holds a run to resume; refuse a folder that is neither this nor free."""
         if self.path.exists() and not self.path.is_dir():
             raise InputError(f"{self.path} is a file: choose another `out`")
         # Hidden files are the lock, and what a crash left of a description never finished.
@@ -137,7 +127,7 @@ class RunFolder:
         return occupied
 
     def refuse_other_run(self, identity: dict[str, Any]) -> None:
-        """Make sure that the run in the folder is the one described; the error names the first difference."""
+        """Make sure that the folder holds the described run; the error names the first difference."""
         path = self.path / RUN_FILE
         before: Any = None
         with suppress(OSError, ValueError):
@@ -153,7 +143,7 @@ class RunFolder:
             key, before, now = f"{key}.{name}".lstrip("."), before.get(name), now.get(name)
         if key == "data":
             raise InputError(
-                f"{self.path} holds a run on other samples, or on these before some changed: choose another "
+                f"{self.path} holds a run on other samples, or some samples have changed: choose another "
                 "`out`, or add what is new by `ucds update`"
             )
         raise InputError(
@@ -162,7 +152,7 @@ class RunFolder:
         )
 
     def abandon(self) -> None:
-        """Remove everything of a run that failed before its first checkpoint."""
+        """Remove all files of a run that failed before its first checkpoint."""
         if not self._fresh or self.has_checkpoint():
             return
         for name in (*EARLY_FILES, LOG_FILE, ".lock"):
@@ -185,19 +175,8 @@ class RunFolder:
             (self.path / name).unlink(missing_ok=True)
 
 
-def require_same_samples(described: Mapping[str, Any], fingerprint: str) -> None:
-    """Make sure that samples are those of a run, whose description led to them and may name any place.
-
-    Raises:
-        InputError: they are others.
-    """
-    if described.get("data") != fingerprint:
-        place = described.get("images")
-        raise InputError(f"{place} does not hold what the run was trained on: name the samples after the run")
-
-
 def files_read(run: Path | None, *sources: Source | None) -> list[Path]:
-    """List the files of a run and of what is read, so that no output takes their place; images apart."""
+    """List the files that a command reads, except images, so that no output replaces them."""
     from ucds.data.sources import is_plain_folder, place_of  # here, because help need not wait for them
 
     places = [place for source in sources if source is not None and (place := place_of(source)) is not None]
@@ -213,19 +192,11 @@ def place_of_output(
     *sources: Source | None,
     needed: int = 0,
 ) -> Path:
-    """Return where an output of a finished run is written, once nothing stands in its way.
+    """Return the path that an output of a finished run is written to, or refuse it.
 
-    Args:
-        run: folder of the run.
-        name: name of the output in that folder, if ``out`` is ``None``.
-        out: file that a user named; it must end in one of the suffixes.
-        suffixes: suffixes of such a file.
-        sources: further inputs of the command, see :func:`files_read`.
-        needed: bytes that the output will have, if that is known.
-
-    Raises:
-        InputError: something is in the way, see :func:`ucds.files.require_writable`.
-        NoSpaceError: its disk is full.
+    It has the name in the folder of the run, or is the file ``out`` that a user named, which must end in one
+    of the suffixes. It must not replace what is read, the further ``sources`` included. If it is known how
+    many bytes are ``needed``, there must be room for them.
     """
     if out is not None:
         return require_writable(Path(out), *suffixes, inputs=files_read(run, *sources), needed=needed)
@@ -236,11 +207,7 @@ def place_of_output(
 
 
 def require_model(run: Path) -> Path:
-    """Return the path of a run's model, once it is known to be there; it is not read.
-
-    Raises:
-        InputError: there is no finished run in the folder.
-    """
+    """Return the path of a run's model file, which must exist; the file is not read."""
     path = run / MODEL_FILE
     if not path.exists():
         if (run / RUN_FILE).exists():

@@ -1,4 +1,4 @@
-"""The life of a run: what it is asked to do, what it has done so far, and what it writes down to go on."""
+"""A run in progress: its task, its results so far, and the files from which it can be resumed."""
 
 from __future__ import annotations
 
@@ -24,17 +24,9 @@ _SECONDS, _STAGE = "seconds", "stage"  # names beside those of the arrays
 
 
 class Work(Generic[SettingsT]):
-    """A run of one process; that of the methods which learn by gradients adds processes and devices to it.
+    """A run of one process; methods that learn by gradients add processes and devices.
 
-    Args:
-        settings: settings of the method.
-        compute: device, precision, cache and reporter; by default, nothing is printed or kept on disk.
-        seed: seed of every random choice of the run.
-        folder: folder for what is found and for the result; ``None`` keeps nothing.
-
-    Attributes:
-        results: results of the finished stages, in order.
-        stop_requested: whether the run was asked to save its work and stop.
+    By default, nothing is printed or kept on disk. The folder is for what is found and for the result.
     """
 
     def __init__(
@@ -47,8 +39,8 @@ class Work(Generic[SettingsT]):
     ) -> None:
         self.settings, self.compute = settings, compute or Compute(cache=None)
         self.seed, self.folder = seed, folder
-        self.results: list[StageResult] = []
-        self.stop_requested = False
+        self.results: list[StageResult] = []  # of the finished stages, in order
+        self.stop_requested = False  # whether the run was asked to save its work and stop
 
     def open(self, identity: dict[str, Any], *, resume: bool) -> None:
         """Take possession of the run's folder, see :meth:`ucds.training.run_folder.RunFolder.open`."""
@@ -61,22 +53,18 @@ class Work(Generic[SettingsT]):
         return True
 
     def say(self, message: str) -> None:
-        """Tell the user something, once."""
+        """Show the user a message, once for all processes."""
         if self.first:
             self.compute.reporter.say(message)
 
     def watch(self, work: str, done: int, total: int) -> None:
-        """Show how far some work is, and end it if the run was asked to stop; a ``Watch`` of the mathematics.
-
-        Raises:
-            Interrupted: the run was asked to stop.
-        """
+        """Show how far some work is, and end it if the run was asked to stop: a ``Watch`` of mathematics."""
         if self.stop_requested:
             raise Interrupted
         self.compute.reporter.show(work, done, total)
 
     def once(self, work: Callable[[], T]) -> T:
-        """Do something in the first process alone, and return what it returned in all of them."""
+        """Do some work in the first process only, and return its result in all processes."""
         return work()
 
     def has_lost_others(self, error: Exception) -> bool:
@@ -84,22 +72,16 @@ class Work(Generic[SettingsT]):
         return False
 
     def close(self) -> None:
-        """Write down what is still to be written."""
+        """Write what is still to be written."""
 
     def remember(
         self, stage: str, find: Callable[[], Mapping[str, NDArray[Any]]]
     ) -> tuple[dict[str, NDArray[Any]], float]:
-        """Find arrays once in the life of a run, and write them down before anything else is done.
+        """Compute arrays once in the life of a run, and write them before anything else is done.
 
         A resumed run takes them from its folder; all that follows takes seconds, and is done again. The order
-        of their axes in memory is kept, because it decides how products are rounded.
-
-        Returns:
-            The arrays by name, and the seconds that it took to find them.
-
-        Raises:
-            DamagedFileError: the file in the folder cannot be read.
-            Interrupted: the run was asked to stop while they were sought.
+        of their axes in memory is kept, because it decides how products are rounded. The arrays are returned
+        with the seconds that it took to find them.
         """
         path = None if self.folder is None else self.folder.path / ARRAYS_FILE
         if path is not None and path.exists():

@@ -1,0 +1,135 @@
+"""A run that was updated shows all samples that still lie where they were found, in every form of input."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from cli_kit import run_successfully
+from PIL import Image
+from review_kit import BRIEF, EDGES
+
+import ucds
+from ucds.page.session import Session
+from ucds.target.review import Review
+
+pytestmark = pytest.mark.filterwarnings("ignore::ucds.UcdsWarning")
+CPU, EACH = ucds.Compute("cpu"), 48
+VALUES = np.random.default_rng(0).normal(size=(4 * EACH, 6)) + 5 * np.eye(6)[np.arange(4 * EACH) % 3]
+
+
+def draw(place: Path, week: int) -> Path:
+    """Draw stripes of three kinds; no two pictures are the same."""
+    folder, rng = place / f"pictures {week}", np.random.default_rng(week)
+    for number in range(EACH):
+        pixels, kind = rng.integers(0, 60, (40, 40, 3), dtype=np.uint8), number % 3
+        pixels[:: 4 + 4 * kind, :: 1 + 8 * (kind == 2)] += 150
+        (folder / str(kind)).mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels).save(folder / str(kind) / f"{number}.png")
+    return folder
+
+
+def list_files(place: Path, week: int) -> Path:
+    names = sorted(map(str, draw(place, week).rglob("*.png")))
+    (place / f"week {week}.txt").write_text("\n".join(names))
+    return place / f"week {week}.txt"
+
+
+def compute_features(place: Path, week: int) -> Path:
+    options = ("--backbone", EDGES.backbone, "--weights", EDGES.weights)
+    run_successfully("features", draw(place, week), "--out", place / f"features {week}", *options)
+    return place / f"features {week}"
+
+
+def write_table(place: Path, week: int, suffix: str) -> Path:
+    rows = range(EACH * week, EACH * (week + 1))
+    frame = pd.DataFrame(VALUES[rows.start : rows.stop], columns=list("abcdef"))
+    frame.insert(0, "text", [f"text {row}" for row in rows])
+    path = place / f"week {week}{suffix}"
+    frame.to_csv(path, index=False) if suffix == ".csv" else frame.to_parquet(path)
+    return path
+
+
+def save_array(place: Path, week: int) -> Path:
+    np.save(place / f"week {week}.npy", VALUES[EACH * week : EACH * (week + 1)])
+    return place / f"week {week}.npy"
+
+
+FORMS: dict[str, Callable[[Path, int], Path]] = {
+    "folder": draw,
+    "list": list_files,
+    "features": compute_features,
+    "csv": lambda place, week: write_table(place, week, ".csv"),
+    "parquet": lambda place, week: write_table(place, week, ".parquet"),
+    "npy": save_array,
+}
+
+
+def open_session(run: Path) -> Session:
+    return Session(Review(run), None, None, CPU)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_samples_are_shown_wherever_an_update_found_them(form: str, tmp_path: Path) -> None:
+    write, encoder = FORMS[form], EDGES if form in ("folder", "list") else None
+    first, second = (write(tmp_path, week) for week in (0, 1))
+    run = ucds.train_target(first, tmp_path / "run", n_clusters=3, encoder=encoder, settings=BRIEF).folder
+    run = ucds.update(run, second, tmp_path / "next", compute=CPU).path
+    done = ucds.report(run, compute=CPU)
+    assert (done.samples, [line for line in done.warnings if "few for" in line or "longer" in line]) == (
+        96,
+        [],
+    )
+    fixed = open_session(run).fixed()
+    assert (len(fixed["ids"]), fixed["missing"]) == (96, [])
+    assert fixed["pictures"] == ("server" if form in ("folder", "list", "features") else "")
+    texts = fixed["texts"] or [None] * 96
+    assert texts[0] == ("text 0" if form in ("csv", "parquet") else None)
+    assert sum(text is not None for text in texts) in (0, 96)
+    first.rename(tmp_path / f"moved{first.suffix}")
+    done = ucds.report(run, compute=CPU)
+    assert done.samples == 48
+    assert "48 of 96 samples of the run are no longer where it found them" in " ".join(done.warnings)
+
+
+def test_a_picture_is_its_own_wherever_it_lies_and_all_are_sorted(tmp_path: Path) -> None:
+    first, second = draw(tmp_path, 0), draw(tmp_path / "inbox", 1)
+    run = ucds.train_target(first, tmp_path / "run", n_clusters=3, encoder=EDGES, settings=BRIEF).folder
+    run = ucds.update(run, second, tmp_path / "next", compute=CPU).path
+    shutil.copytree(first, tmp_path / "whole")
+    shutil.copytree(second, tmp_path / "whole" / "more")
+    for moved in (None, tmp_path / "whole"):
+        session = Session(Review(run), moved, None, CPU)
+        assert session.files is not None
+        pixels = {session.picture(row, 64) for row in range(96)}
+        assert len(pixels) == len({path.read_bytes() for path in (tmp_path / "whole").rglob("*.png")})
+        session.review.sort_into(tmp_path / "sorted", session.files)
+        there = [path.read_bytes() for path in (tmp_path / "sorted").glob("[!.]*/*")]
+        assert sorted(there) == sorted(path.read_bytes() for path in (tmp_path / "whole").rglob("*.png"))
+    done = ucds.report(run, tmp_path / "whole", compute=CPU)
+    assert not any("other images" in line for line in done.warnings)
+
+
+def test_ten_weeks_are_shown_where_one_folder_grows_and_others_are_new(tmp_path: Path) -> None:
+    grows = draw(tmp_path, 0)
+    run = ucds.train_target(grows, tmp_path / "run", n_clusters=3, encoder=EDGES, settings=BRIEF).folder
+    for week in range(1, 11):
+        new = grows if week % 2 else tmp_path / f"inbox {week}"
+        new.mkdir(exist_ok=True)
+        pixels = np.random.default_rng(week).integers(0, 256, (40, 40, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(new / f"week {week}.png")
+        run = ucds.update(run, new, tmp_path / f"run {week}", compute=CPU).path
+    places = json.loads((run / "run.json").read_text())
+    assert len(places["earlier"]) == 5
+    assert ucds.report(run, compute=CPU).samples == EACH + 10
+    shutil.copy(new / "week 10.png", tmp_path / "week 11.png")
+    Image.fromarray(pixels[::-1]).save(grows / "not taken yet.png")
+    assert ucds.report(run, compute=CPU).samples == EACH + 10
+    assert open_session(run).fixed()["missing"] == []
+    for name in ("model.safetensors", "votes.npz"):
+        assert str(tmp_path).encode() not in (run / name).read_bytes()
