@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 Form = TypeVar("Form", bound="BaseModel")
 
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, None)  # NumPy gives no number
 _LOCKED = (errno.EROFS, errno.EACCES, errno.EPERM)
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _TEMPORARY = ".ucds-tmp"
@@ -52,7 +52,7 @@ def writing(path: Path) -> Iterator[None]:
             remedy = "choose a place that you may write to"
         else:
             raise OSError(error.errno, error.strerror, str(path)) from None
-        raise NoSpaceError(f"cannot write {path}: {error.strerror}; {remedy}") from None
+        raise NoSpaceError(f"cannot write {path}: {error.strerror or one_line(error)}; {remedy}") from None
 
 
 def require_space(place: Path, needed: int, remedy: str, *, files: int = 1) -> None:
