@@ -15,8 +15,8 @@ from fake_service import INFO
 from quick import quick
 
 import ucds
+from ucds.data.about import KeptAbout
 from ucds.data.features import FeatureFolder
-from ucds.data.kept_about import KeptAbout
 from ucds.errors import DamagedFileError, InputError, UserError
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.labels.journal import Journal, read_receipts

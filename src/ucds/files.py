@@ -119,12 +119,7 @@ def refuse_inside(out: Path, inputs: Path) -> None:
 
 
 def make_private(folder: Path) -> None:
-    """Make a folder that its owner alone may enter; one that exists stays as it is.
-
-    Raises:
-        InputError: the folder cannot be made.
-        NoSpaceError: the disk is full, or the place is not writable.
-    """
+    """Make a folder that its owner alone may enter; one that exists stays as it is."""
     try:
         with writing(folder):
             folder.parent.mkdir(parents=True, exist_ok=True)
@@ -179,17 +174,9 @@ def sweep(folder: Path, *, older_than: float = 0.0) -> None:
 def write_atomically(path: Path, write: Callable[[IO[bytes]], object], *, is_private: bool = False) -> None:
     """Write a file so that a crash leaves the old one or the new one, never half of either.
 
-    Args:
-        path: file to write; its folder is made if it does not exist. A link is replaced, and not followed; a
-            pipe or device stays, and gets the content.
-        write: writes the content into the open file that it is given.
-        is_private: whether only the owner may read the file.
-
-    Raises:
-        NoSpaceError: the disk is full, or the folder is not writable.
-
-    Warns:
-        UcdsWarning: the file is a pipe that no program reads, so that nothing is written.
+    The folder is made if it does not exist. A link is replaced, and not followed. A pipe or device stays, and
+    gets the content; a pipe that no program reads gets none, with a warning. Only its owner may read a
+    private file.
     """
     with writing(path):
         if _is_stream(path):
@@ -280,11 +267,7 @@ def read_json(path: str | Path, form: type[Form], what: str) -> Form:
 
 
 def read_object(path: Path) -> dict[str, Any] | None:
-    """Read a JSON object that a run may hold; ``None`` if there is no such file.
-
-    Raises:
-        DamagedFileError: the file holds something else; a run can do without the file.
-    """
+    """Read a JSON object that a run may hold; ``None`` if there is no such file."""
     try:
         content = parse_json(read_text(path))
     except FileNotFoundError:

@@ -65,9 +65,6 @@ def require_memory(image: Image.Image, pixels: int, data: bytes, size: int, boun
     """Return the bytes of memory that it takes to bring an opened image to a square of some size.
 
     The image is not decoded yet, and has the size that it will be decoded at. Its header names ``pixels``.
-
-    Raises:
-        UnusableImageError: a bound is exceeded.
     """
     held = image.width * image.height * _BYTES_A_PIXEL.get(image.mode, 4)
     beside, kind = pixels * _BESIDE_A_PIXEL.get(image.format or "", 0), image.format

@@ -65,14 +65,10 @@ class Corrections:
 
     Samples that are set aside are in no cluster and in no part; both numbers are :data:`ASIDE`.
 
-    Args:
-        votes: ``(n, m)`` memberships by which groups are compared.
-        clusters: ``(n,)`` numbers of the clusters at the start.
-        parts: ``(n,)`` numbers of the parts, each within one cluster, from
-            :func:`ucds.math.parts.cut_into_parts`.
-        next_number: number of the first new cluster.
-        keep_clusters: whether answers leave the number of clusters as it is: a new cluster is made once two
-            others have been merged.
+    The votes are ``(n, m)`` memberships by which groups are compared, the clusters ``(n,)`` numbers at the
+    start. Each of the ``(n,)`` parts lies within one cluster, see :func:`ucds.math.parts.cut_into_parts`.
+    With ``keep_clusters``, answers leave the number of clusters as it is: a new cluster is made once two
+    others have been merged.
 
     Attributes:
         clusters: ``(n,)`` numbers of the clusters after all answers.

@@ -168,20 +168,11 @@ def semi_relaxed_transport(
     Adds ``relaxation * KL(columns | column_weights)`` to the problem for plans whose rows sum to ``1 / n``.
     Alternates over the two potentials in the log domain, in double precision.
 
-    Args:
-        cost: ``(n, K)``.
-        column_weights: wanted mass of the prototypes (v), ``(K,)``, positive.
-        epsilon: strength of the entropy, in units of the cost.
-        relaxation: the cost of leaving the column weights; infinite gives the balanced problem, 0 gives each
-            sample its own softmax.
-        max_iterations: iterations at most.
-        tolerance: the largest change of the potential in one iteration at which to stop.
-        initial_potential: ``(K,)`` potential of an earlier result on nearly the same cost.
-
-    Returns:
-        The ``(n, K)`` plan, and the ``(K,)`` potential of its columns in units of the cost.
-
     Source: Chizat et al. (2018), "Scaling algorithms for unbalanced optimal transport problems".
+
+    The cost is ``(n, K)``, and the column weights ``(K,)`` are positive. An infinite relaxation gives the
+    balanced problem, and 0 gives each sample its own softmax. The potential may start from that of nearly the
+    same cost. Returns the ``(n, K)`` plan, and the ``(K,)`` potential of its columns in units of the cost.
     """
     scaled, log_b = -np.asarray(cost, np.float64) / epsilon, np.log(column_weights)
     damping = 1.0 if math.isinf(relaxation) else relaxation / (relaxation + epsilon)

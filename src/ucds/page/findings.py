@@ -25,8 +25,8 @@ from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.arrays import FloatArray, IntArray
 from ucds.math.cluster_number import ClusterNumber
 from ucds.math.corrections import ASIDE
+from ucds.math.embedding import place_all
 from ucds.math.exemplars import find_nearest, find_outliers, group_near_duplicates
-from ucds.math.plane import place_all
 from ucds.math.spaces import unit_rows
 from ucds.page.thumbnails import Images, Thumbnails, resize, shrink
 from ucds.target.known import places_in

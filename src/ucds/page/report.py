@@ -9,10 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from ucds.arguments import checked
-from ucds.data.about import choose_rows, find_about
+from ucds.data.about import KeptAbout, choose_rows, find_about
 from ucds.data.content import find_places, keys_of
 from ucds.data.features import FeatureFolder
-from ucds.data.kept_about import KeptAbout
 from ucds.data.samples import Samples
 from ucds.data.sources import Source, require_there
 from ucds.errors import InputError

@@ -18,10 +18,9 @@ from numpy.typing import NDArray
 
 from ucds.arguments import checked
 from ucds.config import ConsensusSettings
-from ucds.data.about import choose_rows
+from ucds.data.about import KeptAbout, choose_rows, join_about
 from ucds.data.content import Column, find_places, keys_of
 from ucds.data.dataset import Dataset
-from ucds.data.kept_about import KeptAbout, join_about
 from ucds.data.samples import Samples, subset
 from ucds.data.sources import Source, place_of, require_there
 from ucds.encoders.spec import LENGTHS
