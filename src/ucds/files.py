@@ -12,7 +12,7 @@ import shutil
 import sys
 import time
 import tomllib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar
@@ -266,17 +266,27 @@ def read_json(path: str | Path, form: type[Form], what: str) -> Form:
         raise DamagedFileError(f"{path} is not a usable {what}: {first_problem(error)}") from None
 
 
-def read_object(path: Path) -> dict[str, Any] | None:
-    """Read a JSON object that a run may hold; ``None`` if there is no such file."""
+def read_object(path: Path, form: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
+    """Read a JSON object that a run may hold, maybe somebody else's; ``None`` if there is no such file.
+
+    The form names kinds of entries, such as ``str | None``, or forms of objects that may be missing.
+    """
     try:
         content = parse_json(read_text(path))
     except FileNotFoundError:
         return None
     except (OSError, ValueError):
         content = None
-    if not isinstance(content, dict):
+    if not isinstance(content, dict) or not _is_of(form or {}, content):
         raise DamagedFileError(f"{path} is damaged: delete it, and go on without it")
     return content
+
+
+def _is_of(form: Any, value: Any) -> bool:
+    if not isinstance(form, Mapping):
+        return isinstance(value, form)
+    entries = value.get if isinstance(value, dict) else None
+    return value is None or (entries is not None and all(_is_of(form[name], entries(name)) for name in form))
 
 
 def read_toml(path: Path, what: str) -> dict[str, Any]:

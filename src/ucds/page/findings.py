@@ -34,12 +34,13 @@ from ucds.target.remembered import Remembered
 from ucds.target.review import Review
 from ucds.training.cluster_choice import read_choice
 from ucds.training.loaded import Model
-from ucds.training.run_folder import LABELS_FILE, MAP_FILE, RUN_FILE, STABILITY_FILE, TRANSFER_FILE
+from ucds.training.run_folder import LABELS_FILE, MAP_FILE, STABILITY_FILE, TRANSFER_FILE, read_run
 
 MOST_SHOWN = 10_000
 """Largest number of samples that a page shows; from more, it shows a random choice."""
 
 _COMPARED_SIDE = 32  # pixels of the pictures that near-duplicates are looked for on
+_STABILITY = {"own_agreement": float | int, "second_opinion": {"sentence": str}}  # what is told of it
 
 
 @dataclass(frozen=True)
@@ -62,10 +63,10 @@ def read_record(run: Path) -> RunRecord:
     """Read what a run folder holds beside the model."""
     labels = run / LABELS_FILE
     return RunRecord(
-        read_object(run / RUN_FILE) or {},
+        read_run(run),
         ClusterLabels.load(labels) if labels.exists() else None,
-        read_object(run / TRANSFER_FILE),
-        read_object(run / STABILITY_FILE),
+        read_object(run / TRANSFER_FILE, {"sentence": str}),
+        read_object(run / STABILITY_FILE, _STABILITY),
         read_choice(run),
     )
 

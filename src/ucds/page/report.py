@@ -174,7 +174,7 @@ def gather(
     warnings += [finish(opened.lost)] if opened.lost else []
     described, encoder = record.described, model.stored.card.encoder.name
     method, seed = described.get("method", "unknown"), described.get("seed", "unknown")
-    version = described.get("versions", {}).get("ucds", "unknown")
+    version = (described.get("versions") or {}).get("ucds", "unknown")
     return Facts(
         findings,
         record,

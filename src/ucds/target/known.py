@@ -95,8 +95,8 @@ class Opened(NamedTuple):
 
 def places_in(described: Mapping[str, Any]) -> list[Path]:
     """Return where the samples of a run lay, by its description: the latest place first."""
-    places = [described.get("images"), *described.get("earlier", ())]
-    return [Path(place) for place in dict.fromkeys(places) if isinstance(place, str)]
+    places = [described.get("images"), *(described.get("earlier") or ())]
+    return [Path(place) for place in dict.fromkeys(place for place in places if isinstance(place, str))]
 
 
 def open_samples(model: Model, source: Source) -> Opened:
