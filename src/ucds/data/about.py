@@ -10,7 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -85,8 +84,7 @@ def read_own(samples: Scan | Samples | Pictures, rows: IntArray) -> About:
     chosen, all_paths = rows.tolist(), getattr(samples, "readable_paths", samples.ids)
     paths = [all_paths[i] for i in chosen]
     folders = [path.split("/")[:-1] for path in paths]
-    ends = zip(min(folders), max(folders), strict=False)  # what these two share, all between them share
-    shared = len(list(takewhile(lambda pair: pair[0] == pair[1], ends)))
+    shared = len(os.path.commonprefix(folders))  # noqa: RUF071  (of lists, not of letters)
     found = {
         name: ["/".join(parts[shared:end]) for parts in folders]
         for name, end in zip(FOLDERS, (shared + 1, None), strict=True)
