@@ -81,11 +81,7 @@ def read_tensors(path: Path, framework: Literal["np", "pt"]) -> tuple[dict[str, 
 
 
 def require_few(text: bytes, what: object) -> bytes:
-    """Return JSON unless it has too many entries: in memory, one may take a hundred times its length.
-
-    Raises:
-        DamagedFileError: the JSON has more than :data:`MOST_ENTRIES`.
-    """
+    """Return JSON unless it has too many entries: in memory, one may take a hundred times its length."""
     if text.count(b",") + text.count(b"[") + 2 * text.count(b"{") > MOST_ENTRIES:
         raise DamagedFileError(f"{what} is too large to be read (over {MOST_ENTRIES:,} entries)")
     return text

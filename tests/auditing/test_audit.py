@@ -14,13 +14,12 @@ from serving_kit import running
 
 from ucds.auditing import attacks, subject
 from ucds.auditing.audit import QUICK, Effort, audit
-from ucds.auditing.report import Findings
+from ucds.auditing.report import Findings, attack_success
 from ucds.data.vectors import VectorSamples
 from ucds.encoders.encoder import IdentityEncoder
 from ucds.errors import InputError, RefusedError
 from ucds.heads import Head
 from ucds.labels.client import LabelClient
-from ucds.math.attack_scores import attack_success
 from ucds.serving.labeller import ModelLabeller
 from ucds.serving.ledger import Ledger
 from ucds.serving.limits import Limits

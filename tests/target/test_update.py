@@ -12,7 +12,7 @@ import pytest
 from quick import Listener, quick
 
 import ucds
-from ucds.data.kept_about import KeptAbout
+from ucds.data.about import KeptAbout
 from ucds.target.remembered import read_remembered, write_remembered
 
 BRIEF = quick()

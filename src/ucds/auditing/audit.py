@@ -13,13 +13,12 @@ import numpy as np
 from ucds.arguments import checked
 from ucds.auditing import attacks
 from ucds.auditing.attacks import BAG, Scores
-from ucds.auditing.report import Attack, Findings, Prevalence, render
+from ucds.auditing.report import Attack, Findings, Prevalence, attack_success, render
 from ucds.auditing.subject import Labels, Opened, open_subject, parts_of
 from ucds.data.sources import Source
 from ucds.errors import InputError
 from ucds.files import require_writable, write_text_atomically
 from ucds.labels.client import LabelClient
-from ucds.math.attack_scores import attack_success
 from ucds.training.options import Compute, EncoderOptions
 from ucds.training.progress import Reporter
 from ucds.training.run_folder import files_read

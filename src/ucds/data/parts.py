@@ -81,11 +81,7 @@ class Part:
         return np.asarray(mapped[index])  # a copy, as an array of positions gives one
 
     def check(self) -> None:
-        """Make sure that the rows are as they were written; the first call reads all of them.
-
-        Raises:
-            DamagedFileError: the rows are not as they were written.
-        """
+        """Make sure that the rows are as they were written; the first call reads all of them."""
         if self._sound:
             return
         try:

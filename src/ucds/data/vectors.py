@@ -149,9 +149,9 @@ def read_arrays(
             raise ValueError("a file in the archive is not an array")
         return arrays
     except Exception as error:  # damaged bytes raise nearly anything: TokenError, zlib.error ..
-        raise DamagedFileError(
-            f"{path} is not a readable .npy or .npz file of numbers ({one_line(error, 160)})"
-        ) from None
+        # NumPy says how to load what is no array, which would run code of the sender.
+        reason = "it holds no array" if "pickle" in str(error) else one_line(error, 160)
+        raise DamagedFileError(f"{path} is not a readable .npy or .npz file of numbers ({reason})") from None
 
 
 def _type_for(arrays: Sequence[npt.NDArray[Any]]) -> npt.DTypeLike:

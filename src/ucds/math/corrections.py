@@ -64,12 +64,8 @@ class Corrections:
 
     Samples that are set aside are in no cluster and in no part; both numbers are :data:`ASIDE`.
 
-    Args:
-        votes: ``(n, m)`` memberships by which groups are compared.
-        clusters: ``(n,)`` numbers of the clusters at the start.
-        parts: ``(n,)`` numbers of the parts, each within one cluster, from
-            :func:`ucds.math.parts.cut_into_parts`.
-        next_number: number of the first new cluster.
+    The votes are ``(n, m)`` memberships by which groups are compared, the clusters ``(n,)`` numbers at the
+    start. Each of the ``(n,)`` parts lies within one cluster, see :func:`ucds.math.parts.cut_into_parts`.
 
     Attributes:
         clusters: ``(n,)`` numbers of the clusters after all answers.

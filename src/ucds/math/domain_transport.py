@@ -169,20 +169,11 @@ def semi_relaxed_transport(
     column_weights)`` added. The solver alternates between the two potentials, in the log domain and double
     precision.
 
-    Args:
-        cost: ``(n, K)``.
-        column_weights: wanted masses of the prototypes (v), ``(K,)``, positive.
-        epsilon: strength of the entropy, in units of the cost.
-        relaxation: cost of deviating from the column weights; infinity gives the balanced problem, 0 gives
-            each sample its own softmax.
-        max_iterations: largest number of iterations.
-        tolerance: change of the potential in one iteration, at most, at which the solver stops.
-        initial_potential: ``(K,)`` potential of an earlier result on nearly the same cost.
-
-    Returns:
-        The ``(n, K)`` plan, and the ``(K,)`` potential of its columns in units of the cost.
-
     Source: Chizat et al. (2018), "Scaling algorithms for unbalanced optimal transport problems".
+
+    The cost is ``(n, K)``, and the column weights ``(K,)`` are positive. An infinite relaxation gives the
+    balanced problem, and 0 gives each sample its own softmax. The potential may start from that of nearly the
+    same cost. Returns the ``(n, K)`` plan, and the ``(K,)`` potential of its columns in units of the cost.
     """
     scaled, log_b = -np.asarray(cost, np.float64) / epsilon, np.log(column_weights)
     damping = 1.0 if math.isinf(relaxation) else relaxation / (relaxation + epsilon)

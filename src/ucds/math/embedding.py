@@ -12,10 +12,15 @@ Source:
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from ucds.math.arrays import FloatArray
+from ucds.math.spaces import unit_rows
+
+LARGEST = 10_000
+"""Samples at most that are placed in the plane by themselves; further ones follow the most similar ones."""
 
 _A, _B = np.float32(1.929), np.float32(0.7915)  # UMAP's, for positions that may coincide (min_dist 0)
 _REPELLING = 64  # samples that repel all others in a step
@@ -114,3 +119,25 @@ def _repel(positions: FloatArray, some: NDArray[np.int64]) -> FloatArray:
     total: FloatArray = force.sum(1, keepdims=True) * positions
     total -= force @ fixed
     return total
+
+
+def place_all(features: ArrayLike, largest: int = LARGEST) -> NDArray[np.float64]:
+    """Place every sample in the plane, for a map: ``(n, 2)`` points, equal ones for equal features.
+
+    Above ``largest`` samples, that many are drawn and embedded. Each further sample is placed in the middle
+    of the three most similar ones.
+    """
+    from sklearn.neighbors import NearestNeighbors
+
+    vectors, rng = unit_rows(np.asarray(features)), np.random.default_rng(0)
+    if len(vectors) < 2:
+        return np.zeros((len(vectors), 2))
+    chosen = np.sort(rng.permutation(len(vectors))[:largest])
+    with threadpool_limits(1):  # the figure must not depend on the number of processors
+        placed = embed(vectors[chosen], 2, rng, neighbours=10, steps=500).astype(np.float64)
+        if len(chosen) < len(vectors):
+            search = NearestNeighbors(n_neighbors=3, algorithm="brute").fit(vectors[chosen])
+            everything = placed[search.kneighbors(vectors, return_distance=False)].mean(1)
+            everything[chosen] = placed
+            placed = everything
+    return placed

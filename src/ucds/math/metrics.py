@@ -16,17 +16,11 @@ from ucds.showing import shows
 @shows()
 @dataclass(frozen=True)
 class ClusteringScores:
-    """Agreement of a clustering with the classes, each at most 1; 1 is perfect.
+    """Agreement of a clustering with the classes, each at most 1; 1 is perfect."""
 
-    Attributes:
-        accuracy: share of samples whose cluster is matched to their class.
-        nmi: normalised mutual information, with the arithmetic mean of the entropies.
-        ari: adjusted Rand index; 0 on average for random labels, and below 0 for worse ones.
-    """
-
-    accuracy: float
-    nmi: float
-    ari: float
+    accuracy: float  # share of samples whose cluster is matched to their class
+    nmi: float  # normalised mutual information, with the arithmetic mean of the entropies
+    ari: float  # adjusted Rand index; 0 on average for random labels, below 0 for worse ones
 
 
 def score(labels: ArrayLike, classes: ArrayLike) -> ClusteringScores:

@@ -55,19 +55,10 @@ def learn_private_prototypes(
 ) -> SharedPrototypes:
     """Learn shared prototypes with rho-zCDP; the mean and the proportions of the result are noisy, too.
 
-    Args:
-        vectors: ``(n, d)`` features; a row of zeros stands for a sample that was taken out.
-        domain: ``(n,)`` domain of each sample, from 0 without gaps.
-        weights: ``(n,)`` weight of each sample: 1, or one over the number of samples of its person.
-        n_clusters: number of clusters, K.
-        rho: privacy budget in zCDP; infinity adds noise of scale 0.
-        add_noise: function that adds noise; its randomness must be secret.
-        rng: generator of the start, and of a random projection; it need not be secret.
-        directions: ``(d, p)`` orthonormal public directions in which to look for the axes; random ones if
-            ``None``.
-        width: number of principal axes.
-        whitening: 0 keeps the variances along the axes, 1 makes them equal.
-        steps: number of steps of Lloyd's algorithm; all domains take the last step together.
+    A row of zeros in the ``(n, d)`` vectors stands for a sample that was taken out. A weight is 1, or one
+    over the number of samples of its person. The randomness of the noise must be secret, that of the
+    generator need not be. The principal axes are sought along ``(d, p)`` orthonormal public directions, along
+    random ones if ``None`` are given. An infinite ``rho`` adds noise of scale 0.
     """
     release = releases(rho, add_noise)
     # Steps 1 and 2: the domains' means and the principal axes.

@@ -9,10 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from ucds.arguments import checked
-from ucds.data.about import choose_rows, find_about
+from ucds.data.about import KeptAbout, choose_rows, find_about
 from ucds.data.content import find_places, keys_of
 from ucds.data.features import FeatureFolder
-from ucds.data.kept_about import KeptAbout
 from ucds.data.samples import Samples
 from ucds.data.sources import Source, require_there
 from ucds.errors import InputError
@@ -166,7 +165,7 @@ def gather(
     warnings += map(finish, opened.told)
     described, encoder = record.described, model.stored.card.encoder.name
     method, seed = described.get("method", "unknown"), described.get("seed", "unknown")
-    version = described.get("versions", {}).get("ucds", "unknown")
+    version = (described.get("versions") or {}).get("ucds", "unknown")
     return Facts(
         findings,
         record,

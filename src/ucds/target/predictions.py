@@ -29,7 +29,6 @@ from ucds.errors import InputError
 from ucds.files import (
     making,
     read_json,
-    read_object,
     require_space,
     require_writable,
     write_text_atomically,
@@ -37,7 +36,7 @@ from ucds.files import (
 )
 from ucds.math.arrays import Watch, counted
 from ucds.showing import shows
-from ucds.training.run_folder import RUN_FILE
+from ucds.training.run_folder import read_run
 
 if TYPE_CHECKING:
     from ucds.training.model_file import StoredModel
@@ -171,7 +170,7 @@ class SortingRecord(BaseModel):
 
     def require_of(self, folder: Path, run: Path, model: str) -> None:
         """Refuse a folder that neither the model of a run has sorted nor one that the run is a review of."""
-        if self.model not in (model, *(read_object(run / RUN_FILE) or {}).get("reviewed", [])):
+        if self.model not in (model, *(read_run(run).get("reviewed") or [])):
             raise InputError(f"another model sorted into {folder}: choose another `sort_into`")
 
     def save(self, folder: Path) -> None:

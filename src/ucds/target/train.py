@@ -10,10 +10,9 @@ from typing import Any, cast
 from ucds.arguments import checked
 from ucds.choices import Method, read_clusters
 from ucds.config import ConsensusSettings, MethodSettings, choose_settings
-from ucds.data.about import choose_rows, column_of, find_about
+from ucds.data.about import KeptAbout, choose_rows, column_of, find_about
 from ucds.data.content import find_places
 from ucds.data.dataset import Dataset
-from ucds.data.kept_about import KeptAbout
 from ucds.data.sources import Source, find_samples, place_of
 from ucds.encoders.encoder import Encoder
 from ucds.errors import InputError, warn

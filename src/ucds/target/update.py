@@ -17,15 +17,13 @@ import numpy as np
 
 from ucds.arguments import checked
 from ucds.config import ConsensusSettings
-from ucds.data.about import choose_rows
+from ucds.data.about import KeptAbout, choose_rows, join_about
 from ucds.data.content import Column, find_places, keys_of
 from ucds.data.dataset import Dataset
-from ucds.data.kept_about import KeptAbout, join_about
 from ucds.data.samples import Samples, subset
 from ucds.data.sources import Source, place_of, require_there
 from ucds.encoders.spec import LENGTHS
 from ucds.errors import InputError
-from ucds.files import read_object
 from ucds.labels.cluster_labels import ClusterLabels, marks_of
 from ucds.math.arrays import FloatArray, IntArray
 from ucds.math.corrections import ASIDE
@@ -47,9 +45,9 @@ from ucds.training.options import Compute
 from ucds.training.run_folder import (
     ABOUT_FILE,
     LABELS_FILE,
-    RUN_FILE,
     VOTES_FILE,
     RunFolder,
+    read_run,
     require_model,
 )
 from ucds.training.seeds import numpy_generator
@@ -135,9 +133,9 @@ def update(
     RunFolder(out).require_usable(place, resume=False)
     require_model(run)
     require_there(images)
-    model, described = load(run, role="target", compute=compute), read_object(run / RUN_FILE) or {}
+    model, described = load(run, role="target", compute=compute), read_run(run)
     known, given = _open_labels(run, labels)
-    settings, seed = _settings_of(described), int(described.get("seed", 0))
+    settings, seed = _settings_of(described), described.get("seed") or 0
     before, features, names = _remembered(run, model, compute)
     data = model.open(images)
     # 1. What is known is recognised by its content.
@@ -256,7 +254,7 @@ def _remembered(
 
 def _settings_of(described: dict[str, Any]) -> ConsensusSettings:
     """Return the settings of the vote: those of the run, if it was made by consensus."""
-    given = described.get("settings", {})
+    given = described.get("settings") or {}
     if described.get("method") == "consensus":
         return ConsensusSettings.model_validate_json(json.dumps(given))
     bound = {"most_samples": given["most_samples"]} if "most_samples" in given else {}

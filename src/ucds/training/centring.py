@@ -14,10 +14,9 @@ from pathlib import Path
 import numpy as np
 from scipy import sparse
 
-from ucds.data.about import About, find_about
+from ucds.data.about import About, KeptAbout, find_about
 from ucds.data.dataset import Dataset
 from ucds.data.images import MemoryImages
-from ucds.data.kept_about import KeptAbout
 from ucds.data.samples import Samples
 from ucds.data.vectors import read_arrays
 from ucds.encoders.encoder import Encoder
