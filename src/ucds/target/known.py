@@ -90,8 +90,7 @@ class Opened(NamedTuple):
 
 def places_in(described: Mapping[str, Any]) -> list[Path]:
     """Return where the samples of a run lay, by its description: the latest place first."""
-    earlier = described.get("earlier")
-    places = [described.get("images"), *(earlier if isinstance(earlier, list) else ())]
+    places = [described.get("images"), *(described.get("earlier") or ())]
     return [Path(place) for place in dict.fromkeys(each for each in places if isinstance(each, str))]
 
 
