@@ -115,7 +115,8 @@ def open_known(
     for place in places:
         try:
             if moved is None and not Path(place).exists():
-                raise InputError(f"the samples of the run were in {place}, which is gone: name their folder")
+                told = f"the samples of the run were in {place}, which is gone"
+                raise InputError(f"{told}: give their new folder")
             opened.append(open_samples(model, place))
         except UserError as error:
             problems.append(error)
