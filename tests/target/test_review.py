@@ -212,7 +212,7 @@ def test_answers_are_taken_over_by_the_ids_of_samples(review: Review, tmp_path: 
         ("no answers\n", "holds no answers"),
         ('{"format": "ucds-answers/9"}\n', "holds no answers"),
         ("[1]\n", "holds no answers"),
-        ('{"format": "ucds-answers/1", "clusters": "0"}\n', "belongs to other clusters"),
+        ('{"format": "ucds-answers/1", "clusters": "0"}\n', "holds answers about other clusters"),
     ],
 )
 def test_a_file_of_other_answers_or_none_is_refused(run: Path, content: str, problem: str) -> None:
