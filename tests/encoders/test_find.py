@@ -85,7 +85,7 @@ def test_a_file_says_its_own_size_and_width(tmp_path: Path) -> None:
         found(path, image_size=64)
     open_size = saved(tmp_path, means())
     assert (found(open_size).spec.input_size, found(open_size, image_size=64).spec.input_size) == (224, 64)
-    with pytest.raises(InputError, match="1024 are the most"):
+    with pytest.raises(InputError, match="allows at most 1024"):
         found(open_size, image_size=2000)
 
 
