@@ -53,7 +53,7 @@ def find_graph(
     output: str | None = None,
     pooling: Pooling | None = None,
 ) -> GraphEncoder | None:
-    """Find the encoder that a user chose, unless it is a network that is built by its name.
+    """Find the encoder that a user chose, unless it is a network that is built by name.
 
     Args:
         choice: ``None`` for the encoder in the package, its name or that of :data:`EDGES`; ``FILE.onnx``;
