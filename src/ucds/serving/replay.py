@@ -81,7 +81,8 @@ class Replay:
         clock: returns the present time; in PostgreSQL, entries get the time of its own clock.
 
     Raises:
-        InputError: the place or ``UCDS_OPERATOR`` cannot be used, or there is none without ``create``.
+        InputError: the place or ``UCDS_OPERATOR`` cannot be used; or there is no ledger and ``create`` is not
+            set.
     """
 
     def __init__(
