@@ -150,7 +150,7 @@ MISTAKES = {
         label("{runs}/source", "{bad}/flat"),
         "takes embeddings of width 6, not the images",
     ),
-    "label below a file": (label("{runs}/source", out="{v}/labels.json/l.json"), "labels.json is a file, not"),
+    "label below a file": (label("{runs}/source", out="{v}/labels.json/l.json"), "labels.json is a file"),
     "label into a folder": (label("{runs}/source", out="{bad}/occupied"), "name the file to write"),
     "predict with a source run": (predict("{runs}/source"), "source models stay with their owner"),
     "predict with an unfinished run": (
