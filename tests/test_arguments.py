@@ -48,7 +48,7 @@ def test_another_kind_is_refused_by_name(name: str, argument: str) -> None:
         ("predict", "min_confidence", True, "`min_confidence` must be a number, not True"),
         ("RunOptions", "seed", 1.5, "`seed` must be an integer, not 1.5"),
         ("RunOptions", "resume", 1, "`resume` must be True or False, not 1"),
-        ("RunOptions", "seed", -1, "`seed` is at least 0, not -1"),
+        ("RunOptions", "seed", -1, "`seed` must be at least 0, not -1"),
         ("Compute", "accelerator", "gpu", "`accelerator` must be one of auto, cpu, cuda, mps, not 'gpu'"),
         ("BulkOptions", "engine", "dask", "`engine` must be one of plain, ray, not 'dask'"),
         ("export", "form", "zip", "`form` must be one of onnx, sklearn, hub, not 'zip'"),

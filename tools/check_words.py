@@ -31,6 +31,11 @@ PHRASES: dict[str, str] = {
     r"\bto have it chosen\b": "say 'to let ucds choose'",
     r"\bOf (a|an|more|many|less|fewer) ": "begin with the actor",
     r"(?:^\s*(?:- )?|\. )Of \w+,": "begin with the actor",
+    r"\bplausible\b": "say 'about as good'",
+    r"\bfrom (its|their) own mean\b": "say 'centred on its own mean'",
+    r"\bcome again\b": "say 'try again'",
+    r"\b(take|takes|taken) back\b": "say 'undo'",
+    r"\btold after\b": "say 'called after'",
 }
 """Regular expressions of phrases that do not return, each with what to write."""
 

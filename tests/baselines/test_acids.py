@@ -186,7 +186,7 @@ def test_what_has_no_batch_normalisation_is_refused(source: Any) -> None:
 
 
 def test_a_domain_with_one_sample_a_batch_is_refused(source: Any) -> None:
-    with pytest.raises(UserError, match="2 samples of each domain in a batch; enlarge it"):
+    with pytest.raises(UserError, match="2 samples of each domain in a batch; enlarge the batch"):
         learn(source, batch_size=3)
 
 

@@ -100,7 +100,7 @@ MISTAKES = {
     # Of models.
     "label without a run": (label("{bad}/absent"), "run folder"),
     "label with other width": (label("{runs}/source", "{v}/wide.npy"), "takes 6"),
-    "label below a file": (label("{runs}/source", out="{v}/labels.json/l.json"), "labels.json exists, and"),
+    "label below a file": (label("{runs}/source", out="{v}/labels.json/l.json"), "labels.json is a file"),
     "predict with a source run": (predict("{runs}/source"), "source models stay with their owner"),
     "predict with an unfinished run": (
         predict("{runs}/unfinished"),

@@ -57,8 +57,8 @@ IMPOSSIBLE: list[tuple[int, bool, Accelerator, int, Precision, str]] = [
     (0, False, "cpu", 0, "32-true", "must be at least 1, not 0"),
     (0, True, "cuda", 1, "32-true", 'PyTorch finds no CUDA device: use `accelerator="cpu"`'),
     (1, False, "mps", 1, "32-true", 'PyTorch finds no MPS device: use `accelerator="cpu"`'),
-    (2, False, "auto", 3, "32-true", "this machine has 2 CUDA devices, and 3 are asked for"),
-    (0, True, "auto", 2, "32-true", "this machine has 1 MPS device, and 2 are asked for"),
+    (2, False, "auto", 3, "32-true", "this machine has 2 CUDA devices, but 3 are asked for"),
+    (0, True, "auto", 2, "32-true", "this machine has 1 MPS device, but 2 are asked for"),
     (0, True, "mps", 1, "bf16-mixed", "use `precision=\"32-true\"`, not 'bf16-mixed'"),
 ]
 

@@ -27,7 +27,7 @@ def test_module_width_is_found_and_nothing_changed() -> None:
 
 def test_module_width_may_be_announced_and_must_fit() -> None:
     assert module_encoder(nn.Linear(4, 6), 6).spec.width == 6
-    with pytest.raises(UserError, match="returns 6 features, not the 5"):
+    with pytest.raises(UserError, match="returns 6 features, not 5"):
         module_encoder(nn.Linear(4, 6), 5, example=torch.randn(2, 4))
     with pytest.raises(UserError, match="give the width"):
         module_encoder(nn.Linear(4, 6))

@@ -89,7 +89,7 @@ def test_limits_are_set_by_name_and_have_the_type_of_the_default() -> None:
         ("formats=SVG", "images can be of the formats .* not 'SVG'"),
         ("max-queue=100", "max_queue 100 must be at least max_batch, 256"),
         ("max-body-bytes=1000", "max_body_bytes must be at least max_request_bytes"),
-        ("client-share=1.5", "client_share is at most 1"),
+        ("client-share=1.5", "client_share must be at most 1"),
     ],
 )
 def test_what_sets_no_limit_or_answers_no_request_is_refused(setting: str, words: str) -> None:

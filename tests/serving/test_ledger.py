@@ -226,7 +226,7 @@ def test_a_ledger_that_one_wrong_clock_dated_is_mended(provider: Provider) -> No
     provider.snapshots().close()
     number, key = ledger.state().number, ledger.list_keys()[0]
     assert (ledger.seconds_to_wait(key, 0) or 0) > 5
-    assert "still to come" in provider.verify().faults[0]
+    assert "in the future" in provider.verify().faults[0]
     run_successfully("ledger", "accept-clock", "--ledger", place)
     key = ledger.list_keys()[0]
     assert ledger.seconds_to_wait(key, 0) is None

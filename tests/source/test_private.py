@@ -183,7 +183,7 @@ def test_delta_is_at_most_one_over_what_is_protected() -> None:
     units = np.arange(50)
     assert settle_delta(None, units, "image") == 1e-5
     assert settle_delta(0.02, units, "image") == 0.02
-    with pytest.raises(InputError, match=r"larger than 1 / 50, .* protected persons"):
+    with pytest.raises(InputError, match=r"larger than 1 / 50, one per protected person"):
         settle_delta(0.03, units, "person")
 
 

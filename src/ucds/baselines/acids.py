@@ -209,7 +209,7 @@ def split_norms(module: nn.Module, counts: Sequence[int]) -> None:
     """Replace every batch normalisation below ``module`` by one with statistics of each domain, in place."""
     if min(counts) < 2:
         raise InputError(
-            "batch normalisation by domain needs 2 samples of each domain in a batch; enlarge it"
+            "batch normalisation by domain needs 2 samples of each domain in a batch; enlarge the batch"
         )
     places = list(_children(module, _BatchNorm))
     if not places:

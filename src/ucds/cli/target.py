@@ -73,7 +73,7 @@ def query_command(
         bool,
         Option(
             "--calibrate",
-            help="Send some of the images first, if the key has asked nothing yet: the service then "
+            help="Send some of the images first, if the key has no labels yet: the service then "
             "subtracts the mean of their features from those of all images of this key.",
         ),
     ] = False,

@@ -46,7 +46,9 @@ class DomainBalancedSampler:
         if not n_domains or any(len(members) == 0 for members in self._members):
             raise ValueError("every domain needs at least one sample")
         if self.batch_size < n_domains:
-            raise InputError(f"a batch of {self.batch_size} cannot hold {n_domains} domains; enlarge it")
+            raise InputError(
+                f"a batch of {self.batch_size} cannot hold {n_domains} domains; enlarge the batch"
+            )
         share, rest = divmod(self.batch_size, n_domains)
         self.counts = tuple(share + (d < rest) for d in range(n_domains))
         self.steps_per_epoch = -(-n // self.batch_size)

@@ -1,4 +1,4 @@
-"""Builds a network by its name, with pre-trained weights, weights of a local file, or random ones."""
+"""Builds a network by name, with pre-trained weights, weights of a local file, or random ones."""
 
 from __future__ import annotations
 

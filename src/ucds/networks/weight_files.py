@@ -108,7 +108,7 @@ def _read(path: Path) -> object:
                 f"{path} holds pickled Python objects besides tensors, which could run code when opened; "
                 "if you trust its origin, save its state dict alone (torch.save(model.state_dict(), FILE))"
             ) from error
-        raise InputError(f"{path} is not a readable checkpoint: {one_line(error, 100)}") from error
+        raise InputError(f"{path} is not a checkpoint, or is damaged: {one_line(error, 100)}") from error
 
 
 def load_pickle(file: IO[bytes]) -> object:

@@ -92,7 +92,7 @@ class Limits:
             wrong = brief(unknown)[1:-1] or "none"
             raise InputError(f"images can be of the formats {', '.join(SERVED_FORMATS)}, not {wrong}")
         if self.client_share > 1:
-            raise InputError(f"client_share is at most 1, not {self.client_share:g}")
+            raise InputError(f"client_share must be at most 1, not {self.client_share:g}")
         if self.max_queue < self.max_batch:
             raise InputError(f"max_queue {self.max_queue} must be at least max_batch, {self.max_batch}")
         if self.max_body_bytes < self.max_request_bytes:

@@ -141,7 +141,7 @@ def features_of(encoder: Encoder, data: Dataset, compute: Compute) -> Samples:
     """Compute the features of images; the user's own vectors, and features, stay as they are."""
     if data.samples.kind != "images":
         return data.samples
-    keep = not isinstance(data.samples, MemoryImages)  # which may never come again
+    keep = not isinstance(data.samples, MemoryImages)  # which may never be given again
     return frozen_features(encoder, data, compute, keep=keep).samples
 
 

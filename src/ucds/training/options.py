@@ -189,7 +189,7 @@ class EncoderOptions:
         fixed = graph is not None and graph.spec.name == EDGES and self.weights == NO_WEIGHTS
         if graph is not None and self.weights != DEFAULT_WEIGHTS and not fixed:
             raise InputError(
-                f"`weights` is for a network by its name: {graph.spec.name} is a graph with its weights"
+                f"`weights` is for a network by name: {graph.spec.name} is a graph with its weights"
             )
         if graph is not None and graph.spec.output is not None:
             compute.reporter.say(describe_choice(graph))
@@ -218,7 +218,7 @@ class RunOptions:
         """Refuse a seed that no generator takes."""
         require_fields(self)
         if self.seed < 0:
-            raise InputError(f"`seed` is at least 0, not {self.seed}")
+            raise InputError(f"`seed` must be at least 0, not {self.seed}")
 
 
 @dataclass(frozen=True)
@@ -246,4 +246,4 @@ class BulkOptions:
         if self.engine == "plain" and self.workers is not None:
             raise InputError('`workers` is for `engine="ray"`')
         if self.shard_size < 1 or (self.workers is not None and self.workers < 1):
-            raise InputError("`shard_size` and `workers` are at least 1")
+            raise InputError("`shard_size` and `workers` must be at least 1")
