@@ -55,22 +55,24 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(_Announcement())
 
 
-_OF_TORCH = re.compile(r"^pytestmark = (?:\[\s*)?pytest\.mark\.torch\b", re.MULTILINE)
+_ALL_OF_TORCH = re.compile(r"^pytestmark = (?:\[\s*)?pytest\.mark\.torch\b", re.MULTILINE)
 
 
-def _is_of_torch(path: Path) -> bool:
-    """Whether a file is marked `torch` first of all, or a folder holds nothing but such files."""
+def _is_unwanted(path: Path, marks: str) -> bool:
+    """Whether none of the tests of a file, or of the files of a folder, can be meant by these marks."""
     if path.is_dir():
         files = list(path.rglob("test_*.py"))
-        return bool(files) and all(map(_is_of_torch, files))
-    return _OF_TORCH.search(path.read_text("utf-8")) is not None
+        return bool(files) and all(_is_unwanted(file, marks) for file in files)
+    text = path.read_text("utf-8")
+    if "not torch" in marks:
+        return _ALL_OF_TORCH.search(text) is not None
+    return marks.endswith("and torch") and "pytest.mark.torch" not in text
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Do not even import what is marked `torch` where such tests are not wanted."""
-    unwanted = "not torch" in str(config.getoption("markexpr"))
+    """Do not even import what holds no test that is wanted: each of the workers pays for it."""
     is_test = collection_path.is_dir() or collection_path.name.startswith("test_")
-    return True if unwanted and is_test and _is_of_torch(collection_path) else None
+    return True if is_test and _is_unwanted(collection_path, str(config.getoption("markexpr"))) else None
 
 
 class NetworkUsedError(AssertionError):

@@ -120,7 +120,7 @@ def test_a_private_folder_is_its_owners_alone_and_one_that_exists_stays_as_it_is
         assert stat.S_IMODE((tmp_path / name).stat().st_mode) == mode
 
 
-FULL = "free some space, then run the same again (a training with `resume=True`)"
+FULL = r"free some space, then run the same again \(a training with `resume=True`\)"
 LOCKED = "choose a place that you may write to"
 
 
@@ -284,7 +284,7 @@ def test_a_file_that_cannot_be_written_is_told_before_any_work(tmp_path: Path) -
     require_writable(tmp_path / "a" / "b" / "c")
     with pytest.raises(InputError, match="is a folder: name the file"):
         require_writable(tmp_path)
-    with pytest.raises(InputError, match=r"b cannot be written: .*file exists, and is a file"):
+    with pytest.raises(InputError, match=r"b cannot be written: .*file is a file"):
         require_writable(tmp_path / "file" / "a" / "b")
 
 

@@ -39,8 +39,8 @@ def writing(path: Path) -> Iterator[None]:
     """Turn the errors of the system into ones that name ``path`` and not a temporary file.
 
     Raises:
-        NoSpaceError: the code in the block could not write, because the disk is full or the place is not
-            writable.
+        NoSpaceError: the code in the block could not write, because the disk is full or the place is
+            read-only.
         OSError: the code could not write for another reason.
     """
     try:
@@ -96,11 +96,13 @@ def require_writable(path: Path, *suffixes: str, inputs: Iterable[Path] = (), ne
         leads = "" if target == path else f", but the link leads to {target}"
         raise InputError(f"{path} must end in {' or '.join(suffixes)}{leads}")
     if not above.is_dir():
-        raise InputError(f"{path} cannot be written: {above} exists, and is a file")
+        raise InputError(f"{path} cannot be written: {above} is a file, not a folder")
     if (is_there and not target.is_file()) or (path.is_symlink() and above != target.parent):
-        raise InputError(f"{path} cannot be written: it leads to no place for a file")
+        raise InputError(f"{path} cannot be written: its link leads to a place where no file can be")
     if not os.access(above, os.W_OK):
-        raise InputError(f"{path} cannot be written: {above} is locked; choose a place that you may write to")
+        raise InputError(
+            f"{path} cannot be written: {above} is read-only; choose a place that you may write to"
+        )
     if is_there and any(one.exists() and one.samefile(target) for one in inputs):
         raise InputError(f"{path} is read by this command: name another file to write")
     require_space(target, max(needed, _LEAST_FREE), "or name another place")
@@ -132,8 +134,8 @@ def make_private(folder: Path) -> None:
 def making(folder: Path) -> Iterator[Path]:
     """Provide a temporary folder that becomes ``folder`` after the block; if the block fails, it is removed.
 
-    If ``folder`` exists, maybe as a link or a mounted disk, the files are moved into it in the order in which
-    they were made.
+    If ``folder`` exists, maybe as a link or a mounted disk, the files are moved into it in the order of their
+    making.
     """
     there = folder.is_dir()
     partial = _temporary(folder / "new" if there else folder)

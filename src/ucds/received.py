@@ -37,8 +37,7 @@ def open_inside(folder: Path, name: str, mode: Mode = "rb") -> IO[bytes]:
 
     Raises:
         OSError: there is no such file, or it cannot be opened.
-        DamagedFileError: the file is a link or not regular, lies outside the folder, or consists mostly of
-            holes.
+        DamagedFileError: the file is a link or not regular, lies outside the folder, or is mostly holes.
     """
     parts = PurePosixPath(name).parts
     if not parts or "\0" in name or {"/", "//", ".."} & set(parts):

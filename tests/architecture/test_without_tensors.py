@@ -38,7 +38,7 @@ CROSSINGS = {
         "--method pcd",
         ("train-source", "x.npz", "--clusters", "3", "--out", "run", "--method", "pcd"),
     ),
-    "a whole encoder": ("--method pcd", (*IMAGES, "--method", "pcd", "--tune", "full")),
+    "a whole encoder": ("--tune full", (*IMAGES, "--method", "pcd", "--tune", "full")),
     "a network by its name": ("--backbone resnet18", (*IMAGES, "--backbone", "resnet18")),
     "a network in bulk": (
         "--backbone resnet18",

@@ -196,7 +196,7 @@ def test_what_cannot_be_audited_is_refused(samples: Path) -> None:
     save_nearest(samples / "run", draw(3, 99))
     np.save(samples / "few.npy", draw(5, 7))
     refusals: dict[str, dict[str, Any]] = {
-        "all of the others are members too": {"others": samples / "members.npz"},
+        "all other samples are members too": {"others": samples / "members.npz"},
         "needs 20 members and 20 others, not 120 and 5": {"others": samples / "few.npy"},
         "either a run or a service": {"run": None},
         r"report\.json must end in \.html": {"out": samples / "report.json"},

@@ -1,4 +1,4 @@
-"""What an audit found: figures, sentences, and one page that needs nothing else."""
+"""The findings of an audit: figures, sentences, and a self-contained page."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ucds.math.privacy import Guarantee
 from ucds.showing import shows
 
 LIMITS = (
-    "An attack that fails proves nothing about a better one: what is possible is more than these figures.",
+    "An attack that fails proves nothing about a better one: more may be possible than these figures show.",
     "The attacks see labels alone. Somebody with the model file learns more.",
     "Members and others must come from the same kind of images. If they differ in anything else, such as the "
     "camera, then the attacks measure that difference too.",
@@ -94,7 +94,7 @@ class Attack:
 
 @dataclass(frozen=True)
 class Prevalence:
-    """What a client learns of the sizes of the source's clusters."""
+    """Knowledge that a client gains about the sizes of the source's clusters."""
 
     misplaced: float  # share of the source that the client's own shares put into wrong clusters
     without_labels: float  # the same for a client that takes all clusters to be equal
@@ -137,7 +137,7 @@ class Findings:
 
     def _guarantee(self) -> str:
         if self.privacy is None:
-            return "Guarantee: the model has none; budgets and rates make attacks dear, and not impossible."
+            return "Guarantee: the model has none; budgets and rates make attacks costly, but not impossible."
         return f"Guarantee: the model claims {self.privacy}, for any number of queries."
 
 

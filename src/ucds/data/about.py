@@ -50,7 +50,7 @@ def find_about(
         rows: ``(m,)`` positions of the samples that are wanted; all if ``None``.
 
     Raises:
-        InputError: the table cannot be read, does not say what its rows are about, or has no row about the
+        InputError: the table cannot be read, does not say what its rows are about, or has none about the
             samples.
 
     Warns:
@@ -70,7 +70,7 @@ def find_about(
         named = others
         places = find_places([files[i] for i in rows.tolist()], named)
     if (twice := first_repeated(list(filter(_known, named)))) is not None:
-        raise InputError(f"{table} has two rows about {brief(twice)}: leave one of them")
+        raise InputError(f"{table} has two rows about {brief(twice)}: remove one of them")
     if missing := int((places < 0).sum()):
         told = f"{table} has no row about {missing:,} of {len(ids):,} samples"
         if missing == len(ids):

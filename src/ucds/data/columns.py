@@ -75,10 +75,10 @@ def samples_in_columns(columns: Columns, what: str, root: Path) -> Scan | Vector
     """Find the samples of a table, one a row.
 
     Args:
-        columns: values by name of the column. A column of :data:`PATH_NAMES` holds paths of image files; one
-            of :data:`PICTURE_NAMES` pictures; one of :data:`VECTOR_NAMES` a vector a row. In a table without
-            these, all columns must hold numbers, except those of :data:`ID_NAMES`, :data:`TEXT_NAMES` and
-            :data:`DOMAIN_NAME`.
+        columns: values by name of the column. A column of :data:`PATH_NAMES` must hold paths of image files,
+            one of :data:`PICTURE_NAMES` pictures, and one of :data:`VECTOR_NAMES` a vector in each row. In a
+            table without these, all columns must hold numbers, except those of :data:`ID_NAMES`,
+            :data:`TEXT_NAMES` and :data:`DOMAIN_NAME`.
         what: name of the table, for messages.
         root: folder that relative paths start from.
 
@@ -238,13 +238,13 @@ def _in_rows(source: Any, n: int, first: Mapping[str, Any]) -> Scan | Samples | 
     if first_present((*PATH_NAMES, *PICTURE_NAMES, *VECTOR_NAMES), keys) is None:
         for i, row in enumerate(rows):
             for key in row.keys() - first.keys():
-                raise InputError(f"row {i} of the data set has {brief(key)}, which row 0 has not")
+                raise InputError(f"row {i} of the data set has {brief(key)}, unlike row 0")
     return samples_in_columns(columns, "the data set", Path())
 
 
 def _entry(row: Any, number: int, name: Any) -> Any:
     if not isinstance(row, Mapping) or name not in row:
-        raise InputError(f"row {number} of the data set has no {brief(name)}, which row 0 has")
+        raise InputError(f"row {number} of the data set has no {brief(name)}, unlike row 0")
     return row[name]
 
 

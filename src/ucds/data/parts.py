@@ -2,8 +2,8 @@
 
 A part is two files: ``NAME.npy`` holds the rows, and ``NAME.part`` describes them: content keys, and digests
 of the rows and of itself. The description is written last, so a part that has one is whole. Files are never
-changed in place. So processes that are killed, or that write at the same time, lose and damage nothing, and
-no file is locked.
+changed in place. So processes that are killed, or that write at the same time, lose and damage nothing,
+without locks.
 
 A store is a folder of parts, which runs and processes share: each adds its own parts. If several rows have
 one key, the oldest counts, so that a resumed run reads the same rows as before.

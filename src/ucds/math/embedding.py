@@ -1,9 +1,9 @@
-"""Embeds samples so that neighbours stay neighbours, by the loss of UMAP, in arrays.
+"""Embeds samples by the loss of UMAP so that neighbours stay neighbours, in arrays.
 
-The samples become a graph: a link says how surely two of them are neighbours. Positions then descend the
-cross-entropy between the graph and the similarities of positions, ``1 / (1 + a d^(2b))`` at distance d. Links
-attract, and all pairs repel. UMAP draws links and pairs one by one, in compiled loops. Here every step takes
-all links, and as the repelling samples a few that are the same for all: a few operations on arrays.
+The samples become a graph: the weight of a link is how certainly two samples are neighbours. Positions then
+descend the cross-entropy between the graph and the similarities of positions, ``1 / (1 + a d^(2b))`` at
+distance d. Links attract, and all pairs repel. UMAP draws links and pairs one by one, in compiled loops. Here
+every step takes all links, and the same few repelling samples for all: a few operations on arrays.
 
 Source:
     L. McInnes, J. Healy and J. Melville, UMAP: Uniform manifold approximation and projection, 2018.
@@ -35,7 +35,7 @@ def embed(
 ) -> FloatArray:
     """Place ``(n, d)`` unit vectors in ``width`` dimensions, neighbours near each other.
 
-    The result is the same for any number of threads if libraries have one each.
+    The result does not depend on the number of threads, if libraries use one thread each.
 
     A sample is linked with its nearest neighbours, itself among them.
     """
@@ -45,11 +45,11 @@ def embed(
 
 
 def link_neighbours(vectors: FloatArray, count: int) -> sparse.csr_array:
-    """Build the symmetric ``(n, n)`` matrix of the sureness, 0 to 1, that two unit vectors are neighbours.
+    """Build the symmetric ``(n, n)`` matrix of certainty, 0 to 1, that two unit vectors are neighbours.
 
-    A sample is sure of its nearest neighbour, and the less of each further one the more distant it is in
-    relation to the others: the surenesses of all sum to the binary logarithm of ``count``. Two samples are
-    neighbours if either has the other for one.
+    A sample's nearest neighbour has certainty 1; for further neighbours, the certainty falls with the
+    relative distance. The certainties of a sample sum to the binary logarithm of ``count``. Two samples are
+    neighbours if either counts the other as one.
     """
     from sklearn.neighbors import NearestNeighbors
 

@@ -45,7 +45,7 @@ _STABILITY = {"own_agreement": float | int, "second_opinion": {"sentence": str}}
 
 @dataclass(frozen=True)
 class RunRecord:
-    """What a run folder holds beside the model; entries that the run did not write are empty."""
+    """Contents of a run folder besides the model; entries that the run did not write are empty."""
 
     described: dict[str, Any]  # method, settings, seed, digest of the data
     labels: ClusterLabels | None  # that a provider gave

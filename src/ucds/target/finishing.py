@@ -51,8 +51,7 @@ class ReviewedRun:
         path: run folder.
         answered: number of answers that count.
         n_clusters: number of clusters that have samples.
-        agreement: share of the clustered samples to which the model gives the cluster that they have in the
-            review.
+        agreement: share of the clustered samples that the model puts into their reviewed cluster.
     """
 
     path: Path
@@ -63,8 +62,9 @@ class ReviewedRun:
     @property
     def sentence(self) -> str:
         """Sentence that tells the person what was done."""
+        answers = "1 answer" if self.answered == 1 else f"{self.answered} answers"
         return (
-            f"{self.path} written: {self.n_clusters} clusters after {self.answered} answers; the model gives "
+            f"{self.path} written: {self.n_clusters} clusters after {answers}; the model gives "
             f"{self.agreement:.1%} of the samples the cluster that they have in the review"
         )
 
