@@ -98,8 +98,8 @@ def fit_together(
 ) -> DoubleArray:
     """Compute the p-value ``(m,)`` of each new sample of a batch.
 
-    Old features ``(n, d)`` are of samples that were clustered, see :func:`draw_known`. Of more than 3,000 new
-    ones ``(m, d)``, a random part is compared with each other, and the others are compared with these. A
+    Old features ``(n, d)`` are of samples that were clustered, see :func:`draw_known`. Above 3,000 new ones
+    ``(m, d)``, a random part is compared with each other, and the others are compared with these. A
     neighbourhood is half an average cluster, of 10 to 20 samples.
     """
     if len(old) < 2 or not len(new):
