@@ -98,9 +98,9 @@ def fit_together(
 ) -> DoubleArray:
     """Compute the p-value ``(m,)`` of each new sample of a batch.
 
-    Old features ``(n, d)`` are of samples that were clustered, see :func:`draw_known`. Above 3,000 new ones
-    ``(m, d)``, a random part is compared with each other, and the others are compared with these. A
-    neighbourhood is half an average cluster, of 10 to 20 samples.
+    Old features ``(n, d)`` are of samples that were clustered, see :func:`draw_known`. If there are more
+    than 3,000 new ones ``(m, d)``, a random part of them are compared with each other, and the others with
+    this part. A neighbourhood is half an average cluster, of 10 to 20 samples.
     """
     if len(old) < 2 or not len(new):
         return np.ones(len(new))
