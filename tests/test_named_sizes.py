@@ -59,7 +59,7 @@ def pack(path: Path, sizes: dict[str, int], whole: dict[str, bytes] | None = Non
 
 def test_packed_arrays_are_measured_before_they_are_unpacked(tmp_path: Path) -> None:
     pack(tmp_path / "bomb.npz", {"a.npy": LARGE})
-    check(lambda: load_vectors(tmp_path / "bomb.npz"), "holds over 16 times its length: use numpy.savez")
+    check(lambda: load_vectors(tmp_path / "bomb.npz"), "unpacks to over 16 times its length: use numpy.savez")
     np.savez_compressed(tmp_path / "fine.npz", a=np.zeros((2**20, 8), np.float32))
     check(lambda: load_vectors(tmp_path / "fine.npz"), "")
 
@@ -69,7 +69,7 @@ def test_tables_are_measured_before_they_are_read(tmp_path: Path) -> None:
     with pyarrow.parquet.ParquetWriter(path, column.schema) as table:
         for _ in range(12):
             table.write_table(column)
-    check(lambda: read_table(path), "holds over 100 times its length")
+    check(lambda: read_table(path), "unpacks to over 100 times its length")
     pyarrow.parquet.write_table(pyarrow.table({"a": np.zeros(10**6)}), path)
     check(lambda: read_table(path), "")
     (tmp_path / "wide.csv").write_bytes(b"a," * 2**24)

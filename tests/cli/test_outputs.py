@@ -188,7 +188,7 @@ FULL: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "only read": (
         lambda disk: subprocess.run(["mount", "-o", "remount,ro", disk], check=True),
-        "is locked; choose a place that you may write to",
+        "is read-only; choose a place that you may write to",
     ),
 }
 

@@ -52,7 +52,7 @@ def test_another_order_is_put_right_and_other_columns_are_refused(form: str, tmp
     model, make = trained_on(FORMS[form](FRAME, tmp_path)), FORMS[form]
     assert model.spec.columns == ("a", "b", "c")
     np.testing.assert_array_equal(rows_for(model, make(MIXED, tmp_path)), ROWS)
-    with pytest.raises(InputError, match=r"than the model: it lacks 'b' and has 'x', 'z'$"):
+    with pytest.raises(InputError, match=r"those of the model: it lacks 'b' and has 'x', 'z'$"):
         rows_for(model, make(FRAME.rename(columns={"b": "x"}).assign(z=0.0), tmp_path))
     with pytest.raises(InputError, match="it lacks 'b'$"):
         rows_for(model, make(FRAME[["a", "c"]], tmp_path))
@@ -109,5 +109,5 @@ def test_labels_are_those_of_the_named_columns(tmp_path: Path) -> None:
     for frame in (FRAME, MIXED):
         aligned = labels.align_with(find_samples(frame, by_domain=False))
         assert (aligned.labels.tolist(), aligned.columns) == ([0, 1, 2, 3], labels.columns)
-    with pytest.raises(InputError, match="than the labels: it lacks 'b' and has 'x'"):
+    with pytest.raises(InputError, match="those of the labels: it lacks 'b' and has 'x'"):
         labels.align_with(find_samples(FRAME.rename(columns={"b": "x"}), by_domain=False))

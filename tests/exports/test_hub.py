@@ -21,8 +21,10 @@ VECTORS = np.random.default_rng(0).normal(size=(20, 6)).astype(np.float32)
 def test_an_exported_folder_is_opened_as_a_run_is(make_model: MakeModel, tmp_path: Path) -> None:
     model = make_model(IdentityEncoder(6))
     done = ucds.export(model, tmp_path / "hub", form="hub")
+    (tmp_path / "hub" / ".new.0123456789abcdef.ucds-tmp").mkdir()  # as a kill leaves it
     ucds.export(model, tmp_path / "hub", form="hub")  # over the earlier one
-    assert {path.name for path in done.path.iterdir()} == {"README.md", "config.json", "model.safetensors"}
+    shown = {path.name for path in done.path.glob("[!.]*")}
+    assert shown == {"README.md", "config.json", "model.safetensors"}
     again = ucds.load(done.path, compute=ucds.Compute("cpu"))
     np.testing.assert_array_equal(again.predict_proba(VECTORS), model.predict_proba(VECTORS))
     config = json.loads((done.path / "config.json").read_text())

@@ -25,8 +25,8 @@ def require_hub_folder(folder: Path, needed: int) -> None:
     """Make sure, before any work, that a folder is new or an earlier export, and has room for some bytes."""
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         raise InputError(f"{folder} is a file or a link: name a folder")
-    names = {path.name for path in folder.iterdir()} if folder.exists() else set()
-    others = names - {".git", ".gitattributes"}  # which a new clone of a hub's repository has
+    # Hidden files are those of a new clone of a hub's repository, or what a kill has left.
+    others = {path.name for path in folder.glob("[!.]*")}
     known = read_object(folder / CONFIG_FILE) or {}
     if others and not (others <= {*_FILES} and known.get("model_type") == "ucds" and "card" in known):
         raise InputError(f"{folder} holds something other than an exported model: choose another `out`")

@@ -19,7 +19,7 @@ from ucds.errors import InputError, RefusedError, UserError, shown, warn_of_skip
 from ucds.labels.client import LabelClient, OverBudgetError
 from ucds.labels.cluster_labels import ClusterLabels, marks_of
 from ucds.labels.journal import Journal, KeptReceipt, journal_path
-from ucds.labels.questions import MOST_OVERHEAD, Questions, check_size
+from ucds.labels.questions import MOST_OVERHEAD, Questions
 from ucds.labels.wire import Calibration, LabelAnswer, ServiceInfo, digest_of_contents, find_fault
 
 Progress = Callable[[int, int], None]
@@ -58,8 +58,8 @@ def query_labels(
     with Journal(journal_path(out), url=client.url, info=info) as journal:
         positions: Sequence[int] = range(len(questions.ids))
         if choose is not None:
-            asked = _sent_keys(questions, positions if journal.labels else ())
-            positions = choose({position for position, key in asked if key in journal.labels})
+            asked = _usable(questions, positions if journal.labels else ())
+            positions = choose({place for place, content in asked if content_key(content) in journal.labels})
         # A keyed hash, so that nobody without the key can tell the place of a sample from its turn.
         positions = sorted(positions, key=lambda place: content_key(journal.order + place.to_bytes(8)))
         if not client.overdraw:
@@ -112,12 +112,7 @@ def _draw_contents(questions: Questions, info: ServiceInfo) -> Iterator[bytes]:
     """Read different samples in a secret order until a request is full."""
     room, seen = info.max_request_bytes - MOST_OVERHEAD, set[bytes]()
     count = len(questions.ids)
-    for position in secrets.SystemRandom().sample(range(count), count):
-        try:
-            content = questions.read(position).content
-            check_size(content, questions.ids[position], info)
-        except UnusableImageError:
-            continue
+    for _, content in _usable(questions, secrets.SystemRandom().sample(range(count), count)):
         if content in seen:
             continue
         room -= len(content) + MOST_OVERHEAD
@@ -133,7 +128,8 @@ def _refuse_overdraft(
     """Make sure that the rest of a budget covers a query; contents in ``known`` are free."""
     if len(positions) <= remaining:
         return
-    missing = len({key for _, key in _sent_keys(questions, positions) if key not in known})
+    keys = {content_key(content) for _, content in _usable(questions, positions)}
+    missing = sum(key not in known for key in keys)
     if missing > remaining:
         fewer = f"ask about fewer by `max_queries={remaining}`, or " if remaining else ""
         raise RefusedError(
@@ -143,11 +139,11 @@ def _refuse_overdraft(
         )
 
 
-def _sent_keys(questions: Questions, positions: Sequence[int]) -> Iterator[tuple[int, bytes]]:
-    """Read samples, and yield the position and the sent content's key of each one that can be used."""
+def _usable(questions: Questions, positions: Sequence[int]) -> Iterator[tuple[int, bytes]]:
+    """Read samples, and yield the position and the sent content of each one that can be used."""
     for position in positions:
         with suppress(UnusableImageError):
-            yield position, content_key(questions.read(position).content)
+            yield position, questions.read(position).content
 
 
 class _Item(NamedTuple):
@@ -235,10 +231,8 @@ class _Query:
         """Read the samples whose content is still to be asked about, each when its turn comes."""
         seen = set(self.journal.labels)
         for position in self.positions:
-            name = self.questions.ids[position]
             try:
                 content, self.own_keys[position] = self.questions.read(position)
-                check_size(content, name, self.info)
             except UnusableImageError as error:
                 self.unusable[position] = error.reason
                 self._advance(1)

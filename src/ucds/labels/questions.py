@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -53,6 +53,7 @@ class ImageQuestions:
 
     files: Scan
     keep_metadata: bool = False
+    most_bytes: int | None = None  # that the service takes of an image, once it is known
 
     @property
     def ids(self) -> Sequence[str]:
@@ -60,11 +61,15 @@ class ImageQuestions:
         return self.files.ids
 
     def read(self, position: int) -> Question:
-        """Read a file; :class:`UnusableImageError` where it cannot be read, or is not an image."""
+        """Read a file; :class:`UnusableImageError` where it is not an image, or too large for the service."""
         path = self.files.file(position)
         data = read_image_bytes(path)
         bare = without_metadata(data, path)
-        return Question(data if self.keep_metadata else bare, content_key(data))
+        sent, most = data if self.keep_metadata else bare, self.most_bytes
+        if most is not None and len(sent) > most:
+            reason = f"too large for the service ({len(sent):,} bytes; it takes {most:,})"
+            raise UnusableImageError(path, reason)
+        return Question(sent, content_key(data))
 
     def body(self, contents: Sequence[bytes]) -> Body:
         """Build a form with one file part for each image."""
@@ -77,7 +82,8 @@ class ImageQuestions:
                 f"model {info.model!r} answers about embeddings of width {info.width} (.npy or .npz), "
                 "not about images"
             )
-        return self
+        most = min(info.max_image_bytes, info.max_request_bytes - 2 * MOST_OVERHEAD)
+        return replace(self, most_bytes=most)
 
 
 @dataclass(frozen=True)
@@ -177,13 +183,4 @@ def _refuse_outside(files: Scan) -> None:
         raise InputError(
             f"{len(outside):,} of {len(files):,} files lie outside {root}, such as {outside[0]}: leave them "
             "out, or send them too by `allow_outside=True`"
-        )
-
-
-def check_size(content: bytes, name: str, info: ServiceInfo) -> None:
-    """Make sure that the service would not refuse a sample for its length."""
-    most = min(info.max_image_bytes, info.max_request_bytes - 2 * MOST_OVERHEAD)
-    if info.accepts == "images" and len(content) > most:
-        raise UnusableImageError(
-            name, f"too large for the service ({len(content):,} bytes; it takes {most:,})"
         )
