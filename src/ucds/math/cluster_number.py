@@ -49,8 +49,8 @@ class ClusterNumber:
     """A number of clusters, and the evidence for it."""
 
     number: int  # K, the smallest whose score is nearly the best
-    low: int  # smallest plausible number
-    high: int  # largest plausible number
+    low: int  # smallest number that is about as good
+    high: int  # largest number that is about as good
     candidates: tuple[int, ...]  # numbers that were tried, ascending
     stability: tuple[float, ...]  # of each candidate: adjusted Rand index of the clusters of different parts
     separation: tuple[float, ...]  # of each candidate: mean silhouette of its clusters

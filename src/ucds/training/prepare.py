@@ -29,7 +29,7 @@ class Training:
     data: Dataset  # samples that the head takes, features of the encoder; those that a trained encoder takes
     tune: Tune  # part that was trained
     stages: tuple[StageResult, ...]  # in order
-    recentres: bool = False  # whether it labels a set of samples better from their own mean, see ucds.heads
+    recentres: bool = False  # whether it labels a set of samples better if its own mean is subtracted
     privacy: Guarantee | None = None  # of differential privacy
 
 
