@@ -125,7 +125,7 @@ def test_a_reviewed_run_stays_centred(run: Path, known: tuple[Path, Path, Any], 
             "`centre_by` is for the method consensus",
             marks=pytest.mark.torch,
         ),
-        ("patient", BRIEF, "two groups of at least 32 samples, and it has 0"),
+        ("patient", BRIEF, "two groups of at least 32 samples, but it has 0"),
     ],
 )
 def test_what_cannot_be_centred_is_refused(
