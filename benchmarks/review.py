@@ -44,7 +44,7 @@ AT = (0, 3, 5, 10, 25, 50)
 RECOGNISED = 0.6
 GROUPS, PAIRS = "random groups", "pairs of images"
 """Other uses of a person's time, which labels cannot change."""
-PERSONS = ("right", "5 % wrong", GROUPS, "10 % wrong", "20 % unknown", "K kept")
+PERSONS = ("right", "5 % wrong", GROUPS, "10 % wrong", "20 % unknown")
 WRONG, UNKNOWN = {"5 % wrong": 0.05, "10 % wrong": 0.1}, {"20 % unknown": 0.2}
 CHOSEN_ON = ("office31 dslr", "office31 webcam", "pacs photo", "pacs art_painting")
 """Targets on which the constants of the questions were chosen."""
@@ -56,9 +56,9 @@ curve, against its start. The clusters before a model is fitted to them; frozen 
 
 Answers come from the classes: a group is recognised if at least 60 % of it are of one class, and is "mixed"
 otherwise; a cluster that is offered is known by its most frequent class. *Wrong*: so many of the answers are
-another one, drawn at random. *Unknown*: so many are "don't know". *K kept*: the number of clusters does not
-change (`--keep-clusters`). *Random groups*: right answers about a random part of a cluster and another random
-cluster. *Pairs of images*: right answers whether two images are of one class, chosen and used by active
+another one, drawn at random. *Unknown*: so many are "don't know". *Random groups*: right answers about a
+random part of a cluster and another random cluster. *Pairs of images*: right answers whether two images are
+of one class, chosen and used by active
 PCK-means (package `active-semi-supervised-clustering`), which starts from plain k-means.
 
 The constants of the questions were chosen on {", ".join(CHOSEN_ON)}, with one seed;
@@ -93,7 +93,7 @@ class Reviewed:
         self._folder = tempfile.TemporaryDirectory()
         write_remembered(Path(self._folder.name), remembered)
         write_features(Path(self._folder.name), features)
-        self.review = Review(self._folder.name, keep_clusters=person == "K kept")
+        self.review = Review(self._folder.name)
 
     @property
     def clusters(self) -> IntArray:

@@ -49,7 +49,7 @@ from ucds.gradients.source_stage import learn_source
 from ucds.gradients.steps import build_optimiser
 from ucds.gradients.transport import cosine_cost, solve_transport
 from ucds.math.arrays import IntArray
-from ucds.math.plane import place_all
+from ucds.math.embedding import place_all
 from ucds.math.spaces import unit_rows
 from ucds.networks.build import build_network
 from ucds.networks.model import ClusteringModel

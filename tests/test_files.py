@@ -3,6 +3,7 @@
 import errno
 import fcntl
 import os
+import re
 import resource
 import stat
 import sys
@@ -119,7 +120,7 @@ def test_a_private_folder_is_its_owners_alone_and_one_that_exists_stays_as_it_is
         assert stat.S_IMODE((tmp_path / name).stat().st_mode) == mode
 
 
-FULL = "free some space, then run the same again (a training with `resume=True`)"
+FULL = r"free some space, then run the same again \(a training with `resume=True`\)"
 LOCKED = "choose a place that you may write to"
 
 
@@ -135,10 +136,22 @@ def test_a_full_disk_is_an_error_that_names_file_and_remedy(tmp_path: Path, code
         file.write(b"half")
         raise OSError(code, os.strerror(code))
 
-    with pytest.raises(NoSpaceError, match=f"^cannot write {path}: {os.strerror(code)}; {remedy}$"):
+    with pytest.raises(
+        NoSpaceError, match=f"^cannot write {path}: {os.strerror(code)}; {re.escape(remedy)}$"
+    ):
         write_atomically(path, write)
     assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
     assert path.read_text() == "old"
+
+
+def test_an_array_that_finds_no_room_is_such_an_error_too(tmp_path: Path) -> None:
+    def write(file: IO[bytes]) -> None:
+        raise OSError("3360 requested and 64 written")  # as NumPy says it, without a number
+
+    with pytest.raises(
+        NoSpaceError, match=f"^cannot write {tmp_path}/file: 3360 requested .*; free some space"
+    ):
+        write_atomically(tmp_path / "file", write)
 
 
 def test_other_errors_of_the_system_stay_as_they_are(tmp_path: Path) -> None:
@@ -271,7 +284,7 @@ def test_a_file_that_cannot_be_written_is_told_before_any_work(tmp_path: Path) -
     require_writable(tmp_path / "a" / "b" / "c")
     with pytest.raises(InputError, match="is a folder: name the file"):
         require_writable(tmp_path)
-    with pytest.raises(InputError, match=r"b cannot be written: .*file exists, and is a file"):
+    with pytest.raises(InputError, match=r"b cannot be written: .*file is a file"):
         require_writable(tmp_path / "file" / "a" / "b")
 
 

@@ -15,8 +15,8 @@ from fake_service import INFO
 from quick import quick
 
 import ucds
+from ucds.data.about import KeptAbout
 from ucds.data.features import FeatureFolder
-from ucds.data.kept_about import KeptAbout
 from ucds.errors import DamagedFileError, InputError, UserError
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.labels.journal import Journal, read_receipts
@@ -326,3 +326,25 @@ def test_an_export_for_a_hub_replaces_nothing_but_an_earlier_one(run: Path, tmp_
         "config.json",
         "model.safetensors",
     ]
+
+
+ENTRIES = [
+    *(("run.json", {"seed": seed}) for seed in (float("nan"), "x", 1.5, [1])),
+    *(("run.json", {name: wrong}) for name in ("images", "data", "method") for wrong in (5, ["/etc"])),
+    *(("run.json", {name: 5}) for name in ("reviewed", "earlier", "settings", "update", "versions")),
+    *(("run.json", {"settings": {"most_samples": "x"}}), ("run.json", {"update": {"sentences": 5}})),
+    *(("stability.json", wrong) for wrong in ({}, {"own_agreement": "x"})),
+    ("stability.json", {"own_agreement": 1.0, "second_opinion": {"sentence": 5}}),
+    *(("transfer.json", wrong) for wrong in ({}, {"sentence": 5}, {"sentence": None})),
+]
+
+
+@pytest.mark.parametrize(("file", "wrong"), ENTRIES, ids=str)
+def test_an_entry_of_another_kind_is_damage_and_no_fault_of_ucds(
+    tmp_path: Path, file: str, wrong: dict[str, Any]
+) -> None:
+    (tmp_path / "run.json").write_text('{"seed": null, "images": null, "settings": null, "update": null}')
+    read_record(tmp_path)  # what is not known does no harm
+    (tmp_path / file).write_text(json.dumps(wrong))
+    with pytest.raises(DamagedFileError, match=rf"{file} is damaged: delete it, and go on without it$"):
+        read_record(tmp_path)

@@ -13,8 +13,7 @@ def run() -> None:
     """Run the command line as a process of its own.
 
     The libraries make half a million objects, which take seconds to load and to free. So the garbage
-    collector runs more rarely, and the process ends right after its exit handlers, without freeing its
-    memory.
+    collector runs more rarely, and the process ends right after its exit handlers, without freeing memory.
     """
     _open_missing_streams()
     if os.path.expanduser("~") == "~" and "UCDS_CACHE" in os.environ:  # noqa: PTH111  (which raises)

@@ -47,11 +47,7 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def require_kinds(kinds: Mapping[str, Any], given: Mapping[str, object]) -> None:
-    """Make sure that values are of their kinds: annotations, by the names of the arguments.
-
-    Raises:
-        InputError: a value is of another kind.
-    """
+    """Make sure that values are of their kinds: annotations, by the names of the arguments."""
     for name, value in given.items():
         allowed = _alternatives(kinds[name])
         if not any(_is(value, kind) for kind in allowed):
@@ -60,11 +56,7 @@ def require_kinds(kinds: Mapping[str, Any], given: Mapping[str, object]) -> None
 
 
 def require_fields(options: object) -> None:
-    """Make sure that the fields of a dataclass are of their kinds.
-
-    Raises:
-        InputError: a value is of another kind.
-    """
+    """Make sure that the fields of a dataclass are of their kinds."""
     require_kinds(get_type_hints(type(options)), vars(options))
 
 

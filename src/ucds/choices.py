@@ -1,7 +1,6 @@
 """Values that users choose between, on the command line and in Python: names, and numbers of clusters.
 
-The parameters of the consensus method that users do not set stand here too, so that a benchmark can vary
-them.
+Parameters of the consensus method that users do not set stand here too: benchmarks vary them.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ Space = Literal["features", "principal", "diffused-features", "diffused-principa
 SPACES: tuple[Space, ...] = get_args(Space)
 """Names of the spaces in which a target is clustered, see :func:`ucds.math.spaces.make_spaces`."""
 Sorting = Literal["copy", "link"]
-"""How images get into the folders of their clusters."""
+"""Way to put images into the folders of their clusters."""
 TableForm = Literal["csv", "parquet"]
 """Form of the table of a review: for Excel, or for programs."""
 ExportFormat = Literal["onnx", "sklearn", "hub"]
@@ -57,7 +56,7 @@ AUTO = "auto"
 def require_choice(name: str, given: object, choices: Any) -> None:
     """Make sure that a word is one of the choices; Python itself does not check this.
 
-    The choices are one of the ``Literal`` types of this module; the name is the argument's, for the message.
+    The choices are one of the ``Literal`` types of this module; the message has the argument's ``name``.
     """
     if not isinstance(given, str) or given not in get_args(choices):
         raise InputError(f"`{name}` must be one of {', '.join(get_args(choices))}, not {brief(given)}")
@@ -95,7 +94,7 @@ def read_clusters(given: int | str, least: int = 1) -> int | ClusterRange:
             raise InputError(f"the number of clusters must be at least {least}")
         return low
     if not 2 <= low < int(number[2]):
-        raise InputError(f"the range {given} cannot be used: it goes from at least 2 up to a larger number")
+        raise InputError(f"the range {given} cannot be used: begin at 2 or more, and end at a larger number")
     return ClusterRange(low, int(number[2]))
 
 

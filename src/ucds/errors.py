@@ -43,7 +43,7 @@ class InputError(UserError, ValueError):
 
 
 class DamagedFileError(UserError):
-    """A file that this package wrote, or that claims its format, and that cannot be read as such."""
+    """A file in a format of this package that is damaged or otherwise cannot be read."""
 
 
 class NoSpaceError(UserError):

@@ -12,7 +12,7 @@ import shutil
 import sys
 import time
 import tomllib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 Form = TypeVar("Form", bound="BaseModel")
 
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, None)  # NumPy gives no number
 _LOCKED = (errno.EROFS, errno.EACCES, errno.EPERM)
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _TEMPORARY = ".ucds-tmp"
@@ -39,8 +39,8 @@ def writing(path: Path) -> Iterator[None]:
     """Turn the errors of the system into ones that name ``path`` and not a temporary file.
 
     Raises:
-        NoSpaceError: the code in the block could not write, because the disk is full or the place is not
-            writable.
+        NoSpaceError: the code in the block could not write, because the disk is full or the place is
+            read-only.
         OSError: the code could not write for another reason.
     """
     try:
@@ -52,7 +52,7 @@ def writing(path: Path) -> Iterator[None]:
             remedy = "choose a place that you may write to"
         else:
             raise OSError(error.errno, error.strerror, str(path)) from None
-        raise NoSpaceError(f"cannot write {path}: {error.strerror}; {remedy}") from None
+        raise NoSpaceError(f"cannot write {path}: {error.strerror or one_line(error)}; {remedy}") from None
 
 
 def require_space(place: Path, needed: int, remedy: str, *, files: int = 1) -> None:
@@ -96,11 +96,13 @@ def require_writable(path: Path, *suffixes: str, inputs: Iterable[Path] = (), ne
         leads = "" if target == path else f", but the link leads to {target}"
         raise InputError(f"{path} must end in {' or '.join(suffixes)}{leads}")
     if not above.is_dir():
-        raise InputError(f"{path} cannot be written: {above} exists, and is a file")
+        raise InputError(f"{path} cannot be written: {above} is a file, not a folder")
     if (is_there and not target.is_file()) or (path.is_symlink() and above != target.parent):
-        raise InputError(f"{path} cannot be written: it leads to no place for a file")
+        raise InputError(f"{path} cannot be written: its link leads to a place where no file can be")
     if not os.access(above, os.W_OK):
-        raise InputError(f"{path} cannot be written: {above} is locked; choose a place that you may write to")
+        raise InputError(
+            f"{path} cannot be written: {above} is read-only; choose a place that you may write to"
+        )
     if is_there and any(one.exists() and one.samefile(target) for one in inputs):
         raise InputError(f"{path} is read by this command: name another file to write")
     require_space(target, max(needed, _LEAST_FREE), "or name another place")
@@ -119,12 +121,7 @@ def refuse_inside(out: Path, inputs: Path) -> None:
 
 
 def make_private(folder: Path) -> None:
-    """Make a folder that its owner alone may enter; one that exists stays as it is.
-
-    Raises:
-        InputError: the folder cannot be made.
-        NoSpaceError: the disk is full, or the place is not writable.
-    """
+    """Make a folder that its owner alone may enter; one that exists stays as it is."""
     try:
         with writing(folder):
             folder.parent.mkdir(parents=True, exist_ok=True)
@@ -137,8 +134,8 @@ def make_private(folder: Path) -> None:
 def making(folder: Path) -> Iterator[Path]:
     """Provide a temporary folder that becomes ``folder`` after the block; if the block fails, it is removed.
 
-    If ``folder`` exists, maybe as a link or a mounted disk, the files are moved into it in the order in which
-    they were made.
+    If ``folder`` exists, maybe as a link or a mounted disk, the files are moved into it in the order of their
+    making.
     """
     there = folder.is_dir()
     partial = _temporary(folder / "new" if there else folder)
@@ -179,17 +176,9 @@ def sweep(folder: Path, *, older_than: float = 0.0) -> None:
 def write_atomically(path: Path, write: Callable[[IO[bytes]], object], *, is_private: bool = False) -> None:
     """Write a file so that a crash leaves the old one or the new one, never half of either.
 
-    Args:
-        path: file to write; its folder is made if it does not exist. A link is replaced, and not followed; a
-            pipe or device stays, and gets the content.
-        write: writes the content into the open file that it is given.
-        is_private: whether only the owner may read the file.
-
-    Raises:
-        NoSpaceError: the disk is full, or the folder is not writable.
-
-    Warns:
-        UcdsWarning: the file is a pipe that no program reads, so that nothing is written.
+    The folder is made if it does not exist. A link is replaced, and not followed. A pipe or device stays, and
+    gets the content; a pipe that no program reads gets none, with a warning. Only its owner may read a
+    private file.
     """
     with writing(path):
         if _is_stream(path):
@@ -279,11 +268,10 @@ def read_json(path: str | Path, form: type[Form], what: str) -> Form:
         raise DamagedFileError(f"{path} is not a usable {what}: {first_problem(error)}") from None
 
 
-def read_object(path: Path) -> dict[str, Any] | None:
-    """Read a JSON object that a run may hold; ``None`` if there is no such file.
+def read_object(path: Path, form: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
+    """Read a JSON object that a run may hold, maybe somebody else's; ``None`` if there is no such file.
 
-    Raises:
-        DamagedFileError: the file holds something else; a run can do without the file.
+    The form names kinds of entries, such as ``str | None``, or forms of objects that may be missing.
     """
     try:
         content = parse_json(read_text(path))
@@ -291,9 +279,16 @@ def read_object(path: Path) -> dict[str, Any] | None:
         return None
     except (OSError, ValueError):
         content = None
-    if not isinstance(content, dict):
+    if not isinstance(content, dict) or not _is_of(form or {}, content):
         raise DamagedFileError(f"{path} is damaged: delete it, and go on without it")
     return content
+
+
+def _is_of(form: Any, value: Any) -> bool:
+    if not isinstance(form, Mapping):
+        return isinstance(value, form)
+    entries = value.get if isinstance(value, dict) else None
+    return value is None or (entries is not None and all(_is_of(form[name], entries(name)) for name in form))
 
 
 def read_toml(path: Path, what: str) -> dict[str, Any]:

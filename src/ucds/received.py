@@ -37,8 +37,7 @@ def open_inside(folder: Path, name: str, mode: Mode = "rb") -> IO[bytes]:
 
     Raises:
         OSError: there is no such file, or it cannot be opened.
-        DamagedFileError: the file is a link or not regular, lies outside the folder, or consists mostly of
-            holes.
+        DamagedFileError: the file is a link or not regular, lies outside the folder, or is mostly holes.
     """
     parts = PurePosixPath(name).parts
     if not parts or "\0" in name or {"/", "//", ".."} & set(parts):
@@ -82,11 +81,7 @@ def read_tensors(path: Path, framework: Literal["np", "pt"]) -> tuple[dict[str, 
 
 
 def require_few(text: bytes, what: object) -> bytes:
-    """Return JSON unless it has too many entries: in memory, one may take a hundred times its length.
-
-    Raises:
-        DamagedFileError: the JSON has more than :data:`MOST_ENTRIES`.
-    """
+    """Return JSON unless it has too many entries: in memory, one may take a hundred times its length."""
     if text.count(b",") + text.count(b"[") + 2 * text.count(b"{") > MOST_ENTRIES:
         raise DamagedFileError(f"{what} is too large to be read (over {MOST_ENTRIES:,} entries)")
     return text

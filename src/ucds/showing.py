@@ -17,9 +17,8 @@ _ROWS = 10  # of a table
 def shows(*names: str) -> Callable[[type[T]], type[T]]:
     """Let the objects of a class print some of their attributes in short, however long these are.
 
-    Args:
-        names: names of these attributes; all fields if none are named. Attributes with a value for each
-            sample are the columns of the table. If there are none, the table has a row for each attribute.
+    All fields are printed if no names are given. Those with a value for each sample are the columns of the
+    table; without any, the table has a row for each attribute.
     """
 
     def decorate(kind: type[T]) -> type[T]:

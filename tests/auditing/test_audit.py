@@ -14,13 +14,12 @@ from serving_kit import running
 
 from ucds.auditing import attacks, subject
 from ucds.auditing.audit import QUICK, Effort, audit
-from ucds.auditing.report import Findings
+from ucds.auditing.report import Findings, attack_success
 from ucds.data.vectors import VectorSamples
 from ucds.encoders.encoder import IdentityEncoder
 from ucds.errors import InputError, RefusedError
 from ucds.heads import Head
 from ucds.labels.client import LabelClient
-from ucds.math.attack_scores import attack_success
 from ucds.serving.labeller import ModelLabeller
 from ucds.serving.ledger import Ledger
 from ucds.serving.limits import Limits
@@ -197,7 +196,7 @@ def test_what_cannot_be_audited_is_refused(samples: Path) -> None:
     save_nearest(samples / "run", draw(3, 99))
     np.save(samples / "few.npy", draw(5, 7))
     refusals: dict[str, dict[str, Any]] = {
-        "all of the others are members too": {"others": samples / "members.npz"},
+        "all other samples are members too": {"others": samples / "members.npz"},
         "needs 20 members and 20 others, not 120 and 5": {"others": samples / "few.npy"},
         "either a run or a service": {"run": None},
         r"report\.json must end in \.html": {"out": samples / "report.json"},

@@ -121,7 +121,7 @@ def test_images_from_random_weights(precision: str) -> None:
 @pytest.mark.parametrize(("n_clusters", "batch_size"), [(81, 100), (4, 3)])
 def test_too_many_clusters_are_refused(target: Any, n_clusters: int, batch_size: int) -> None:
     settings = DeepClusterSettings(batch_size=batch_size)
-    with pytest.raises(UserError, match="samples, in all and in each batch"):
+    with pytest.raises(UserError, match="samples in total and in each batch"):
         cluster_by_deepcluster(session(settings), identity_network(24), target, n_clusters)
 
 

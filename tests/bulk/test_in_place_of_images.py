@@ -171,7 +171,7 @@ def test_features_of_another_encoder_are_refused(
 ) -> None:
     other = ucds.EncoderOptions("ucds/oriented_edges", "none", 32)
     ucds.features(images, tmp_path / "others", encoder=other)
-    with pytest.raises(ucds.InputError, match="features of another encoder than this model's"):
+    with pytest.raises(ucds.InputError, match="features of an encoder other than this model's"):
         ucds.label(runs / "source", tmp_path / "others", compute=CPU)
     with pytest.raises(ucds.InputError, match="not for features, which name their encoder"):
         ucds.train_target(features, tmp_path / "run", n_clusters=K, encoder=other)

@@ -55,7 +55,7 @@ REFUSED = {
     "a hard link to it": (f"{PREDICT} hard.csv", "is read by this command"),
     "a symbolic link to it": (f"{PREDICT} soft.csv", "is read by this command"),
     "a link to a photo": (f"{PREDICT} photo.csv", "must end in .csv, but the link leads to"),
-    "a link to no folder": (f"{PREDICT} lost.csv", "leads to no place"),
+    "a link to no folder": (f"{PREDICT} lost.csv", "leads to a place where no file can be"),
     "a link to itself": (f"{PREDICT} loop.csv", "cannot be written"),
     "a name that is too long": (f"{PREDICT} {LONG}.csv", "File name too long"),
     "a report as a photo": ("report target --out photo.jpg", "must end in .html or .htm"),

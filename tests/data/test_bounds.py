@@ -14,7 +14,7 @@ from PIL import Image
 
 from ucds.data.decode import Bounds, decode_image
 
-MOST_SECONDS, SIDE = 20, 9400  # the side of nearly as many pixels as are read
+MOST_SECONDS, SIDE = 12, 9400  # the side of nearly as many pixels as are read
 
 
 def black(width: int, height: int, depth: int, kind: int, channels: int) -> bytes:
@@ -50,6 +50,7 @@ FILES: dict[str, tuple[Callable[[], bytes], str]] = {
     "PNG, one pixel high": (partial(black, 80_000_000, 1, 8, 6, 4), "too much memory"),
     "JPEG of 10,000 scans": (kit.many_scans, "too many scans"),
     "JPEG of 90 scans": (partial(kit.many_scans, 80, 4000), ""),
+    "JPEG of 90 scans of many pixels": (partial(kit.many_scans, 80, 7000), "too many scans"),
     "JPEG of fill bytes": (kit.fill_bytes, "not decoded within 1 seconds"),
     "JPEG, progressive": (partial(saved, "CMYK", "JPEG", progressive=True, subsampling=0), "too much memory"),
     "BMP of short runs": (partial(kit.slow_bmp, 2000), "not decoded within 1 seconds"),
@@ -62,6 +63,10 @@ FILES: dict[str, tuple[Callable[[], bytes], str]] = {
     ),
     "WebP": (kit.large_webp, "too much memory"),
     "JPEG 2000": (kit.slow_jpeg2000, "too much memory"),
+    "JPEG 2000 of many bytes": (
+        lambda: saved("RGB", "JPEG2000", 64) + bytes(2**26),
+        "too long a JPEG 2000 (over 40 MiB)",
+    ),
     "JPEG 2000 of many tiles": (partial(saved, "L", "JPEG2000", 3300, tile_size=(16, 16)), "too much memory"),
     "AVIF": (partial(saved, "RGB", "AVIF", 6000, speed=10), "too much memory"),
     "DICOM, deflated": (
@@ -97,7 +102,7 @@ LARGE = {
 @pytest.mark.filterwarnings("ignore")
 def test_what_a_file_names_is_checked_before_memory_is_taken(name: str) -> None:
     make, expected = FILES[name]
-    data, most = make(), Bounds(seconds=1 if "within" in expected else 10)
+    data, most = make(), Bounds(seconds=1 if "within" in expected else 5)
 
     def decode() -> None:
         begun = time.process_time()

@@ -86,6 +86,14 @@ def test_rows_with_ids_may_name_one_file(tmp_path: Path, write_images: Any) -> N
     assert list(samples.ids) == ["0", "1", "2"]
 
 
+def test_paths_need_not_be_called_texts(tmp_path: Path, write_images: Any) -> None:
+    write_images(tmp_path, GOOD, 0)
+    table = pyarrow.table({"path": [name.encode() for name in GOOD]})
+    pyarrow.parquet.write_table(table, tmp_path / "t.parquet")
+    samples = ImageSamples(find_samples(tmp_path / "t.parquet", by_domain=False), tmp_path / "c", size=16)
+    assert tuple(samples.ids) == GOOD
+
+
 def test_a_table_without_any_path_is_refused_in_one_line(tmp_path: Path) -> None:
     found = find_samples(csv(tmp_path, ["", "", ""]), by_domain=False)
     with pytest.raises(InputError, match=r"^None of the 3 files of 'images' can be used"):

@@ -109,7 +109,9 @@ def _comment(text: str) -> bytes:
     return b"\xff\xfe" + (len(text) + 2).to_bytes(2) + text.encode()
 
 
-@pytest.mark.parametrize("change", ["second picture", "thumbnail", "no JFIF", "between the scans"])
+@pytest.mark.parametrize(
+    "change", ["second picture", "thumbnail", "no JFIF", "between the scans", "fill bytes"]
+)
 def test_a_jpeg_tells_nothing_by_its_rarer_parts(change: str) -> None:
     file, more = io.BytesIO(), {"progressive": True}
     if change == "second picture":
@@ -131,7 +133,10 @@ def test_a_jpeg_tells_nothing_by_its_rarer_parts(change: str) -> None:
     elif change == "between the scans":
         second = data.index(b"\xff\xda", data.index(b"\xff\xda") + 2)
         data = data[:second] + _comment(NAME) + data[second:]
+    elif change == "fill bytes":
+        data = data[:2] + bytes([0xFF]) * 50 + data[2:]
     bare = without_metadata(data)
+    assert bare.startswith(b"\xff\xd8")
     assert _same_pixels(bare, data)
     assert NAME.encode() not in bare
     assert bare.count(b"\xff\xd9") == 1

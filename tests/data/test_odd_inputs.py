@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,10 @@ READ: dict[str, Callable[[], Any]] = {
     "Fortran order": lambda: np.asfortranarray(ROWS),
     "big endian": lambda: ROWS.astype(">f8"),
     "truth values": lambda: ROWS > 2,
+    "decimals": lambda: FRAME.map(lambda value: Decimal(str(value))),
+    "decimals of pyarrow": lambda: pyarrow.table(
+        {name: pyarrow.array(map(Decimal, map(str, FRAME[name]))) for name in "ab"}
+    ),
 }
 
 
@@ -90,6 +95,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "generator": (lambda: (row for row in ROWS), "several samples at a time"),
     "values of a mapping": (lambda: {"a": ROWS[0]}.values(), "give a list"),
     "objects": (lambda: [object()] * 3, "neither images"),
+    "an image among paths": (lambda: ["a.png", np.zeros((5, 5, 3), np.uint8)], "sample 1 is no path"),
     "ragged rows": (lambda: [[1.0], [1.0, 2.0]], "neither images"),
 }
 

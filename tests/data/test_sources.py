@@ -205,13 +205,13 @@ def test_ids_of_digits_stay_as_they_are_written(tmp_path: Path) -> None:
     ("source", "words"),
     [
         ({"a.png", "b.png"}, "samples need an order, which a set does not have: give a list"),
-        ([{"path": "a.png"}, {"file": "b.png"}], "row 1 of the data set has no 'path', which row 0 has"),
+        ([{"path": "a.png"}, {"file": "b.png"}], "row 1 of the data set has no 'path', unlike row 0"),
         (pandas.DataFrame({"city": ["Rome"], "x": [1]}), "the column 'city' holds no numbers"),
         (
             pandas.DataFrame({"x": ["1", ""]}),
             "the column 'x' holds '' in row 1, which is not a number: correct it",
         ),
-        (pandas.DataFrame({"x": [1, None]}, dtype=object), "holds 'None' in row 1, which is no number"),
+        (pandas.DataFrame({"x": [1, None]}, dtype=object), "holds 'None' in row 1, which is not a number"),
         (pandas.DataFrame({"id": ["Rome"]}), "no column holds samples"),
         (pandas.DataFrame({"x": [1.0, None]}), "NaN"),
         (
@@ -250,7 +250,7 @@ def test_several_data_sets_are_refused_by_their_names(tmp_path: Path) -> None:
 def test_a_row_without_its_picture_is_refused_when_it_is_read() -> None:
     found = find_samples([{"image": PIXELS[0]}, {"picture": PIXELS[1]}], by_domain=False)
     assert isinstance(found, Pictures)
-    with pytest.raises(InputError, match="^row 1 of the data set has no 'image', which row 0 has$"):
+    with pytest.raises(InputError, match="^row 1 of the data set has no 'image', unlike row 0$"):
         list(found.pictures)
 
 

@@ -61,7 +61,7 @@ def test_lists_that_are_no_rows_of_numbers_stay_lists(tmp_path: Path) -> None:
         ("t.csv", b"a,b\n\n \n", "without rows"),
         ("t.csv", b"a;b\n1;2\n", "is separated by semicolons: save it separated by commas"),
         ("t.csv", b"a\tb\n1\t2\n", "is separated by tabs: save it separated by commas"),
-        ("t.csv", b"a,a\n1,2\n", "two columns of .* have the same name .a.: rename one of them"),
+        ("t.csv", b"a,a\n1,2\n", "two columns of .* have the same name .a.: rename one column"),
         ("t.csv", b"a,b\n1,2\n3\n", "Expected 2 columns, got 1: 3"),
         ("t.csv", b"a\n\xff\n", "not a readable CSV file in UTF-8"),
         ("t.parquet", b"PAR1 junk PAR1", "not a readable parquet file"),

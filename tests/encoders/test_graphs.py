@@ -148,7 +148,7 @@ REFUSED: dict[str, tuple[bytes, str]] = {
     "an operator of a vendor in a branch": (branch(FOREIGN), "com.microsoft.Gelu is not one of"),
     "graphs in graphs in graphs": (branch(node("Relu", ["x"], ["o0"]), 12), "too deep"),
     "an endless loop": (branch(node("Loop", ["m", "c"], ["o0"])), "Loop may never end"),
-    "operators of its own": (functions(), "operators of its own"),
+    "operators of its own": (functions(), "its own operators"),
     "texts and images": (takes({"x": IMAGES, "input_ids": ["n", "t"]}), "its inputs are: x, input_ids"),
     "texts": (takes({"input_ids": ["n", "t"]}, TensorProto.INT64), "not a batch"),
     "bytes": (takes({"x": IMAGES}, TensorProto.UINT8), "not a batch"),

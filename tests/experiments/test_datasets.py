@@ -60,7 +60,7 @@ def test_a_wrapper_is_stepped_into_and_other_folders_are_left_alone(tmp_path: Pa
 
 def test_what_is_missing_and_where_to_put_it(tmp_path: Path) -> None:
     with pytest.raises(
-        UserError, match=r"PACS is not whole.*no domain photo, .*put it at .*PACS/\[kfold/\]<"
+        UserError, match=r"PACS is incomplete.*no domain photo, .*put it at .*PACS/\[kfold/\]<"
     ):
         locate(tmp_path, "pacs", ["photo"])
     make(tmp_path / "office31", ["amazon", "webcam"])

@@ -31,7 +31,7 @@ def test_a_failure_costs_neither_what_was_written_nor_other_jobs(tmp_path: Path)
         "user": "no such thing",
         "fault": "ZeroDivisionError: division by zero",
         "leaves": "its process ended with status 3",
-        "dies": "its process was killed by SIGKILL (is the memory large enough?)",
+        "dies": "its process was killed by SIGKILL (perhaps for lack of memory)",
     }
     assert sorted(each for each in found if not isinstance(each, Failure)) == sorted(names)
     states = {path.name: path.read_text() for path in tmp_path.iterdir()}

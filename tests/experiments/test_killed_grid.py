@@ -77,7 +77,8 @@ def write_grid(folder: Path) -> Path:
     """A grid that is not finished between the kills."""
     write_pictures(folder / "data")
     methods, seeds = ["kmeans", "to", "pcd"], list(range(2 * KILLS))
-    return write_small(folder, methods=methods, seeds=seeds, tune='tune = "full"')
+    network = 'backbone = "test_resnet"\nimage_size = 32'
+    return write_small(folder, backbone=network, methods=methods, seeds=seeds, tune='tune = "full"')
 
 
 def read_finished(config: Path, records: Path) -> list[dict[str, Any]]:

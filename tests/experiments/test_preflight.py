@@ -96,7 +96,7 @@ def test_a_missing_data_set_costs_its_own_cells(tmp_path: Path) -> None:
     asked = small(tmp_path, targets='targets = { shapes = ["a"], pacs = ["photo"] }')
     write_pictures(tmp_path / "data" / "shapes")
     found, (line,) = looked_at(asked, make_machine(tmp_path))
-    assert line.startswith("missing, 4 cells (kmeans, po on pacs photo): PACS is not whole")
+    assert line.startswith("missing, 4 cells (kmeans, po on pacs photo): PACS is incomplete")
     assert "put it at " in line
     assert {cell.dataset for cell in asked.cells() if found.fault(cell) is None} == {"shapes"}
 

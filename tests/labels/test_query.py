@@ -105,7 +105,7 @@ def test_every_image_gets_its_label_and_equal_ones_are_asked_about_once(clinic: 
         clinic.query(images)
     path = journal_path(out)
     path.write_bytes(path.read_bytes().replace(b'"time":"2026', b'"time":"2027'))
-    with pytest.raises(DamagedFileError, match="line 2 of .* is not a receipt as it was written"):
+    with pytest.raises(DamagedFileError, match="line 2 of .* was changed after it was written"):
         read_receipts(path)
 
 
@@ -190,15 +190,15 @@ def test_a_model_that_changes_on_the_way_is_refused(clinic: Clinic, change: dict
 
 
 CHANGES: dict[str, tuple[str, dict[str, Any] | None]] = {
-    "none": ("labels have a receipt", None),
+    "none": ("labels need a receipt", None),
     "other labels": ("other answers", {}),
     "another time": ("signature", {"time": "2027-01-01T00:00:00.000+00:00"}),
     "another entry": ("signature", {"entries": ["0" * 64]}),
-    "no entry": ("form agreed on", {"entries": []}),
-    "another signer": ("another key", {"signer": "2" * 64}),
-    "a signer of small order": ("form agreed on", {"signer": "0" * 64}),
+    "no entry": ("agreed form", {"entries": []}),
+    "another signer": ("key other than", {"signer": "2" * 64}),
+    "a signer of small order": ("agreed form", {"signer": "0" * 64}),
     "another signature": ("signature", {"signature": "0" * 128}),
-    "no format of ours": ("form agreed on", {"format": "ucds-receipt/2"}),
+    "no format of ours": ("agreed form", {"format": "ucds-receipt/2"}),
 }
 
 

@@ -43,7 +43,7 @@ def test_packed_tensors_are_measured_before_they_are_unpacked(tmp_path: Path) ->
     torch.save({"a": torch.zeros(LARGE // 4)}, whole)
     (tmp_path / "w.pth").write_bytes(_repack(whole.getvalue()))
     del whole
-    check(lambda: read_state_dict(tmp_path / "w.pth"), "it names more than it holds")
+    check(lambda: read_state_dict(tmp_path / "w.pth"), "it names more tensors than it holds")
     write_checkpoint(tmp_path, Checkpoint("s", {}, None, [], 0))
     write_sealed(tmp_path / "checkpoint.pt", "ucds-checkpoint/1", (tmp_path / "w.pth").read_bytes())
-    check(lambda: read_checkpoint(tmp_path), "it names more than it holds")
+    check(lambda: read_checkpoint(tmp_path), "it names more tensors than it holds")

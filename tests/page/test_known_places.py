@@ -115,6 +115,18 @@ def test_a_picture_is_its_own_wherever_it_lies_and_all_are_sorted(tmp_path: Path
     assert not any("other images" in line for line in done.warnings)
 
 
+def test_a_run_whose_places_are_of_two_kinds_or_no_places_is_shown(tmp_path: Path) -> None:
+    first, second = draw(tmp_path, 0), compute_features(tmp_path, 1)
+    run = ucds.train_target(first, tmp_path / "run", n_clusters=3, encoder=EDGES, settings=BRIEF).folder
+    run = ucds.update(run, second, tmp_path / "next", compute=CPU).path
+    done = ucds.report(run, compute=CPU)
+    assert (done.samples, "48 of 96 samples" in " ".join(done.warnings)) == (48, True)
+    described = json.loads((run / "run.json").read_text())
+    for earlier in (7, "x", [[], 3, None], {"a": 1}, ["\0", str(tmp_path / "run.json")]):
+        (run / "run.json").write_text(json.dumps(described | {"earlier": earlier}))
+        assert ucds.report(run, compute=CPU).samples == 48
+
+
 def test_ten_weeks_are_shown_where_one_folder_grows_and_others_are_new(tmp_path: Path) -> None:
     grows = draw(tmp_path, 0)
     run = ucds.train_target(grows, tmp_path / "run", n_clusters=3, encoder=EDGES, settings=BRIEF).folder
@@ -129,7 +141,9 @@ def test_ten_weeks_are_shown_where_one_folder_grows_and_others_are_new(tmp_path:
     assert ucds.report(run, compute=CPU).samples == EACH + 10
     shutil.copy(new / "week 10.png", tmp_path / "week 11.png")
     Image.fromarray(pixels[::-1]).save(grows / "not taken yet.png")
-    assert ucds.report(run, compute=CPU).samples == EACH + 10
+    done = ucds.report(run, compute=CPU)
+    assert done.samples == EACH + 10
+    assert "1 samples there are new to the run, and left out" in " ".join(done.warnings)
     assert open_session(run).fixed()["missing"] == []
     for name in ("model.safetensors", "votes.npz"):
         assert str(tmp_path).encode() not in (run / name).read_bytes()

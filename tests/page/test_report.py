@@ -64,7 +64,9 @@ def test_the_page_shows_why_there_are_so_many_clusters(client: Path, tmp_path: P
     assert "No number of clusters stands out" not in " ".join(done.warnings)
     evidence["separation"] = [0.2, 0.3, 0.3, 0.2]
     (run / "clusters.json").write_text(json.dumps(evidence))
-    assert "No number of clusters stands out" in " ".join(ucds.report(run, compute=CPU).warnings)
+    done = ucds.report(run, compute=CPU)
+    assert "No number of clusters stands out" in " ".join(done.warnings)
+    assert "in <code>ucds review</code>, or" in done.path.read_text()
     for damage in ("[]", '{"number": 3}', json.dumps(evidence | {"candidates": [2]})):
         (run / "clusters.json").write_text(damage)
         with pytest.raises(ucds.DamagedFileError, match=r"clusters.json is damaged: delete it"):

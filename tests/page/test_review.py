@@ -240,6 +240,24 @@ def test_a_rectangle_chooses_pictures_and_they_are_dragged_onto_a_cluster(addres
     page.close()
 
 
+def test_a_preview_comes_into_sight_and_nothing_else_is_done_before_it_ends(
+    trained: Path, address: str, browser: Any
+) -> None:
+    page, before = browser.new_page(viewport=PHONE), len(records(trained))
+    page.goto(address)
+    for step in ("Clusters", ".pick >> nth=0", "Details", "text=Show the parts"):
+        page.click(step if step[0] in ".t" else f".screens button:has-text('{step}')")
+    expect(page.locator("#take")).to_be_visible()
+    page.click("#grid [role=option] >> nth=0")
+    page.keyboard.press("x")
+    expect(page.locator("#said")).to_have_text("Take the preview, or cancel it, first.")
+    page.set_viewport_size(DESKTOP)
+    buttons = [page.locator(".preview button").nth(place).bounding_box() for place in (0, 1)]
+    assert buttons[0]["y"] == buttons[1]["y"]
+    assert len(records(trained)) == before
+    page.close()
+
+
 AT_REST = """async () => {
     const grid = document.getElementById('grid'), before = grid.scrollTop;
     await new Promise((done) => setTimeout(done, 300));

@@ -58,7 +58,7 @@ def test_what_a_figure_lacks_is_said(tmp_path: Path) -> None:
         "Figure tsne: missing (there is no record of to on a with seed 0).",
     ]
     old = [made("pcd", "a", 0, 0.5)]
-    assert "the record is older than the figure" in drawn(asked, old, tmp_path)[0]
+    assert "the record lacks what the figure shows" in drawn(asked, old, tmp_path)[0]
     assert not list(tmp_path.iterdir())
 
 

@@ -87,7 +87,7 @@ def test_limits_are_set_by_name_and_have_the_type_of_the_default() -> None:
         ("body-seconds=nan", "body_seconds must be positive"),
         ("shutdown-seconds=inf", "shutdown_seconds must be positive and below"),
         ("formats=SVG", "images can be of the formats .* not 'SVG'"),
-        ("max-queue=100", "max_queue 100 has no room for a request of 256"),
+        ("max-queue=100", "max_queue 100 must be at least max_batch, 256"),
         ("max-body-bytes=1000", "max_body_bytes must be at least max_request_bytes"),
         ("client-share=1.5", "client_share is at most 1"),
     ],

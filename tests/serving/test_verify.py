@@ -180,7 +180,7 @@ BROKEN: dict[str, tuple[str, Callable[[Connection], object]]] = {
     "a budget of its own": ("form", lambda c: forge_charge(c, 1, [100], budget=99)),
     "revoked": ("after it was revoked", lambda c: forge_charge(c, 3, [100])),
     "ended": ("after its end", lambda c: forge_charge(c, 2, [100], time=FUTURE)),
-    "unknown key": ("which there is not", lambda c: forge_charge(c, 9, [100])),
+    "unknown key": ("which does not exist", lambda c: forge_charge(c, 9, [100])),
     "calibration": ("another calibration", lambda c: forge_charge(c, 1, [100], calibration="0" * 32)),
     "time going back": ("is dated before", lambda c: forge_charge(c, 1, [100], PAST)),
     "no time": ("no time", lambda c: forge_charge(c, 1, [100], "9999-01-01 00:00:00.000+00:00")),
@@ -251,7 +251,7 @@ def test_a_snapshot_of_another_state_or_signer_is_refused(full: Path, what: str)
     ours, other = (Signer.open(full / f"{name}.pem") for name in ("key", "other"))
     by, changes, words = {
         "state": (ours, {"keys": {}}, "a state that the log does not have"),
-        "signer": (other, {}, "if that was a key of yours"),
+        "signer": (other, {}, "if that was your key"),
     }[what]
     with closing(Ledger(full)) as book:
         book.trust(ours.public)

@@ -136,7 +136,7 @@ def test_only_a_finished_source_run_is_loaded(x: Any, tmp_path: Path) -> None:
         with pytest.raises(NotFittedError):
             needs_a_model(tmp_path / "run")
     TargetClustering(4, settings=quick()).fit(x).save(tmp_path / "target")
-    with pytest.raises(InputError, match="a model of role 'target', and only one of role 'source'"):
+    with pytest.raises(InputError, match="a model of role 'target', but only one of role 'source'"):
         SourceClustering.load(tmp_path / "target")
 
 

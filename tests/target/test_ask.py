@@ -1,5 +1,6 @@
 """Tests of `ucds.target.ask`: which samples are asked about, given those that have a label already."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,10 @@ from ucds.data.samples import subset
 from ucds.data.vectors import VectorSamples
 from ucds.encoders.encoder import IdentityEncoder
 from ucds.errors import InputError
+from ucds.labels.client import LabelClient
 from ucds.labels.questions import open_questions
-from ucds.target.ask import choose_spread, select_spread
-from ucds.training.options import Compute
+from ucds.target.ask import choose_spread, query, select_spread
+from ucds.training.options import Compute, EncoderOptions
 
 
 @pytest.fixture
@@ -73,3 +75,13 @@ def test_it_is_a_function_of_the_seed_and_begins_alike() -> None:
     assert long[:10].tolist() == short.tolist()
     assert select_spread(features, 10, 7).tolist() == short.tolist()
     assert select_spread(features, 10, 8).tolist() != short.tolist()
+
+
+@pytest.mark.parametrize("given", [{"encoder": EncoderOptions("ucds/oriented_edges")}, {"seed": 3}])
+def test_what_would_choose_samples_is_refused_where_all_are_asked_about(
+    given: dict[str, Any], tmp_path: Path
+) -> None:
+    client = LabelClient("http://127.0.0.1:1", "key")
+    with pytest.raises(InputError, match="without `max_queries`, "):
+        query(np.eye(4), tmp_path / "labels.json", client, **given)
+    assert not list(tmp_path.iterdir())

@@ -122,12 +122,6 @@ def test_what_is_no_answer_is_refused_and_not_kept(review: Review) -> None:
     assert not (review.run / ANSWERS_FILE).exists()
 
 
-def test_the_number_of_clusters_can_be_kept(run: Path) -> None:
-    review = Review(run, keep_clusters=True)
-    answer_all(review)
-    assert len(set(review.clusters.values())) == 5
-
-
 def test_the_reviewed_run_has_the_clusters(review: Review, tmp_path: Path) -> None:
     with pytest.raises(ucds.InputError, match="no answer was given"):
         review.finish(tmp_path / "none")

@@ -186,7 +186,7 @@ def test_what_is_no_place_for_sorted_images_is_refused(tmp_path: Path) -> None:
     (tmp_path / "used" / "mine.txt").touch()
     for name, words in (
         ("file", "is a file: choose another"),
-        ("used", "is not empty, and nothing was sorted into it"),
+        ("used", "is not empty, but holds no sorted images"),
     ):
         with pytest.raises(InputError, match=words):
             read_sorting(tmp_path / name)

@@ -91,3 +91,9 @@ def test_several_processes_are_refused_by_the_method_that_has_no_use_for_them(
     with pytest.raises(ucds.InputError, match="the method consensus runs in one process"):
         ucds.train_target(samples, tmp_path / "run", n_clusters=4, options=ucds.RunOptions(devices=2))
     assert not (tmp_path / "run").exists()
+
+
+def test_a_use_of_labels_is_refused_without_labels(samples: Path, tmp_path: Path) -> None:
+    with pytest.raises(ucds.InputError, match="'transfer' says how labels are used"):
+        ucds.train_target(samples, tmp_path / "run", n_clusters=4, settings={"transfer": "equal"})
+    assert not (tmp_path / "run").exists()

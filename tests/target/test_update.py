@@ -12,7 +12,7 @@ import pytest
 from quick import Listener, quick
 
 import ucds
-from ucds.data.kept_about import KeptAbout
+from ucds.data.about import KeptAbout
 from ucds.target.remembered import read_remembered, write_remembered
 
 BRIEF = quick()
@@ -85,7 +85,7 @@ def test_what_is_missing_is_forgotten_if_that_is_asked_for(run: Path, tmp_path: 
     done = ucds.update(run, path, tmp_path / "next", forget_missing=True, compute=CPU)
     assert (done.joined, done.forgotten) == (len(NEW), len(OLD) - 100)
     assert len(read_remembered(tmp_path / "next")[0].ids) == 100 + len(NEW)
-    with pytest.raises(ucds.InputError, match="would forget them all"):
+    with pytest.raises(ucds.InputError, match="would forget all of them"):
         ucds.update(run, saved(path, NEW), tmp_path / "other", forget_missing=True, compute=CPU)
     assert not (tmp_path / "other").exists()
 

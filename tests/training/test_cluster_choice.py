@@ -45,8 +45,8 @@ def test_what_asks_for_a_number_is_read() -> None:
         ("3.5", "is an integer, 'auto', or a range"),
         ("", "is an integer, 'auto', or a range"),
         ("0", "at least [12]"),  # estimators take one cluster
-        ("1..3", "it goes from at least 2 up to a larger number"),
-        ("5..5", "it goes from at least 2 up to a larger number"),
+        ("1..3", "begin at 2 or more, and end at a larger number"),
+        ("5..5", "begin at 2 or more, and end at a larger number"),
     ],
 )
 def test_what_names_no_number_is_refused(text: str, message: str, tmp_path: Path, samples: Path) -> None:

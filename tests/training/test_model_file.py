@@ -100,7 +100,7 @@ def test_a_function_of_ones_own_is_asked_for(stored_model: MakeStored, tmp_path:
 @pytest.mark.parametrize(("role", "wanted"), [("source", "target"), ("target", "source")])
 def test_the_wrong_side_is_refused(make: MakeStored, tmp_path: Path, role: Role, wanted: Role) -> None:
     save_model(tmp_path, make(role=role))
-    with pytest.raises(UserError, match=f"holds a model of role '{role}', and only one of role '{wanted}'"):
+    with pytest.raises(UserError, match=f"holds a model of role '{role}', but only one of role '{wanted}'"):
         load_model(tmp_path, role=wanted)
     assert load_model(tmp_path, role=role).card.role == role
 

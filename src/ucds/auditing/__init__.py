@@ -1,1 +1,1 @@
-"""Measures what a provider's labels give away: attacks that see nothing but labels, and a report of them."""
+"""Measures what a provider's labels give away, by attacks that see only labels, and reports the results."""

@@ -1,12 +1,12 @@
-"""Attacks that ask whether a sample, or a domain, was in the training data, and the price of a copy.
+"""Attacks that find out whether a sample, or a domain, was in the training data, and the price of a copy.
 
 They see labels alone.
 
 Source:
     C. Choquette-Choo, F. Tramèr, N. Carlini and N. Papernot, Label-only membership inference attacks, 2021;
     Z. Li and Y. Zhang, Membership leakage in label-only exposures, 2021; J. Chen, M. Jordan and
-    M. Wainwright, HopSkipJumpAttack, 2020 (steps along an estimated gradient). That shadow clusterers are
-    aligned with the labels is ours.
+    M. Wainwright, HopSkipJumpAttack, 2020 (steps along an estimated gradient). The alignment of shadow
+    clusterers with the labels is our own.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ Scores = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 Progress = Callable[[int, int], None]
 Variant = Callable[[Rows, np.random.Generator], Rows]
-"""Makes a changed copy of ``(b, 3, S, S)`` uint8 images or ``(b, d)`` vectors, of the same shape and type."""
+"""Function that returns changed copies of ``(b, 3, S, S)`` uint8 images or ``(b, d)`` vectors."""
 
 BAG = 25
-"""Samples of one domain that an attacker has of a hospital."""
+"""Number of samples of one domain that an attacker has."""
 
 WANTED = 0.9
 """Agreement at which a student counts as a copy."""
@@ -52,7 +52,7 @@ def agreement_scores(
     rng: np.random.Generator,
     progress: Progress,
 ) -> Scores:
-    """Compute the share of changed copies of each sample that have the sample's own label: ``(n,)``."""
+    """Compute for each sample the share ``(n,)`` of its changed copies that keep its label."""
     same = np.zeros(len(samples))
     for start in range(0, len(samples), _AT_A_TIME):
         index = np.arange(start, min(start + _AT_A_TIME, len(samples)))
@@ -78,9 +78,9 @@ def boundary_distances(
 ) -> Scores:
     """Estimate how far each sample is from the nearest sample of another label.
 
-    Along random directions the radius, a deviation of each entry, is doubled from the smallest one until the
-    label changes, and then bisected. Steps along a gradient estimated by probes, as in HopSkipJump, bring the
-    nearest point found closer.
+    Along random directions, the radius (a deviation of each entry) is doubled until the label changes, and
+    then bisected. Steps along a gradient that is estimated from probes, as in HopSkipJump, bring the nearest
+    point closer.
 
     Returns:
         ``(b,)`` distances as deviations of each entry; the largest radius if no label changed.
@@ -114,7 +114,7 @@ def boundary_distances(
 def _bisect(
     same: Callable[[FloatArray], Flags], inside: FloatArray, outside: FloatArray, times: int
 ) -> tuple[FloatArray, Flags]:
-    """Return the points nearest to the inside that have another label, and whether the given ones had."""
+    """Return the nearest points with another label, and whether the given points had another label."""
     valid = ~same(outside)
     low, high = inside, outside
     for _ in range(times):
@@ -160,7 +160,7 @@ def _wide(values: NDArray[Entry], rows: Rows) -> NDArray[Entry]:
 def shadow_scores(
     features: FloatArray, labels: Labels, n_clusters: int, rng: np.random.Generator, shadows: int
 ) -> Scores:
-    """Score candidates by clusterers of random halves of them, whose labels are aligned with those bought.
+    """Score candidates by clusterers of random halves of them, aligned with the bought labels.
 
     A member's label agrees more often with the clusterers that saw it than with those that did not. The
     features, ``(n, d)``, are those of the attacker's encoder.
@@ -184,7 +184,7 @@ def shadow_scores(
 
 
 def bag_scores(scores: Scores, domain: NDArray[np.int64], rng: np.random.Generator) -> Scores:
-    """Average membership scores over bags of samples of one domain; no sample is in two bags."""
+    """Average membership scores over bags of samples of one domain, without overlaps."""
     bags = []
     for d in np.unique(domain):
         chosen = rng.permutation(np.flatnonzero(domain == d))
@@ -194,7 +194,7 @@ def bag_scores(scores: Scores, domain: NDArray[np.int64], rng: np.random.Generat
 
 @dataclass(frozen=True)
 class Price:
-    """Agreement of a student with the provider."""
+    """Agreement of a student model with the provider, by the number of bought labels."""
 
     labels: int  # number of labels bought
     agreement: float  # share of other samples on which student and provider agree
@@ -203,7 +203,7 @@ class Price:
 def price_curve(
     features: FloatArray, labels: Labels, rng: np.random.Generator, sizes: Sequence[int] = _SIZES
 ) -> list[Price]:
-    """Measure the agreement of students with the provider, on a third of the samples that none of them saw.
+    """Measure the agreement of student models with the provider, on a third of the samples, unseen by them.
 
     Features ``(n, d)`` are those of the client's encoder. The last size is the number of all labels that
     there are.
@@ -220,7 +220,7 @@ def price_curve(
 
 
 def price_of(curve: Sequence[Price], wanted: float = WANTED) -> int | None:
-    """Return the fewest labels of a curve that give the wanted agreement; ``None`` if none do."""
+    """Return the fewest labels of a curve that give the wanted agreement; ``None`` if no number does."""
     return next((point.labels for point in curve if point.agreement >= wanted), None)
 
 
@@ -243,7 +243,7 @@ def image_variants(count: int) -> list[Variant]:
 def vector_variants(count: int, spread: float) -> list[Variant]:
     """Return ``count`` variants of noise between one and sixteen times the spread of vectors.
 
-    Noise falls into all directions, and a model looks at few of them; so much of it is needed.
+    Noise spreads over all directions, but a model depends on few of them, so much noise is needed.
     """
     return [add_noise(spread * strength) for strength in np.logspace(0, 4, count, base=2.0)]
 

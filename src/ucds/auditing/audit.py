@@ -1,4 +1,4 @@
-"""Audits a provider's model: runs all attacks on members and others, and writes the report."""
+"""Audits a provider's model: runs all attacks on members of its training data and on other samples."""
 
 from __future__ import annotations
 
@@ -13,20 +13,19 @@ import numpy as np
 from ucds.arguments import checked
 from ucds.auditing import attacks
 from ucds.auditing.attacks import BAG, Scores
-from ucds.auditing.report import Attack, Findings, Prevalence, render
+from ucds.auditing.report import Attack, Findings, Prevalence, attack_success, render
 from ucds.auditing.subject import Labels, Opened, open_subject, parts_of
 from ucds.data.sources import Source
 from ucds.errors import InputError
 from ucds.files import require_writable, write_text_atomically
 from ucds.labels.client import LabelClient
-from ucds.math.attack_scores import attack_success
 from ucds.training.options import Compute, EncoderOptions
 from ucds.training.progress import Reporter
 from ucds.training.run_folder import files_read
 from ucds.training.seeds import numpy_generator
 
 FEWEST = 20
-"""Members and others that an audit needs at least."""
+"""Least number of members, and of others, that an audit needs."""
 
 _SMALLEST_PIXEL = 2.0  # first radius in the search for a boundary, as a deviation in pixel values
 _SMALLEST_SHARE = 0.5  # the same for vectors, as a part of their spread
@@ -34,7 +33,7 @@ _SMALLEST_SHARE = 0.5  # the same for vectors, as a part of their spread
 
 @dataclass(frozen=True)
 class Effort:
-    """How much an audit asks."""
+    """Numbers of samples and queries of an audit."""
 
     samples: int = 1000  # members to ask about, and as many others; fewer if there are fewer
     variants: int = 6  # changed copies of each
@@ -64,7 +63,7 @@ def audit(
     Args:
         run: folder of a finished source run; ``None`` attacks the service of ``client``.
         members: samples that the model was trained on, best with one folder per domain.
-        others: samples of the same kind that it was not trained on, likewise.
+        others: samples of the same kind that the model was not trained on, likewise by domain.
         out: HTML file to write; a JSON file with all figures is written beside it.
         client: client of a label service, whose budget must cover the queries; ``None`` attacks ``run``.
         encoder: the attacker's encoder for images; that of ``run`` if ``None``.
@@ -99,7 +98,7 @@ def audit(
 
 
 class _Audit:
-    """The attacks in turn, on members and others together: an attacker does not know which is which."""
+    """Runs the attacks in turn, on members and others together: an attacker cannot tell them apart."""
 
     def __init__(self, opened: Opened, effort: Effort, seed: int, reporter: Reporter) -> None:
         self._opened, self._effort, self._seed, self._reporter = opened, effort, seed, reporter
@@ -180,7 +179,7 @@ class _Audit:
         return Attack("shadow clusterers", what, 1, attack_success(*parts)), parts
 
     def _domains(self, *kinds: list[Scores]) -> Attack:
-        """Add the standardised scores of several attacks up in bags of one domain."""
+        """Sum the standardised scores of several attacks over bags of one domain."""
         totals = [np.zeros(len(samples)) for samples in self._both]
         for scores in kinds:
             joined = np.concatenate(scores)

@@ -1,27 +1,70 @@
-"""What an audit found: figures, sentences, and one page that needs nothing else."""
+"""The findings of an audit: figures, sentences, and a self-contained page."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, astuple, dataclass, field
 from importlib.resources import files
 from typing import Any
 
 import jinja2
+import numpy as np
 
-from ucds.auditing.attacks import BAG, WANTED, Price, price_of
-from ucds.math.attack_scores import AttackSuccess
+from ucds.auditing.attacks import BAG, WANTED, Price, Scores, price_of
 from ucds.math.privacy import Guarantee
 from ucds.showing import shows
 
 LIMITS = (
-    "An attack that fails proves nothing about a better one: what is possible is more than these figures.",
+    "An attack that fails proves nothing about a better one: more may be possible than these figures show.",
     "The attacks see labels alone. Somebody with the model file learns more.",
     "Members and others must come from the same kind of images. If they differ in anything else, such as the "
     "camera, then the attacks measure that difference too.",
     "An interval speaks of these samples and this model; another training run can leak more or less.",
 )
+CONFIDENCE = 0.95
 _WIDTH, _HEIGHT = 560, 180
+
+
+@dataclass(frozen=True)
+class AttackSuccess:
+    """Success of an attack on members and others."""
+
+    auc: float  # probability that a member has a larger score than another sample, ties counted half
+    auc_low: float  # lower end of its 95 % interval
+    auc_high: float  # upper end of it
+    tpr_at_10: float  # share of the members found when at most one in ten others is taken for one
+    tpr_at_1: float  # share found when at most one in a hundred others is
+    members: int  # number of members
+    others: int  # number of others
+
+
+def attack_success(members: Scores, others: Scores) -> AttackSuccess:
+    """Measure how far scores tell members from others; large scores speak for membership.
+
+    Label-only attacks give few different scores. Ties count half in the area, and all or none at a threshold.
+
+    Source:
+        E. DeLong, D. DeLong and D. Clarke-Pearson, Comparing the areas under two or more correlated receiver
+        operating characteristic curves, 1988 (interval).
+    """
+    from scipy.stats import norm, rankdata  # it takes a while to load
+    from sklearn.metrics import roc_curve
+
+    m, n = len(members), len(others)
+    scores = np.concatenate([members, others])
+    false_rates, true_rates, _ = roc_curve(np.repeat([1, 0], [m, n]), scores, drop_intermediate=False)
+    at_10, at_1 = (float(true_rates[false_rates <= limit].max(initial=0.0)) for limit in (0.1, 0.01))
+    ranks = rankdata(scores)
+    over_others = (ranks[:m] - rankdata(members)) / n
+    under_members = 1 - (ranks[m:] - rankdata(others)) / m
+    area = float(over_others.mean())
+    variance = over_others.var(ddof=1) / m + under_members.var(ddof=1) / n
+    if variance == 0 and area in (0.0, 1.0):  # all pairs agree: the exact bound for the smaller sample
+        reach = 1 - (1 - CONFIDENCE) ** (1 / min(m, n))
+    else:
+        reach = float(norm.ppf((1 + CONFIDENCE) / 2)) * math.sqrt(variance)
+    return AttackSuccess(area, max(0.0, area - reach), min(1.0, area + reach), at_10, at_1, m, n)
 
 
 @dataclass(frozen=True)
@@ -51,7 +94,7 @@ class Attack:
 
 @dataclass(frozen=True)
 class Prevalence:
-    """What a client learns of the sizes of the source's clusters."""
+    """Knowledge that a client gains about the sizes of the source's clusters."""
 
     misplaced: float  # share of the source that the client's own shares put into wrong clusters
     without_labels: float  # the same for a client that takes all clusters to be equal
@@ -94,7 +137,7 @@ class Findings:
 
     def _guarantee(self) -> str:
         if self.privacy is None:
-            return "Guarantee: the model has none; budgets and rates make attacks dear, and not impossible."
+            return "Guarantee: the model has none; budgets and rates make attacks costly, but not impossible."
         return f"Guarantee: the model claims {self.privacy}, for any number of queries."
 
 

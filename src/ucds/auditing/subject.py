@@ -1,4 +1,4 @@
-"""What an audit works on: a model in this process or a label service, members and others, and their features.
+"""The subject of an audit: a model in this process or a label service; and members, others and features.
 
 Model and service give one integer for each sample.
 """
@@ -49,7 +49,7 @@ class Subject(Protocol):
 
 
 class ModelSubject:
-    """A model in this process, which answers as its label service would."""
+    """A model in this process that answers as its label service would."""
 
     def __init__(self, stored: StoredModel, compute: Compute) -> None:
         self.name, self.n_clusters, self.queries = stored.card.name, stored.card.n_clusters, 0
@@ -92,19 +92,19 @@ class ServiceSubject:
             ) from None
 
     def _ask(self, rows: Rows) -> Labels:
-        """Label the rows by one request, or by several where they are too long for one."""
+        """Label the rows by one request, or by several if they are too long for one."""
         body = _body(rows)
         if len(rows) > 1 and len(body.content) > self._most_bytes:
             return np.concatenate([self._ask(half) for half in np.array_split(rows, 2)])
         answer = self._client.ask(body, len(rows))
         if answer.unusable:
             reason = answer.unusable[0].reason
-            raise RefusedError(f"the service cannot use a sample ({reason}): audit without such samples")
+            raise RefusedError(f"the service cannot use a sample ({reason}): leave such samples out")
         return np.array(answer.labels, dtype=np.int64)
 
 
 def parts_of(rows: Rows, size: int = _BATCH) -> list[Rows]:
-    """Cut rows into parts of one size, the last one aside."""
+    """Cut rows into parts of one size; the last may be smaller."""
     return [rows[start : start + size] for start in range(0, len(rows), size)]
 
 
@@ -122,7 +122,7 @@ def _body(rows: Rows) -> Body:
 
 @dataclass(frozen=True)
 class Opened:
-    """What the attacks work on: members and others, in this order."""
+    """Samples for the attacks: members and others, in this order."""
 
     subject: Subject
     samples: tuple[Samples, Samples]
@@ -131,7 +131,7 @@ class Opened:
 
     @property
     def spread(self) -> float:
-        """Mean standard deviation of an entry of the features of others."""
+        """Mean standard deviation of the features' entries, over the others."""
         return float(self.features[1].std(0).mean())
 
 
@@ -143,9 +143,9 @@ def open_subject(
     seed: int,
     compute: Compute,
 ) -> Opened:
-    """Open a model in this process or a service, and ``most`` of each side.
+    """Open a model in this process or a service, with at most ``most`` members and others each.
 
-    If no encoder of the attacker is given, that of the model attacks it; a service of images needs one.
+    If no encoder of the attacker is given, the model's own is used; a service of images needs one.
     """
     subject: Subject
     if isinstance(attacked, Path):
@@ -178,14 +178,14 @@ def open_subject(
 def _open_both(
     both: tuple[Source, Source], encoder: Encoder, most: int, seed: int, compute: Compute
 ) -> tuple[Dataset, Dataset]:
-    """Open members and others, a random choice of each; others whose content a member has are left out."""
+    """Open a random choice of members and of others; others with the content of a member are left out."""
     opened = [open_for_prediction(one, encoder, "source", compute) for one in both]
     known, rng = set(opened[0].samples.keys), numpy_generator(seed, "audit", "samples")
     apart = np.array([key not in known for key in opened[1].samples.keys])
     if not apart.any():
-        raise InputError("all of the others are members too: give samples that the model was not trained on")
+        raise InputError("all other samples are members too: give samples that the model was not trained on")
     if not apart.all():
-        compute.reporter.say(f"{(~apart).sum():,} of the others are members too, and are left out")
+        compute.reporter.say(f"{(~apart).sum():,} of the other samples are members too, and are left out")
     usable = (np.arange(len(opened[0].samples)), np.flatnonzero(apart))
     chosen = [
         Dataset(subset(data.samples, np.sort(rng.permutation(index)[:most])), data.view)

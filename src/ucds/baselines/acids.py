@@ -1,9 +1,9 @@
 """ACIDS: IIC over several source domains, aligned by batch normalisation, and then on the target.
 
-Each domain has its own statistics of batch normalisation, and all share scale and shift, which brings the
-features of every domain to the same mean and variance. A new domain is aligned by estimating its statistics,
-without any training. Unlike PCD it gives the source weights to the client, and it needs batch normalisation.
-Source: Menapace, Lathuilière and Ricci, Learning to cluster under domain shift, ECCV 2020.
+Each domain has its own statistics of batch normalisation, but all share scale and shift, so that the features
+of every domain have the same mean and variance. A new domain is aligned by estimating its statistics, without
+any training. Unlike PCD it gives the source weights to the client, and it needs batch normalisation. Source:
+Menapace, Lathuilière and Ricci, Learning to cluster under domain shift, ECCV 2020.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ from ucds.gradients.session import Session
 from ucds.training.seeds import numpy_generator
 
 HEADS = (True, False)
-"""Whether an epoch uses the over-clustering head: it does in its first pass, and not in its second."""
+"""Whether an epoch uses the over-clustering head: yes in the first pass, no in the second."""
 
 Kind = TypeVar("Kind", bound=nn.Module)
 
 
 class ACIDSSettings(PairSettings):
-    """Settings of ACIDS; the defaults are the authors' for Office-31, else those they released for PACS."""
+    """Settings of ACIDS; the defaults are the authors' for Office-31 or, if these are unknown, for PACS."""
 
     source_epochs: int = Field(200, ge=1, description="passes over the source with each of the two heads")
     target_epochs: int = Field(100, ge=1, description="passes over the target with each of the two heads")
-    batch_size: int = Field(162, ge=2, description="samples a step, over all domains")
+    batch_size: int = Field(162, ge=2, description="samples per step, over all domains")
     joint_weight: float = Field(0.2, gt=0, le=1, description="weight of a batch in the running joint, alpha")
     domain_weight: float = Field(10.0, ge=0, description="weight of the information about the domain, lambda")
     domain_warm_up: int = Field(8, ge=0, description="epochs in which that weight rises from zero")
@@ -64,9 +64,9 @@ class ACIDSSettings(PairSettings):
 
 
 class AcidsModel(NamedTuple):
-    """The source model, with all the weights that the provider gives away, and its cost.
+    """The source model with all its weights, which the provider gives away, and its cost.
 
-    The networks have one batch normalisation for each source domain.
+    The networks have one batch normalisation per source domain.
     """
 
     encoder: Encoder
@@ -188,7 +188,7 @@ class RunningJoint:
 class DomainNorm(nn.Module):
     """Batch normalisations with shared scale and shift, for batches with ``counts`` rows of each domain.
 
-    Other operations of the class of ``norm``, which it replaces, such as activations, are kept.
+    Other operations in the class of the replaced ``norm``, such as activations, are kept.
     """
 
     def __init__(self, norm: _BatchNorm, counts: Sequence[int]) -> None:
@@ -213,7 +213,7 @@ def split_norms(module: nn.Module, counts: Sequence[int]) -> None:
         )
     places = list(_children(module, _BatchNorm))
     if not places:
-        raise InputError("ACIDS aligns domains by batch normalisation, and this network has no such layers")
+        raise InputError("ACIDS aligns domains by batch normalisation, but this network has no such layers")
     for parent, name, norm in places:
         setattr(parent, name, DomainNorm(norm, counts))
 

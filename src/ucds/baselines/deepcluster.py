@@ -41,8 +41,8 @@ _RANK = 1e-10
 class DeepClusterSettings(ModelSettings):
     """Settings of DeepCluster; the defaults are the authors' for ImageNet."""
 
-    epochs: int = Field(500, ge=1, description="times that the samples are clustered and then learned")
-    batch_size: int = Field(256, ge=2, description="samples a step; at least one of each cluster")
+    epochs: int = Field(500, ge=1, description="number of rounds of clustering and learning")
+    batch_size: int = Field(256, ge=2, description="samples per step; at least one of each cluster")
     learning_rate: float = Field(0.05, gt=0, description="learning rate of SGD")
     momentum: float = Field(0.9, ge=0, lt=1, description="momentum of all layers but the re-initialised one")
     weight_decay: float = Field(1e-5, ge=0, description="weight decay of SGD")
@@ -50,7 +50,7 @@ class DeepClusterSettings(ModelSettings):
         256, ge=1, description="whitened components of the features, for k-means"
     )
     rectified: bool = Field(True, description="ReLU between the features and the last layer, in training")
-    iterations: int = Field(20, ge=1, description="iterations of k-means at most")
+    iterations: int = Field(20, ge=1, description="largest number of iterations of k-means")
     crop: float = Field(224 / 256, gt=0, le=1, description="side of crops, as a share of the image's")
 
 
@@ -59,12 +59,12 @@ def cluster_by_deepcluster(
 ) -> Clustering:
     """Cluster samples by k-means on features that are trained to tell the clusters apart.
 
-    The clustering is that of the last features; the model's own predictions are those of the epoch before.
+    The result is the clustering of the last features; the model's predictions belong to the epoch before.
     """
     settings = session.settings
     if n_clusters > min(settings.batch_size, len(data.samples)):
         raise InputError(
-            f"{n_clusters} clusters need at least {n_clusters} samples, in all and in each batch"
+            f"{n_clusters} clusters need at least {n_clusters} samples in total and in each batch"
         )
     learning = prepare(session, encoder, data, n_clusters, side=_NAME)
     model, view = learning.trained, learning.data.view

@@ -1,7 +1,7 @@
 """IIC: clusters samples so that two views of a sample have the largest mutual information.
 
 The over-clustering head has more outputs than there are clusters, and only helps the encoder to learn. Each
-head consists of linear sub-heads with the same loss, of which the one with the lowest is taken in the end.
+head consists of linear sub-heads with the same loss; in the end, the one with the lowest loss is taken.
 Source: Ji, Henriques and Vedaldi, Invariant information clustering, ICCV 2019.
 """
 
@@ -50,7 +50,7 @@ class IICSettings(PairSettings):
     """Settings of IIC; the defaults are the authors' for STL10."""
 
     epochs: int = Field(2000, ge=1, description="passes over the samples with each of the two heads")
-    batch_size: int = Field(140, ge=2, description="samples a step")
+    batch_size: int = Field(140, ge=2, description="samples per step")
     repeats: int = Field(5, ge=1, description="pairs of each sample in a batch, r")
 
 
@@ -82,8 +82,8 @@ def cluster_by_iic(
 def view_joint(first: Tensor, second: Tensor) -> Tensor:
     """Estimate the joint distribution of the clusters of two views of a sample (Eq. 2).
 
-    The order of the two views, ``(..., n, K)`` probabilities each, has no meaning, so the ``(..., K, K)``
-    estimate is made symmetric.
+    The order of the two views (``(..., n, K)`` probabilities each) has no meaning, so the ``(..., K, K)``
+    estimate is symmetrised.
     """
     first, second = at_least_single(first), at_least_single(second)
     joint = first.mT @ second / first.shape[-2]
@@ -154,7 +154,7 @@ def prepare_networks(
 
 
 def in_pairs(encoder: Encoder, data: Dataset, settings: PairSettings, repeats: int = 1) -> Dataset:
-    """Return data whose views are pairs, with images in the size that the encoder takes."""
+    """Return data whose views are pairs, with images of the size that the encoder takes."""
     spec, view = encoder.spec, data.view
     if len(view.input_shape) == 1:
         return Dataset(data.samples, PairedVectorView(spec.width, settings.feature_dropout, repeats))
@@ -166,7 +166,7 @@ def pair_probabilities(
 ) -> tuple[Tensor, Tensor]:
     """Compute the cluster probabilities of both views of all pairs of a batch.
 
-    Plain and changed views pass through the network separately, so that each have their own statistics in
+    Plain and changed views pass through the network separately, so that they have separate statistics in
     batch normalisation. The ``(n, 1 + R, ...)`` views are a plain one of each sample and ``R`` changed ones.
     In both results ``(H, R n, K)``, row ``r n + i`` belongs to sample ``i`` and its ``r``-th changed view.
     """
@@ -178,7 +178,7 @@ def pair_probabilities(
 
 
 def make_loop(session: Session[PairSettings], name: str, heads: TwoHeads, pairs: Dataset, steps: int) -> Loop:
-    """Make a loop of ``steps`` steps with each head, by the originals' Adam: no decay of weights or rate."""
+    """Make a loop of ``steps`` steps with each head, with Adam as in the original, without any decay."""
     optimiser = torch.optim.Adam(heads.parameters(), lr=session.settings.learning_rate)
     return Loop(session, name, heads, optimiser, pairs, 2 * steps)
 
@@ -201,7 +201,7 @@ def conclude(
 def with_best_rate(settings: S, train: Callable[[S], Clustering]) -> Clustering:
     """Train anew with each learning rate of the settings, and keep the clustering of the lowest loss.
 
-    Its two views have the largest mutual information, and its cost is that of all trainings.
+    The kept clustering has the largest mutual information of its two views; its cost includes all trainings.
     """
     found = [
         train(settings.model_copy(update={"learning_rate": rate, "rates": ()}))

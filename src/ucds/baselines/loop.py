@@ -1,7 +1,7 @@
 """The training loop of a baseline, with epochs of steps, updates and progress, and its result.
 
-The originals train for a given number of epochs and take the last model. So a loop, unlike a
-:class:`ucds.gradients.stage.Stage`, does not evaluate and select on the way, and cannot be resumed.
+The original methods train for a given number of epochs and take the last model. So unlike a
+:class:`ucds.gradients.stage.Stage`, a loop does not evaluate and select models, and cannot be resumed.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Loop(Steps):
         total: int,
     ) -> None:
         if session.runtime.processes > 1:
-            raise InputError("baselines run on one device")
+            raise InputError("baselines run on one device: leave out `devices`")
         if len(data.samples) < 2:
             raise InputError("training needs at least 2 samples, for batch normalisation")
         super().__init__(session, name, module, optimiser, data, total)
@@ -87,11 +87,7 @@ class Loop(Steps):
         return self.module(inputs, *arguments)
 
     def finish(self, probabilities: Tensor) -> IntArray:
-        """Log the final ``(n, K)`` probabilities, and return the most probable cluster of each sample.
-
-        Warns:
-            UcdsWarning: the clustering has collapsed, or clusters are empty.
-        """
+        """Log the final ``(n, K)`` probabilities, and return the most probable cluster of each sample."""
         evaluation = assess(probabilities.float().cpu().numpy(), self._step)
         figures = {"information": evaluation.information, "active_clusters": evaluation.active_clusters}
         self._session.write(self._name, self._step, "evaluation", figures)
@@ -102,7 +98,7 @@ class Loop(Steps):
 
 @contextmanager
 def _denormals_as_zero() -> Iterator[None]:
-    """Treat denormal floats as zero: sure predictions leave such gradients, which slow a CPU down tenfold."""
+    """Treat denormal floats as zero: confident predictions give such gradients, which slow a CPU tenfold."""
     before = not bool(torch.tensor([1e-39]) * 0.5)  # PyTorch has no function that tells
     torch.set_flush_denormal(True)
     try:

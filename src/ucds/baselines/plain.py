@@ -1,9 +1,9 @@
-"""Plain clusterings of frozen features: what everybody can have from a library, without labels.
+"""Plain clusterings of frozen features, which common libraries offer, without labels.
 
 All take ``(n, d)`` vectors, whose lengths do not matter, a number of clusters and a seed, and return the
-cluster ``(n,)`` of each sample. They are random in their starts only. Each keeps the start with the best
-value of its own objective, so that nothing is chosen with ground truth. k-means with five starts, with 100,
-and in the space of UMAP are what a user would take otherwise; they are rows of every table.
+cluster ``(n,)`` of each sample. Only their starts are random. Each keeps the start with the best value of its
+own objective, so that nothing is chosen with ground truth. k-means with 5 starts, with 100 starts and in the
+space of UMAP are a user's likely alternatives, so every table shows them.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ def spectral(vectors: FloatArray, n_clusters: int, seed: int) -> Partition:
 def umap_kmeans(vectors: FloatArray, n_clusters: int, seed: int) -> Partition:
     """Cluster directions by k-means in the space that UMAP finds from their ten nearest neighbours.
 
-    UMAP pulls neighbours together and pushes others apart, in 20 dimensions and without a least distance; of
-    twenty starts of k-means there, the one with the best objective is kept.
+    UMAP pulls neighbours together and pushes others apart, in 20 dimensions and without a minimum distance;
+    of twenty starts of k-means there, the one with the best objective is kept.
 
     Source:
         L. McInnes, J. Healy and J. Melville, UMAP: Uniform manifold approximation and projection, 2018.
@@ -95,7 +95,7 @@ def umap_kmeans(vectors: FloatArray, n_clusters: int, seed: int) -> Partition:
 
 
 def _spherical(vectors: FloatArray, n_clusters: int, seed: int) -> tuple[float, Partition]:
-    """Sum of cosines and clusters of one start; an emptied cluster takes the sample that fits worst."""
+    """Compute sum of cosines and clusters of one start; an empty cluster takes the sample that fits worst."""
     centres, _ = kmeans_plusplus(vectors, n_clusters, random_state=seed)
     labels = np.full(len(vectors), -1)
     for _ in range(300):  # at most

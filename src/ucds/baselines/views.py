@@ -1,4 +1,4 @@
-"""What the networks of DeepCluster, IIC and ACIDS see: resized crops, single or in pairs; edges of them.
+"""Views for the networks of DeepCluster, IIC and ACIDS: resized crops, single or in pairs, and their edges.
 
 Random numbers are drawn on the CPU, and applied on the device of the samples, a batch at a time.
 """
@@ -30,10 +30,10 @@ LUMA = _TO_YIQ[0]
 
 
 class ResizedImageView(TrainingView):
-    """A square crop, in the size and the colours that a network takes, and flipped half the time.
+    """A square crop, in the size and colours that a network takes, flipped half the time.
 
-    ``crop`` is the side of the crop as a share of the image's. A network that says nothing of the size takes
-    that of the ``usual`` view, and one that says nothing of the colours takes pixel values between 0 and 1.
+    ``crop`` is the side of the crop as a share of the image's. A network without a given size takes the size
+    of the ``usual`` view; one without given colours takes pixel values between 0 and 1.
     """
 
     def __init__(self, spec: EncoderSpec, usual: View, crop: float) -> None:

@@ -140,7 +140,7 @@ def features(
         images: image files, see :func:`ucds.bulk.shards.find_shards`.
         out: folder of the features.
         encoder: encoder; the one in the package if ``None``.
-        options: engine, and how it works; a loop in this process if ``None``.
+        options: engine of the work, with its options; a loop in this process if ``None``.
         compute: device, reporter, and the cache for encoders by name; the defaults if ``None``.
 
     Raises:

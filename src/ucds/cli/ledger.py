@@ -74,8 +74,8 @@ def set_key(
     ledger: LedgerOption,
     output: options.Output,
     budget: Annotated[int | None, Option(min=0, help="Distinct samples that may be labelled in all.")] = None,
-    rate: Annotated[str | None, Option(help=_RATE, show_default="as it is")] = None,
-    expires: Annotated[str | None, Option(help=_END, show_default="as it is")] = None,
+    rate: Annotated[str | None, Option(help=_RATE, show_default="unchanged")] = None,
+    expires: Annotated[str | None, Option(help=_END, show_default="unchanged")] = None,
     networks: FromOption = None,
     new_secret: Annotated[
         bool, Option("--new-secret", help="Print a new secret of the key; the old one ends in a day.")

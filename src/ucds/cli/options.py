@@ -234,7 +234,7 @@ class Output:
             say(sentence)
 
     def present(self, told: str | list[str], result: Any) -> None:
-        """Print a result: as JSON on standard output, or told in lines on standard error."""
+        """Print a result as JSON on standard output, or in words on standard error."""
         end_bar()
         if self.as_json and is_first_process():
             values = result if isinstance(result, dict) else asdict(result)
@@ -264,8 +264,8 @@ def command(
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Return a decorator that makes a function a command, in a panel of the help.
 
-    Each field of a group, a dataclass, becomes an option of the group's panel. The parameter ``output`` gets
-    an :class:`Output`.
+    Each field of a group, a dataclass, becomes an option in the group's panel; ``output`` gets an
+    :class:`Output`.
     """
     return lambda function: of.command(name, rich_help_panel=panel)(_expand(function))
 

@@ -96,7 +96,7 @@ def benchmark_command(
     ] = None,
     precision: options.PrecisionOption = "32-true",
 ) -> None:
-    """Run those runs of a benchmark that have no record yet, and write its table and figures."""
+    """Run the missing parts of a benchmark, and write its table and figures."""
     reporter = output.start()
     require_extra("torch", "ucds benchmark")
     require_extra("figures", "ucds benchmark")

@@ -63,7 +63,6 @@ def review_command(
     images: Annotated[
         Path | None, Option(help="Folder of the images, if they have moved.", show_default="where they were")
     ] = None,
-    keep_clusters: Annotated[bool, Option("--keep-clusters", help="Keep the number of clusters.")] = False,
     no_open: Annotated[bool, Option("--no-open", help="Print the address, and open no browser.")] = False,
     hosts: Annotated[
         list[str] | None,
@@ -83,7 +82,6 @@ def review_command(
         out,
         answers=answers,
         images=images,
-        keep_clusters=keep_clusters,
         open_browser=not no_open,
         hosts=hosts or (),
         compute=Compute(reporter=reporter),
@@ -106,7 +104,7 @@ def export_command(
         Path | None, Option(help="File or folder to write.", show_default="RUN/model.*, RUN/hub")
     ] = None,
 ) -> None:
-    """Write the model for other programs, and compare its results with the model's."""
+    """Write the model for other programs, and check that its results agree."""
     output.start()
     require_model(run)
     from ucds.exports.export import export

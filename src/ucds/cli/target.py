@@ -73,8 +73,8 @@ def query_command(
         bool,
         Option(
             "--calibrate",
-            help="Send random images before the key's first question: the service then subtracts their mean "
-            "from the features of all images of this key.",
+            help="Send some of the images first, if the key has asked nothing yet: the service then "
+            "subtracts the mean of their features from those of all images of this key.",
         ),
     ] = False,
     allow_outside: Annotated[

@@ -1,26 +1,31 @@
-"""Reads what is known about samples besides their pixels, from a table or from the image files."""
+"""What is known about samples besides their pixels, from a table or image files, and what a run keeps."""
 
 from __future__ import annotations
 
+import json
 import os
 import warnings
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import takewhile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from ucds.data.columns import ID_NAMES, PATH_NAMES, WORD_NAMES, Pictures, first_present, texts_in
-from ucds.data.content import find_places, first_repeated
+from ucds.data.content import KEY_BYTES, KEY_TYPE, Column, find_places, first_repeated, keys_of
 from ucds.data.decode import read_header
 from ucds.data.folders import Scan
 from ucds.data.samples import Samples
 from ucds.data.tables import read_table
-from ucds.errors import InputError, brief, warn
+from ucds.data.vectors import read_arrays
+from ucds.errors import DamagedFileError, InputError, brief, shown, warn
+from ucds.files import parse_json, write_atomically
 from ucds.math.arrays import DoubleArray, IntArray, processors
+from ucds.received import require_few
 
 About = dict[str, list[str]]
 """Text of each sample in each column, by the column's name; empty where nothing is known."""
@@ -45,7 +50,7 @@ def find_about(
         rows: ``(m,)`` positions of the samples that are wanted; all if ``None``.
 
     Raises:
-        InputError: the table cannot be read, does not say what its rows are about, or has no row about the
+        InputError: the table cannot be read, does not say what its rows are about, or has none about the
             samples.
 
     Warns:
@@ -65,7 +70,7 @@ def find_about(
         named = others
         places = find_places([files[i] for i in rows.tolist()], named)
     if (twice := first_repeated(list(filter(_known, named)))) is not None:
-        raise InputError(f"{table} has two rows about {brief(twice)}: leave one of them")
+        raise InputError(f"{table} has two rows about {brief(twice)}: remove one of them")
     if missing := int((places < 0).sum()):
         told = f"{table} has no row about {missing:,} of {len(ids):,} samples"
         if missing == len(ids):
@@ -79,8 +84,7 @@ def read_own(samples: Scan | Samples | Pictures, rows: IntArray) -> About:
     chosen, all_paths = rows.tolist(), getattr(samples, "readable_paths", samples.ids)
     paths = [all_paths[i] for i in chosen]
     folders = [path.split("/")[:-1] for path in paths]
-    ends = zip(min(folders), max(folders), strict=False)  # what these two share, all between them share
-    shared = len(list(takewhile(lambda pair: pair[0] == pair[1], ends)))
+    shared = len(os.path.commonprefix(folders))  # noqa: RUF071  (of lists, not of letters)
     found = {
         name: ["/".join(parts[shared:end]) for parts in folders]
         for name, end in zip(FOLDERS, (shared + 1, None), strict=True)
@@ -131,3 +135,87 @@ def _seconds(text: str) -> float:
 
 def _known(text: str) -> str:
     return "" if text.strip().lower() in _UNKNOWN else text.strip()
+
+
+@dataclass(frozen=True, eq=False)
+class KeptAbout:
+    """Table about the samples of a run, kept by their content."""
+
+    keys: Sequence[bytes]  # content keys of the samples
+    columns: About  # text of each sample in each column
+    group: str | None = None  # column of what belongs together; `None` if none was named
+
+    def places(self, keys: Sequence[bytes]) -> IntArray:
+        """Find samples by their content keys: ``(n,)`` positions, -1 for those that the run does not know."""
+        return find_places(*(Column(keys_of(each).array) for each in (keys, self.keys)))
+
+    def of(self, samples: Samples, rows: IntArray | None = None) -> About:
+        """Return the texts of samples, or of those at ``rows``; of new ones, those that image files tell."""
+        rows = np.arange(len(samples)) if rows is None else rows
+        places = self.places(keys_of(samples.keys).take(rows))
+        new, found = np.flatnonzero(places < 0), self.columns
+        if len(new):
+            own = read_own(samples, rows[new])
+            if silent := [name for name in found if name not in own]:
+                names = ", ".join(shown(name, 40) for name in silent[:3])
+                told = f"{len(new):,} new samples lack values of {names}"
+                warn(f"{told}: give a table with such columns, `about`")
+            places[new] = len(self.keys) + np.arange(len(new))
+            found = {name: [*texts, *own.get(name, [""] * len(new))] for name, texts in found.items()}
+        return choose_rows(found, places)
+
+    def save(self, path: Path) -> None:
+        """Write a file that :meth:`load` reads."""
+        keys = keys_of(self.keys).array.view(np.uint8).reshape(-1, KEY_BYTES)
+        words = [[*self.columns, self.group], *self.columns.values()]
+        texts = [np.frombuffer(json.dumps(each).encode(), np.uint8) for each in words]
+        write_atomically(path, lambda file: np.savez(file, *texts, keys=keys))
+
+    @classmethod
+    def load(cls, path: Path) -> KeptAbout | None:
+        """Read the table that a run keeps; ``None`` if it keeps none."""
+        try:
+            found = read_arrays(path)
+            keys = Column[bytes](found.pop("keys").view(KEY_TYPE).ravel())
+            words: list[Any] = [
+                parse_json(require_few(found[f"arr_{place}"].tobytes(), path)) for place in range(len(found))
+            ]
+            (*names, group), *columns = words
+            for texts in ([*names, group or ""], *columns):
+                if not all(isinstance(text, str) for text in texts):
+                    raise TypeError("a text is none")
+            if any(len(texts) != len(keys) for texts in columns):
+                raise ValueError("its columns do not fit together")
+            return cls(keys, dict(zip(names, columns, strict=True)), group)
+        except FileNotFoundError:
+            return None
+        except (OSError, DamagedFileError, ValueError, KeyError, TypeError) as error:
+            remedy = "delete it, and give its table again as `about` where its columns are needed"
+            raise DamagedFileError(f"{path} is damaged ({error}): {remedy}") from None
+
+
+def join_about(
+    kept: KeptAbout | None,
+    samples: Samples,  # that were given
+    about: str | Path | None,  # table about them; see `KeptAbout.of` for what is known without
+    group: str | None,  # column of what belongs together; that of the run if there is none
+    keys: Sequence[bytes],  # of the samples that are wanted
+) -> KeptAbout | None:
+    """Join the table that a run keeps and one about other samples; ``None`` if there is neither."""
+    if about is None and group is None and kept is None:
+        return None
+    old = KeptAbout([], {}) if kept is None else kept
+    new, columns = np.flatnonzero(old.places(samples.keys) < 0), About()
+    if len(new):
+        columns = old.of(samples, new) if about is None and old.columns else find_about(samples, about, new)
+    both = (old, KeptAbout(keys_of(samples.keys).take(new), columns))
+    found = {name: [""] * len(keys) for each in both for name in each.columns}
+    for each in both:
+        places = each.places(keys)
+        here = np.flatnonzero(places >= 0)
+        for name, texts in choose_rows(each.columns, places[here]).items():
+            for row, text in zip(here.tolist(), texts, strict=True):
+                found[name][row] = text
+    if (group := group or old.group) is not None:
+        column_of(found, group)
+    return KeptAbout(keys, found, group)

@@ -15,7 +15,9 @@ from PIL import Image
 
 from ucds.errors import UserError
 
-_MOST_SCANS = 100  # of a JPEG; each one passes over the whole image
+# What C libraries take some five seconds for, which nothing can interrupt there.
+_MOST_SCANNED = 3 * 10**9  # pixels of a JPEG times its scans, each of which passes over the whole image
+_MOST_WAVELETS = 40 * 2**20  # bytes of a JPEG 2000
 _BYTES_A_PIXEL = {"1": 1, "L": 1, "P": 1} | dict.fromkeys(("I;16", "I;16B", "I;16L", "I;16N"), 2)
 _BESIDE_A_PIXEL = {"WEBP": 14, "AVIF": 12, "HEIF": 5}  # bytes that these decoders hold beside the image
 _START_OF_SCAN, _CODESTREAM, _CODING_STYLE = b"\xff\xda", b"\xff\x4f\xff\x51", b"\xff\x52"
@@ -35,7 +37,7 @@ class Bounds:
 
     pixels: int = 2**30 // 12  # that the header names; Pillow's own bound for suspicious files
     memory: int = 448 * 2**20  # bytes of memory, with those of the file
-    seconds: float = 10.0  # processor time of decoders in Python; pixels and scans bound that of others
+    seconds: float = 5.0  # processor time of decoders in Python; sizes bound that of others
 
     def require(self, pixels: int, memory: int = 0) -> None:
         """Refuse more pixels or bytes of memory; raises :class:`UnusableImageError`."""
@@ -63,9 +65,6 @@ def require_memory(image: Image.Image, pixels: int, data: bytes, size: int, boun
     """Return the bytes of memory that it takes to bring an opened image to a square of some size.
 
     The image is not decoded yet, and has the size that it will be decoded at. Its header names ``pixels``.
-
-    Raises:
-        UnusableImageError: a bound is exceeded.
     """
     held = image.width * image.height * _BYTES_A_PIXEL.get(image.mode, 4)
     beside, kind = pixels * _BESIDE_A_PIXEL.get(image.format or "", 0), image.format
@@ -86,8 +85,8 @@ def require_memory(image: Image.Image, pixels: int, data: bytes, size: int, boun
 
 def _coefficients(image: Any, pixels: int, scans: int) -> int:
     """Return the bytes that a JPEG of several scans holds until its last scan; a single scan holds none."""
-    if scans > _MOST_SCANS:
-        raise UnusableImageError("image", f"too many scans (over {_MOST_SCANS})")
+    if scans * pixels > _MOST_SCANNED:
+        raise UnusableImageError("image", f"too many scans (over {_MOST_SCANNED // pixels} of its size)")
     if scans < 2 and "progressive" not in image.info:
         return 0
     shares = [across * down for _, across, down, _ in image.layer]
@@ -105,6 +104,8 @@ def _tile(image: Any) -> int:
 
 def _wavelets(data: bytes) -> int:
     """Return the bytes of one tile of a JPEG 2000, and of its decoder's notes on each block and tile."""
+    if len(data) > _MOST_WAVELETS:
+        raise UnusableImageError("image", f"too long a JPEG 2000 (over {_MOST_WAVELETS // 2**20} MiB)")
     start = data.index(_CODESTREAM)
     style = data[data.index(_CODING_STYLE, start) :][:50]
     width, height, _, _, across, down, left, top, channels = struct.unpack_from(">8IH", data, start + 8)

@@ -1,7 +1,6 @@
 """Brings images of any mode to 8-bit RGB. The steps depend on how pixels are stored, not on their values.
 
-``docs/inputs.md`` lists the steps for each kind of image; ``examples/onnx_model.py`` does the same without
-this package.
+``docs/inputs.md`` lists the steps for each kind of image; ``examples/onnx_model.py`` does the same alone.
 """
 
 from __future__ import annotations

@@ -10,7 +10,10 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from decimal import Decimal
+from os import fsdecode
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -72,10 +75,10 @@ def samples_in_columns(columns: Columns, what: str, root: Path) -> Scan | Vector
     """Find the samples of a table, one a row.
 
     Args:
-        columns: values by name of the column. A column of :data:`PATH_NAMES` holds paths of image files; one
-            of :data:`PICTURE_NAMES` pictures; one of :data:`VECTOR_NAMES` a vector a row. In a table without
-            these, all columns must hold numbers, except those of :data:`ID_NAMES`, :data:`TEXT_NAMES` and
-            :data:`DOMAIN_NAME`.
+        columns: values by name of the column. A column of :data:`PATH_NAMES` must hold paths of image files,
+            one of :data:`PICTURE_NAMES` pictures, and one of :data:`VECTOR_NAMES` a vector in each row. In a
+            table without these, all columns must hold numbers, except those of :data:`ID_NAMES`,
+            :data:`TEXT_NAMES` and :data:`DOMAIN_NAME`.
         what: name of the table, for messages.
         root: folder that relative paths start from.
 
@@ -148,7 +151,7 @@ def _joined(columns: Columns) -> tuple[np.ndarray[Any, Any], tuple[str, ...] | N
         if found := sorted(name for name in columns if plain_column(name) in kind):
             warn(f"columns that {what} are left out: {', '.join(name or repr(name) for name in found)}")
             apart.update(found)
-    chosen = {name: np.asarray(column) for name, column in columns.items() if name not in apart}
+    chosen = {name: _plain(np.asarray(column)) for name, column in columns.items() if name not in apart}
     words = [name for name, column in chosen.items() if column.dtype.kind not in "fiub" or column.ndim != 1]
     if words:
         raise InputError(_why_not_numbers(brief(words[0]), chosen[words[0]]))
@@ -159,6 +162,12 @@ def _joined(columns: Columns) -> tuple[np.ndarray[Any, Any], tuple[str, ...] | N
     names = positions if numbered else list(chosen)
     array = np.column_stack([chosen[name].astype(np.float64) for name in names])
     return array, None if numbered else tuple(names)
+
+
+def _plain(column: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return decimals, as databases have them, in floating point; other values as they are."""
+    is_exact = column.dtype == object and all(isinstance(value, Decimal) for value in column)
+    return column.astype(np.float64) if is_exact else column
 
 
 def _why_not_numbers(name: str, column: np.ndarray[Any, Any]) -> str:
@@ -180,8 +189,13 @@ def _texts_of(names: Iterable[str], columns: Columns) -> list[str] | None:
 
 def texts_in(column: Column | Sequence[object]) -> list[str]:
     """Return values as texts; whole numbers lose the decimal point that a missing value gave their column."""
-    values = np.asarray(column, dtype=object).tolist()
-    return [str(int(v)) if isinstance(v, float) and v.is_integer() else str(v) for v in values]
+    return list(map(_text, np.asarray(column, dtype=object).tolist()))
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bytes):  # texts in a parquet file that does not call them so
+        return fsdecode(value)
+    return str(int(value) if isinstance(value, float) and value.is_integer() else value)
 
 
 def samples_in_items(source: Any, n: int) -> Scan | Samples | Pictures:
@@ -191,7 +205,11 @@ def samples_in_items(source: Any, n: int) -> Scan | Samples | Pictures:
     if isinstance(first, Mapping):
         return _in_rows(source, n, first)
     if isinstance(first, str | Path):
-        return scan_files([_item(source, i) for i in range(n)])
+        paths = [_item(source, i) for i in range(n)]
+        for i, path in enumerate(paths):
+            if not isinstance(path, str | Path | float | NoneType):
+                raise InputError(f"sample {i} is no path, in contrast to the first: {brief(path)}")
+        return scan_files(paths)
     whole = isinstance(source, np.ndarray) and source.ndim == 2  # vectors, which are not copied
     if not whole and (isinstance(first, Image.Image | bytes | bytearray | memoryview) or np.ndim(first) >= 2):
         pictures = (_picture(source, i) for i in range(n))
@@ -220,13 +238,13 @@ def _in_rows(source: Any, n: int, first: Mapping[str, Any]) -> Scan | Samples | 
     if first_present((*PATH_NAMES, *PICTURE_NAMES, *VECTOR_NAMES), keys) is None:
         for i, row in enumerate(rows):
             for key in row.keys() - first.keys():
-                raise InputError(f"row {i} of the data set has {brief(key)}, which row 0 has not")
+                raise InputError(f"row {i} of the data set has {brief(key)}, unlike row 0")
     return samples_in_columns(columns, "the data set", Path())
 
 
 def _entry(row: Any, number: int, name: Any) -> Any:
     if not isinstance(row, Mapping) or name not in row:
-        raise InputError(f"row {number} of the data set has no {brief(name)}, which row 0 has")
+        raise InputError(f"row {number} of the data set has no {brief(name)}, unlike row 0")
     return row[name]
 
 

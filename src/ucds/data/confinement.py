@@ -3,8 +3,7 @@
 Only Linux can do this: Landlock (kernel 5.13 or later), seccomp and `prctl`. They need no privilege. Landlock
 says which files may be opened, seccomp which system calls may be made at all. The filter is written here, by
 ctypes: the bindings of libseccomp need a library of the system, and one filter that permits some 40 calls is
-short. Any other call fails with EPERM instead of killing the process: libraries try some calls and go on
-without them.
+short. Any other call fails with EPERM instead of killing the process: libraries go on without some.
 """
 
 from __future__ import annotations

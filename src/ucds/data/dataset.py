@@ -15,7 +15,7 @@ from ucds.math.arrays import FloatArray
 
 
 class View:
-    """Turns raw samples into model inputs; this one passes vectors on."""
+    """Turns raw samples into model inputs; this base class returns vectors unchanged."""
 
     @property
     def input_shape(self) -> tuple[int, ...]:

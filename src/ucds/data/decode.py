@@ -87,15 +87,9 @@ def decode_image(
     is resized to a square (bilinear with antialiasing, without keeping the aspect ratio) and turned upright
     as its EXIF orientation says. Damaged metadata is ignored.
 
-    Args:
-        data: bytes of the file.
-        size: side of the square in pixels.
-        path: name of the file, for messages only.
-        formats: formats that are read, by Pillow's names or "DICOM".
-        bounds: limits on pixels, memory and time; the header is checked before a pixel is decoded.
-
-    Returns:
-        ``(3, size, size)`` uint8, contiguous.
+    The result is ``(3, size, size)`` uint8, contiguous. The ``path`` is for messages only. Only the
+    ``formats`` are read, by Pillow's names or "DICOM". What the header tells is compared with the ``bounds``
+    before a pixel is decoded.
 
     Raises:
         UnusableImageError: the file is not an image, damaged or truncated, or exceeds a bound.

@@ -181,7 +181,7 @@ def _read_part(folder: Path, number: int, manifest: Manifest) -> tuple[Part, Fea
     part = Part(path, described)
     named = {len(one or described.ids) for one in (described.ids, described.paths, described.domains)}
     if named != {len(part)} or part.shape[1:] != (manifest.encoder.get("width"),):
-        raise DamagedFileError(f"{path}{DESCRIPTION} does not fit its rows: compute the features anew")
+        raise DamagedFileError(f"{path}{DESCRIPTION} does not fit its rows: compute the features again")
     part.check()
     return part, described
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import takewhile
 
 import numpy as np
 
@@ -59,8 +59,7 @@ def read_ground_truth(samples: Listing) -> GroundTruth | None:
 
 def _classes_of_domain(paths: Sequence[str], domain_name: str) -> list[str | None]:
     folders = [sample.split("/")[:-1] for sample in paths]
-    pairs = zip(min(folders), max(folders), strict=False)  # what these two share, all between them share
-    shared = [folder for folder, _ in takewhile(lambda pair: pair[0] == pair[1], pairs)]
+    shared = os.path.commonprefix(folders)  # noqa: RUF071  (of lists, not of letters)
     if all(len(parts) == len(shared) for parts in folders):  # all in one folder: is it a class?
         own = bool(shared) and shared[-1] != domain_name
         return [shared[-1] if own else None] * len(paths)

@@ -72,8 +72,7 @@ class ImageSamples(Samples):
         skipped: number of files that cannot be used.
 
     Warns:
-        UcdsWarning: for each file that cannot be used (at most 20 are named) and in summary; also if files
-            are copies of others.
+        UcdsWarning: for each file that cannot be used (at most 20 are named) and in summary; also of copies.
     """
 
     kind = "images"

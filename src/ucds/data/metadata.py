@@ -14,6 +14,7 @@ _EXIF, _JFIF, _ADOBE = b"\xff\xe1", b"\xff\xe0", b"\xff\xee"
 _PLAIN_JFIF = b"JFIF\0\1\1\0\0\1\0\1\0\0"  # colours are stored in the usual way; no resolution, no preview
 _SCAN, _JPEG_END = b"\xff\xda", b"\xff\xd9"
 _SCAN_END = re.compile(rb"\xff[\x01-\xcf\xd8-\xfe]")  # a marker, neither an escaped byte nor a restart
+_FILL = re.compile(rb"\xff+(?=\xff)")  # bytes that may stand before a marker
 _PIXEL_SEGMENTS = frozenset(bytes((0xFF, code)) for code in (*range(0xC0, 0xD0), *range(0xDA, 0xDE)))
 _PIXEL_CHUNKS = (b"IHDR", b"PLTE", b"tRNS", b"IDAT", b"IEND")
 
@@ -32,6 +33,9 @@ def _bare_jpeg(data: bytes, exif: bytes | None) -> bytes:
     """Keep the segments that the pixels of a JPEG file need, up to the end of the image."""
     kept, place = [_JPEG, _segment(_EXIF, exif) if exif else b""], 2
     while (marker := data[place : place + 2]) not in (_JPEG_END, b""):
+        if fill := _FILL.match(data, place):
+            place = fill.end()
+            continue
         end = place + 2 + int.from_bytes(data[place + 2 : place + 4])
         content = data[place + 4 : end]
         if marker == _SCAN:

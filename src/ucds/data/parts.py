@@ -2,8 +2,8 @@
 
 A part is two files: ``NAME.npy`` holds the rows, and ``NAME.part`` describes them: content keys, and digests
 of the rows and of itself. The description is written last, so a part that has one is whole. Files are never
-changed in place. So processes that are killed, or that write at the same time, lose and damage nothing, and
-no file is locked.
+changed in place. So processes that are killed, or that write at the same time, lose and damage nothing,
+without locks.
 
 A store is a folder of parts, which runs and processes share: each adds its own parts. If several rows have
 one key, the oldest counts, so that a resumed run reads the same rows as before.
@@ -81,11 +81,7 @@ class Part:
         return np.asarray(mapped[index])  # a copy, as an array of positions gives one
 
     def check(self) -> None:
-        """Make sure that the rows are as they were written; the first call reads all of them.
-
-        Raises:
-            DamagedFileError: the rows are not as they were written.
-        """
+        """Make sure that the rows are as they were written; the first call reads all of them."""
         if self._sound:
             return
         try:

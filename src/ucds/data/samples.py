@@ -77,7 +77,7 @@ class Samples(ABC):
 
     @cached_property
     def fingerprint(self) -> str:
-        """Hexadecimal hash of the contents in their form, of their ids and domains."""
+        """Hexadecimal hash of contents (with their form), ids and domains."""
         digest = hashlib.sha256()
         for text in chain((self.form(), *self.domain_names), self.ids):  # ids may be computed one by one
             data = text.encode("utf-8", "surrogatepass")

@@ -53,8 +53,7 @@ def find_samples(
         domains: names of the domains to take; all if ``None``.
 
     Raises:
-        InputError: the source cannot be used, has no such domains, or holds several domains where one is
-            wanted.
+        InputError: the source cannot be used, has no such domains, or holds more than one if one is wanted.
     """
     if hasattr(source, "domain_names"):
         return cast("Scan | Samples | Pictures", source)
@@ -71,7 +70,7 @@ def find_samples(
     if by_domain:
         return found if domains is None else _of_domains(found, domains, what)
     if (several := len(found.domain_names)) > 1:
-        raise InputError(f"{what} holds {several} domains, but a target is one domain: give one of them")
+        raise InputError(f"{what} holds {several} domains, but a target is one domain: give one domain")
     return found
 
 

@@ -39,7 +39,7 @@ def texts_of_names(names: Iterable[object], where: str = "") -> list[str]:
     """Return names of columns as texts, such as "0" for 0; refuse two that are equal."""
     texts = list(map(str, names))
     if (twice := first_repeated(texts)) is not None:
-        raise InputError(f"two columns{where} have the same name {brief(twice)}: rename one of them")
+        raise InputError(f"two columns{where} have the same name {brief(twice)}: rename one column")
     return texts
 
 

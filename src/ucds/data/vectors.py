@@ -98,7 +98,7 @@ def in_order(samples: Samples, names: Sequence[str] | None, of: str = "the model
     if missing or strange:
         both = (("lacks", missing), ("has", strange))
         differ = [f"{what} {shown(', '.join(map(repr, some)), 60)}" for what, some in both if some]
-        raise InputError(f"the table has other columns than {of}: it {' and '.join(differ)}")
+        raise InputError(f"the columns of the table differ from those of {of}: it {' and '.join(differ)}")
     order, everything = [place[key] for key in wanted], np.arange(len(samples))
     array = samples.read(everything)[:, order]
     return VectorSamples(array, samples.domain, samples.domain_names, samples.ids, names)
@@ -130,8 +130,8 @@ def read_arrays(
 
     Raises:
         OSError: the file cannot be opened.
-        DamagedFileError: the file is damaged or of another format, holds Python objects, or would fill the
-            memory when unpacked.
+        DamagedFileError: the file is damaged or of another format, holds Python objects, or unpacks to too
+            much.
     """
     with open_received(path, follow=follow) as file:
         length = os.fstat(file.fileno()).st_size
@@ -149,9 +149,9 @@ def read_arrays(
             raise ValueError("a file in the archive is not an array")
         return arrays
     except Exception as error:  # damaged bytes raise nearly anything: TokenError, zlib.error ..
-        raise DamagedFileError(
-            f"{path} is not a readable .npy or .npz file of numbers ({one_line(error, 160)})"
-        ) from None
+        # NumPy says how to load what is no array, which would run code of the sender.
+        reason = "it holds no array" if "pickle" in str(error) else one_line(error, 160)
+        raise DamagedFileError(f"{path} is not a readable .npy or .npz file of numbers ({reason})") from None
 
 
 def _type_for(arrays: Sequence[npt.NDArray[Any]]) -> npt.DTypeLike:

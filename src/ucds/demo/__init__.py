@@ -1,1 +1,1 @@
-"""The whole story on embedded data, see :mod:`~ucds.demo.story`; it needs neither download nor GPU."""
+"""The demo on embedded data, without download or GPU; see :mod:`~ucds.demo.story`."""

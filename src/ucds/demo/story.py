@@ -1,10 +1,10 @@
 """The demo: three clinics sort handwritten digits, alone, with a provider's labels, and with a person's help.
 
-The small clinic has few pictures, and gains from the provider's labels; in the large one they have little
-weight. The turned clinic has the pictures of the large one, turned by a scanner that stands on its side: the
-provider has not learned from such pictures, and the guard sets its labels aside. A person who answers a few
-questions helps there. A week later the small clinic has new pictures, which join the clusters that
-it knows. The demo ends with reports to open. All of it uses the package's public functions.
+The small clinic has few pictures, and gains from the provider's labels; in the large clinic, labels have
+little weight. The turned clinic has the large clinic's pictures, turned by a scanner that lies on its side.
+The provider has not learned from such pictures, so the guard sets its labels aside; there, a person who
+answers a few questions helps. A week later, the small clinic has new pictures, which join its clusters. The
+demo ends with reports to open, and uses only public functions of the package.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ SOURCES = tuple(style for style in STYLES if style not in STYLE_OF.values())
 ENCODER = EncoderOptions(EDGES)
 
 QUESTIONS = 8
-"""Questions that the person of the demo answers."""
+"""Number of questions that the person in the demo answers."""
 
 NEXT = 60
-"""Pictures that the small clinic has a week later."""
+"""Number of new pictures that the small clinic has a week later."""
 
 _RECOGNISED = 0.6  # share of a group that shows one digit, from which on the person says which
 _TEMPLATE = files("ucds.demo") / "template" / "outcome.txt"
@@ -74,7 +74,7 @@ _OURS = {
 
 @dataclass(frozen=True)
 class Place:
-    """Folders of a demo, and what its runs have in common."""
+    """Folders of a demo, and the common arguments of its runs."""
 
     out: Path  # of the demo
     seed: int  # of every random choice but the drawing
@@ -87,7 +87,7 @@ class Place:
 
     @property
     def compute(self) -> Compute:
-        """How every run computes."""
+        """Device, cache and reporter of every run."""
         return Compute("cpu", cache=self.out / "cache", reporter=self.reporter)
 
     @property
@@ -105,13 +105,10 @@ class Place:
 
 
 def run_demo(out: Path, seed: int, reporter: Reporter) -> str:
-    """Draw the digits, let the clinics cluster theirs, ask a person, and return in words what was found.
+    """Draw the digits, let the clinics cluster them, ask a person, and return the results in words.
 
     The folder ``out`` gets ``digits/`` (the pictures), ``CLINIC-images/`` (those of each clinic), ``runs/``
-    (models and reports) and ``metrics.json``. What an earlier demo left there is written again.
-
-    Raises:
-        InputError: ``out`` holds other things than a demo.
+    (models and reports) and ``metrics.json``. Files of an earlier demo there are written again.
     """
     check_folder(out)
     place = Place(out, seed, reporter)
@@ -144,7 +141,7 @@ def check_folder(out: Path) -> None:
 
 
 def give_pictures(place: Place, clinic: str, *, next_week: bool = False) -> None:
-    """Give a clinic pictures that were drawn in its style; the small one has others in the next week."""
+    """Give a clinic pictures in its style; the small clinic also gets those of the next week."""
     drawn = place.digits / STYLE_OF[clinic]
     pictures = sorted(drawn.rglob("*.png"))
     if clinic == SMALL:
@@ -162,10 +159,10 @@ def give_pictures(place: Place, clinic: str, *, next_week: bool = False) -> None
 
 
 def visit_all(place: Place) -> dict[str, dict[str, Any]]:
-    """Train the provider's model, and each clinic's with and without the provider's labels; score them.
+    """Train the provider's model and, with and without its labels, each clinic's; return the scores.
 
     The small clinic and the turned one hand their pictures over and get a file of labels. The large one asks
-    over HTTP, with a key that has a budget and is calibrated first; the service runs in a process of its own.
+    over HTTP, with a key that has a budget and is calibrated first; the service runs in a separate process.
     """
     shutil.rmtree(place.out / "runs", ignore_errors=True)
     provider, say = place.run(PROVIDER), place.reporter.say
@@ -190,7 +187,7 @@ def visit_all(place: Place) -> dict[str, dict[str, Any]]:
 
 @contextmanager
 def label_service(run: Path, budget: int) -> Iterator[LabelClient]:
-    """Serve a source run on a free loopback port in a process of its own, and open a client of it."""
+    """Serve a source run on a free loopback port in a separate process, and open a client for it."""
     with closing(Ledger(str(run), create=True)) as book:
         key = book.add_key(LARGE, budget)
     command = [sys.executable, "-m", "ucds", "serve", str(run), "--port", "0", "--accelerator", "cpu"]
@@ -206,7 +203,7 @@ def label_service(run: Path, budget: int) -> Iterator[LabelClient]:
 
 
 def judge(place: Place, clinic: str) -> dict[str, Any]:
-    """Score a clinic's clusters, alone and with labels, and the labels, against its digits."""
+    """Score a clinic's clusters, without and with labels, and the labels themselves, against its digits."""
     classes, answers = _classes_of(place, clinic), ClusterLabels.load(place.run(clinic) / LABELS_FILE)
     truth = np.array([classes[name] for name in answers.ids])
     transfer = json.loads((place.run(clinic) / TRANSFER_FILE).read_text())
@@ -221,7 +218,7 @@ def judge(place: Place, clinic: str) -> dict[str, Any]:
 
 
 def ask_a_person(place: Place, clinic: str) -> dict[str, Any]:
-    """Ask a few questions about a clinic's clusters, and answer them from the digits that it has."""
+    """Ask a few questions about a clinic's clusters, and answer them from its true digits."""
     classes, review = _classes_of(place, clinic), Review(place.run(clinic))
     while review.answered < QUESTIONS and (question := review.question()) is not None:
         counts = [np.bincount([classes[name] for name in group]) for group in question.groups]
@@ -238,7 +235,7 @@ def ask_a_person(place: Place, clinic: str) -> dict[str, Any]:
 
 
 def take_new_pictures(place: Place) -> dict[str, Any]:
-    """Take new pictures of the small clinic into its run, and return what has changed."""
+    """Take new pictures of the small clinic into its run, and return the changes."""
     give_pictures(place, SMALL, next_week=True)
     images, run = place.images(f"{SMALL}-next"), place.run(f"{SMALL}-next")
     done = update(place.run(SMALL), images, run, compute=place.compute.silent())
@@ -264,7 +261,7 @@ def _accuracy(place: Place, clinic: str, run: str) -> float:
 
 
 def describe(metrics: Mapping[str, Any], **others: object) -> str:
-    """Write what became of the clinics, and what the answers of the person changed."""
+    """Describe the results of the clinics, and what the person's answers changed."""
     environment = jinja2.Environment(trim_blocks=True, undefined=jinja2.StrictUndefined)
     template = environment.from_string(_TEMPLATE.read_text("utf-8"))
     return template.render(metrics, style_of=STYLE_OF, sources=SOURCES, **others)

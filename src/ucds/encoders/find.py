@@ -179,7 +179,7 @@ def _width(name: str, returned: NDArray[Any], output: str, pooling: Pooling | No
     """Return the number of features of an output, if it has one row per image after pooling."""
     rows, shape = pool(returned, pooling), ("n", *returned.shape[1:])
     if pooling and returned.ndim == 2:
-        raise InputError(f"output {output!r} of {name} needs no `pooling`: it is a row of features per image")
+        raise InputError(f"output {output!r} of {name} is a row of features per image: leave out `pooling`")
     if rows.ndim == 2:
         return int(rows.shape[1])
     ways = " or ".join(get_args(Pooling) if returned.ndim == 3 else ("mean",))

@@ -89,7 +89,7 @@ def _download(name: str, repository: str, revision: str | None) -> Repository:
 
     remedy = "copy the repository's files here, and give their folder as the encoder"
     if constants.HF_HUB_OFFLINE:
-        raise InputError(f"{name} is not in the cache, and HF_HUB_OFFLINE forbids a download; {remedy}")
+        raise InputError(f"{name} is not in the cache, but HF_HUB_OFFLINE forbids a download; {remedy}")
     require_reachable(constants.ENDPOINT, name, remedy)
     try:
         preprocessor = Path(hf_hub_download(repository, PREPROCESSOR, revision=revision))

@@ -34,7 +34,7 @@ class Value:
 
 @dataclass(frozen=True)
 class GraphFacts:
-    """What a graph of images takes and returns."""
+    """Inputs and outputs of a graph of images."""
 
     image: Value  # input (n, 3, height, width)
     outputs: tuple[Value, ...]
@@ -108,7 +108,7 @@ def read_graph(content: bytes) -> GraphFacts:
     try:
         model = _Message(memoryview(content))
         if 25 in model:
-            raise InputError("it defines operators of its own")
+            raise InputError("it defines its own operators: export it with standard operators")
         if len(graphs := list(model.messages(7))) != 1:
             raise InputError("it is not an ONNX file")
         nodes, weights = _check(graphs[0], 0), set(map(_require_inside, graphs[0].messages(5)))

@@ -78,7 +78,7 @@ def read_preparation(path: Path) -> Preparation:
         elif config.crop_pct and 0 < config.crop_pct <= 1 and resize < _LARGEST_WITH_MARGIN:
             resize = int(crop / config.crop_pct)
         if not 1 <= crop <= resize:
-            raise InputError(f"a crop of {crop} pixels does not fit into images of {resize}")
+            raise InputError(f"a crop of {crop} pixels does not fit into images of {resize} pixels")
         mean, std = _scaled(config)
     except (ValidationError, InputError) as error:
         reason = first_problem(error) if isinstance(error, ValidationError) else error

@@ -35,7 +35,7 @@ class EncoderSpec:
         columns: names of the columns of the training table, in its order; ``None`` without names.
         resize: side in pixels to which images are resized before the crop; ``None`` means 256 for a crop of
             224, and in proportion for other crops.
-        output: output of the graph that holds the features; its only one if ``None``.
+        output: output of the graph that holds the features; if ``None``, the only output.
         pooling: rule that makes features of a sample from those of its tokens, ``(n, tokens, width)``;
             ``None`` for an output ``(n, width)``.
 

@@ -1,6 +1,6 @@
 """Runs cells of a grid: opens their data, runs their methods, and makes the record of each.
 
-Cells of one target and seed that share a source model are one group, which runs in a process of its own.
+Cells of one target and seed that share a source model form a group, which runs in its own process.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from ucds.files import digest_of
 from ucds.math.arrays import IntArray
 
 UNFINISHED = "unfinished"
-"""Name of the folder of the state of unfinished stages, beside the records."""
+"""Name of the folder, beside the records, for the state of unfinished stages."""
 
 CellGroup = tuple[Cell, ...]
 """Cells of one target and seed that may share a source model, in the order of the grid."""
@@ -48,7 +48,7 @@ def group_cells(cells: Sequence[Cell]) -> list[CellGroup]:
 
 
 def source_of(cell: Cell) -> tuple[object, ...]:
-    """Return the part of a cell's condition that the source model and its labels depend on."""
+    """Return the part of a cell's condition on which the source model and its labels depend."""
     condition = cell.condition
     settings = tuple(for_source(given) for given in condition.settings if isinstance(given, MethodSettings))
     return settings, condition.source, condition.pooled_source, condition.subset, condition.source_clusters
@@ -59,7 +59,7 @@ def run_group(
 ) -> Iterator[dict[str, Any] | Failure]:
     """Run the cells of a group, and yield the record of each as soon as it is on the disk.
 
-    A cell that fails is yielded as a failure. The state of unfinished stages goes into the folder of the
+    For a cell that fails, a failure is yielded. The state of unfinished stages goes into the folder of the
     records, and stays there if a cell fails.
     """
     unfinished = _checkpoints(folder / UNFINISHED, group, survey)
@@ -111,7 +111,7 @@ def digest(value: object) -> str:
 
 
 def _open(cell: Cell, located: Located, machine: Machine) -> tuple[Task, GroundTruth]:
-    """Open the task of a cell, and the classes that score it, whose number is K, as in the paper."""
+    """Open the task of a cell and the classes for its scores; as in the paper, K is their number."""
     condition = cell.condition
     data = seen = open_inputs(located, condition.target, machine, machine.compute.silent())
     if condition.source != condition.target:

@@ -1,6 +1,6 @@
 """The data sets of the paper: where benchmarks find them below ``--data``, their counts, and their subsets.
 
-No training command uses the subsets: some are made from labels that a user of the method does not have.
+No training command uses the subsets, because some are made from labels that users do not have.
 """
 
 from __future__ import annotations
@@ -61,17 +61,13 @@ KNOWN = {
 
 
 def objects_in(dataset: str, domain: str) -> str:
-    """Return a name of the objects that a domain shows, equal for domains that show the same objects."""
+    """Return a name for the objects that a domain shows; it is equal for domains with the same objects."""
     known = KNOWN.get(dataset)
     return domain if known is None else known.same_objects.get(domain, domain)
 
 
 def check_counts(dataset: str, samples: Listing, n_classes: int) -> None:
-    """Compare a copy of a known data set with the published counts; others are not judged.
-
-    Warns:
-        UcdsWarning: counts or classes differ; the copy may be incomplete, or another release.
-    """
+    """Compare a copy of a known data set with the published counts, and warn if they differ."""
     known = KNOWN.get(dataset)
     if known is None:
         return
@@ -87,7 +83,7 @@ def check_counts(dataset: str, samples: Listing, n_classes: int) -> None:
 
 
 def plain_name(name: str) -> str:
-    """Bring a folder name to the form in which names are compared: lower case, no separators."""
+    """Return a folder name in the form that is compared: lower case, no separators."""
     return "".join(character for character in name.lower() if character not in " _-")
 
 
@@ -101,7 +97,7 @@ class Located:
 
 
 def locate(data: Path, name: str, targets: Sequence[str]) -> Located:
-    """Find a data set: ``data`` itself, a folder of its name in it, or the only folder in one of these.
+    """Find a data set: ``data`` itself, the folder in it of this name, or the only folder in either.
 
     Case, spaces, hyphens and underscores in folder names do not matter. All domains of
     a known data set must be there, because all take part; of others, the ``targets``. Folders of other names
@@ -120,7 +116,7 @@ def locate(data: Path, name: str, targets: Sequence[str]) -> Located:
     if missing and known is not None:
         folder = known.folders[0]
         raise InputError(
-            f"{known.title} is not whole below {data}: no domain {', '.join(missing)}; put it at "
+            f"{known.title} is incomplete below {data}: it has no domain {', '.join(missing)}; put it at "
             f"{data / folder}/{known.form}"
         )
     if missing and not found:
@@ -142,7 +138,7 @@ def _folders(place: Path) -> list[str]:
 
 
 def imbalanced_subset(truth: GroundTruth, domain: IntArray) -> IntArray:
-    """Choose the samples that are left when half of the classes become rare, as ascending positions.
+    """Choose the ascending positions of the samples that are left when half of the classes become rare.
 
     Of K classes in alphabetical order, the first ``K // 2`` keep ``int(0.3 * n)`` of their n samples in
     each domain, chosen at random with seed 0, as in the authors' earlier code; the others keep all. The
@@ -159,10 +155,10 @@ def imbalanced_subset(truth: GroundTruth, domain: IntArray) -> IntArray:
 
 
 def long_tail_subset(truth: GroundTruth, domain: IntArray, seed: int = 0) -> IntArray:
-    """Choose the samples that are left when class sizes fall off geometrically, as ascending positions.
+    """Choose the ascending positions of the samples that are left when class sizes fall geometrically.
 
     The classes come in an order that the seed decides; the r-th of K keeps the share ``10 ** (-r / (K - 1))``
-    of its samples in each domain, chosen at random, but at least two where it has them.
+    of its samples in each domain, chosen at random, but at least two samples if it has them.
     """
     kept = []
     for d in np.unique(domain):

@@ -22,11 +22,11 @@ from ucds.training.options import EncoderOptions
 
 Subset = Literal["full", "imbalanced", "small", "long-tail"]
 Published = float | tuple[float, float]
-"""A figure of the paper: its mean, or mean and standard deviation."""
+"""A number in the paper: a mean, or a mean and a standard deviation."""
 FamilySettings = dict[str, dict[str, Any]]
 """Settings by family of methods, then by name."""
 PublishedRows = dict[str, dict[str, Published]]
-"""Figures of the paper by method, then by target (or by measure, in a table of costs)."""
+"""Numbers in the paper by method, then by target (or by measure, in a table of costs)."""
 
 
 class _Table(BaseModel):
@@ -67,9 +67,9 @@ class Grid(_Table):
 
 
 class Variant(_Table):
-    """A way to run methods: what the variant names replaces what the grid says.
+    """A way to run methods; entries of the variant replace those of the grid.
 
-    The grid as it stands is the variant with the empty name, which no file can define.
+    The unchanged grid is the variant with the empty name, which no file can define.
     """
 
     name: str = Field(min_length=1)
@@ -88,7 +88,7 @@ class Variant(_Table):
 
 
 class Sweep(_Table):
-    """One variant for each value of a setting, "epsilon", or of a figure within one, "guard.least_trust"."""
+    """One variant for each value of a setting ("epsilon"), or of an entry of one ("guard.least_trust")."""
 
     family: str = Field("pcd", description="name of the section of settings")
     setting: str
@@ -105,7 +105,7 @@ class Sweep(_Table):
 
 
 class Figure(_Table):
-    """A figure to draw from records: of PCD, or, of features in the plane, also of target training only."""
+    """A figure to draw from records of PCD; features in the plane are also drawn for target training only."""
 
     kind: Literal["proportions", "sensitivity", "tsne"]
     target: str = Field("", description="target domain; the first of the grid if left out")
@@ -113,7 +113,7 @@ class Figure(_Table):
 
 @dataclass(frozen=True)
 class Condition:
-    """Settings, encoders and samples of a cell: all of it but data set, target, seed and method."""
+    """Settings, encoders and samples of a cell: everything except data set, target, seed and method."""
 
     settings: tuple[Settings, ...]  # one entry for each settings class
     source: EncoderOptions
@@ -166,7 +166,7 @@ class Benchmark(_Table):
 
     @property
     def all_variants(self) -> tuple[Variant, ...]:
-        """The grid as it stands, if it has a backbone, then variants and sweeps."""
+        """The unchanged grid, if it has a backbone, then variants and sweeps."""
         base = Variant.model_construct(name="", paper=self.paper)
         swept = tuple(
             Variant(name=sweep.name_of(value), settings=sweep.settings_of(value))
@@ -198,7 +198,7 @@ class Benchmark(_Table):
         )
 
     def _settings_of(self, variant: Variant, dataset: str) -> tuple[Settings, ...]:
-        """Build the settings of a variant's methods: the variant's win over the data set's and the grid's."""
+        """Build the settings of a variant's methods; variants override data sets, which override the grid."""
         layers = (self.settings, self.dataset_settings.get(dataset, {}), variant.settings)
         families = self._families_of(variant)
         everywhere = {family for other in self.all_variants for family in self._families_of(other)}
@@ -212,12 +212,12 @@ class Benchmark(_Table):
         )
 
     def _families_of(self, variant: Variant) -> set[str]:
-        """Return the families of settings that a variant's methods look at."""
+        """Return the families of settings that a variant's methods use."""
         kinds = {method_named(method).settings for method in self.methods_of(variant)}
         return {family for family, kind in FAMILIES.items() if kind in kinds}
 
     def cells(self) -> Iterator[Cell]:
-        """Yield all cells, seed by seed, so that an unfinished grid has whole tables of few seeds."""
+        """Yield all cells, seed by seed, so that an unfinished grid has complete tables for a few seeds."""
         variants = self.all_variants
         conditions = {
             dataset: [(variant, self.condition(variant, dataset)) for variant in variants]

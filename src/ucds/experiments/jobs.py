@@ -1,8 +1,8 @@
-"""Jobs in processes of their own.
+"""Runs jobs, each in its own process.
 
-Unlike a pool of the standard library, the jobs go on when a process dies, every process has a GPU of its own,
-and none is left behind: one whose parent is gone ends at once. A process imports this module before its job
-does anything, so nothing heavy is imported here.
+Unlike in a pool of the standard library, the jobs go on when a process dies, every process has its own GPU,
+and a process ends at once when its parent is gone. A process imports this module before its job begins, so
+nothing heavy is imported here.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class Failure(NamedTuple):
 def run_jobs(
     work: Callable[[Any], Iterable[Any]], jobs: Sequence[Any], count: int, devices: Sequence[str] = ()
 ) -> Iterator[Any]:
-    """Run ``count`` jobs at a time, each in a process of its own, so that its peak of memory is its own.
+    """Run ``count`` jobs at a time, each in its own process, so that its peak memory can be measured.
 
-    The work must be importable, or a partial of what is. Each place of a process has one of the devices in
-    turn; without any, every process sees all. What a job yields is yielded here as soon as it is there, and
+    The work must be importable, or a partial of something importable. The processes get the given devices in
+    turn; without any, every process sees all devices. Results of a job are yielded as soon as they exist, and
     a :class:`Failure` for each job that fails.
     """
     waiting, places = deque(jobs), deque(range(count))
@@ -62,7 +62,7 @@ def run_jobs(
                 places.append(place)
                 if process.exitcode < 0:
                     name = signal.Signals(-process.exitcode).name
-                    yield Failure(job, f"its process was killed by {name} (is the memory large enough?)")
+                    yield Failure(job, f"its process was killed by {name} (perhaps for lack of memory)")
                 elif process.exitcode:
                     yield Failure(job, f"its process ended with status {process.exitcode}")
     finally:
@@ -72,7 +72,7 @@ def run_jobs(
 
 
 def _do(news: Connection, work: Callable[[Any], Iterable[Any]], job: Any, device: str | None) -> None:
-    """Do one job in this process, and send the parent what it yields, or why it failed."""
+    """Do one job in this process, and send the parent its results, or the reason of its failure."""
     threading.Thread(target=_follow_parent, daemon=True).start()
     # Ctrl-C is for the parent alone, which ends its processes.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -86,7 +86,7 @@ def _do(news: Connection, work: Callable[[Any], Iterable[Any]], job: Any, device
 
 
 def reason_of(error: Exception) -> str:
-    """Return the reason of a failure in one line; a fault of this package is named with its class."""
+    """Return the reason of a failure in one line; for a bug of this package, with the error's class."""
     text = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
     return " ".join(text.split())
 

@@ -1,9 +1,8 @@
 """The methods by name: the paper's, which are lists of stages, the consensus method, and the baselines.
 
-A method is a function that makes an :class:`~ucds.experiments.pipeline.Outcome` of a
-:class:`~ucds.experiments.pipeline.Pipeline`. A benchmark also runs methods from outside this package, without
-an edit of it: the TOML file names them ``module:name``. Such a name stands for a function, or for a
-:class:`Method`.
+A method is a function that makes an :class:`~ucds.experiments.pipeline.Outcome` from a
+:class:`~ucds.experiments.pipeline.Pipeline`. A benchmark can also run methods from outside this package: the
+TOML file names them ``module:name``, where the name is that of a function or a :class:`Method`.
 """
 
 from __future__ import annotations
@@ -70,7 +69,7 @@ def method_named(name: str) -> Method:
     try:
         found = getattr(import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
-        raise InputError(f"method {name} cannot be imported: {error} (is it on PYTHONPATH?)") from None
+        raise InputError(f"method {name} cannot be imported: {error}; put its folder on PYTHONPATH") from None
     if not isinstance(found, Method) and not callable(found):
         raise InputError(f"method {name} is neither a function nor a Method")
     return found if isinstance(found, Method) else Method(name, found, settings=None)
@@ -83,11 +82,11 @@ def run_methods(
     sources: Sources | None = None,
     failures: dict[str, str] | None = None,
 ) -> Iterator[Outcome]:
-    """Run methods on a task, and yield the outcome of each as soon as it is known; ground truth is not read.
+    """Run methods on a task, without ground truth, and yield the outcome of each as soon as it is known.
 
-    They come in the order of :data:`METHODS`, and those from outside this package last. Runs with the same
-    source data can share ``sources``. A method that fails adds the reason to ``failures``, by its name, and
-    the others go on; if that is ``None``, its error ends them all.
+    The outcomes come in the order of :data:`METHODS`, with methods from outside this package last. Runs with
+    the same source data can share ``sources``. If a method fails, the reason goes into ``failures`` under its
+    name, and the others go on; if ``failures`` is ``None``, the error is raised.
     """
     found = {name: method_named(name) for name in methods}
     pipeline, order = Pipeline(task, options, sources), [*METHODS, *found]
@@ -103,7 +102,7 @@ def run_methods(
 
 
 def _plain(title: str, cluster: Callable[[FloatArray, int, int], IntArray], needs: str = "") -> Method:
-    """Make the method that clusters frozen features of the target by a function of vectors, K and seed."""
+    """Make a method that clusters frozen features of the target by a function of vectors, K and seed."""
 
     def run(pipeline: Pipeline) -> Outcome:
         samples = pipeline.target_vectors().samples
@@ -122,10 +121,10 @@ def trained(
     with_source: bool = False,
     from_scratch: bool = False,
 ) -> Method:
-    """Make the method that clusters the target by a baseline that trains, with settings of a kind.
+    """Make a method that clusters the target by a baseline that trains, with settings of a class.
 
-    With the source, it sees the source's samples too, through the source's encoder. From scratch, it starts
-    from a random encoder, as in the baseline's paper, which is always trained.
+    With the source, it also sees the source's samples, through the source's encoder. From scratch, it starts
+    from a random encoder, as in the baseline's paper, and always trains it.
     """
 
     def run(pipeline: Pipeline) -> Outcome:
@@ -152,7 +151,7 @@ def _from_scratch(seed: int, tune: Tune) -> Encoder:
 
 
 def _pretrained_only(pipeline: Pipeline, *, of_source: bool = False) -> Outcome:
-    """Run PO with the target's encoder, or with the source's, which the paper prints where the two differ."""
+    """Run PO with the target's encoder, or with the source's, which the paper reports if the two differ."""
     task, options = pipeline.task, pipeline.options
     session = options.session(options.settings_of(PCDSettings))
     make, data = (task.source_encoder, task.queries) if of_source else (task.encoder, task.target)

@@ -1,6 +1,6 @@
-"""The parts that methods are made of: a task, its options, and the stages that several methods share.
+"""The parts of methods: a task, its options, and the stages that several methods share.
 
-A stage is a function of its inputs and the seed, so that sharing its result changes no other result.
+A stage is a function of its inputs and the seed, so sharing its result changes no other result.
 """
 
 from __future__ import annotations
@@ -94,16 +94,16 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Sources:
-    """Source models that several pipelines share; all of them must have the same source data."""
+    """Source models that several pipelines share; all these pipelines must have the same source data."""
 
     learned: dict[str, Outcome] = field(default_factory=dict)  # by method and settings of the source
     checkpoints: Path | None = None  # of the state of unfinished ones; `None` keeps no state
 
 
 class Pipeline:
-    """Gives methods the stages they are made of; each stage is computed once, at its first use.
+    """Gives methods their stages; each stage is computed once, at its first use.
 
-    A source model is taken from ``sources`` if these have it, and put there otherwise.
+    A source model is taken from ``sources`` if it is there, and otherwise put there.
     """
 
     def __init__(self, task: Task, options: TaskOptions, sources: Sources | None = None) -> None:
@@ -140,7 +140,7 @@ class Pipeline:
         session: Session[MethodSettings],
         labels: IntArray | None = None,
     ) -> Outcome:
-        """Append the stages of a session to those done before; without labels, the model predicts them."""
+        """Append the stages of a session to earlier ones; if no labels are given, the model predicts them."""
         settings, n = session.settings, 0  # the consensus takes no steps
         if isinstance(settings, PCDSettings):
             n = min(settings.batch_size, len(model.data.samples))
@@ -188,7 +188,7 @@ class Pipeline:
         return self._sources.learned[key]
 
     def _predict(self, session: Session[Settings], model: Learning, data: Dataset) -> IntArray:
-        """Predict the clusters of samples by a network; those that it was not trained on may be images."""
+        """Predict the clusters of samples by a network; samples outside its training may be images."""
         if model.tune == "head":
             data = features_of(session, model.encoder, data)
         labels: IntArray = predict(model.trained, data, session.runtime).argmax(-1).cpu().numpy()

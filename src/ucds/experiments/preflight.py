@@ -1,4 +1,4 @@
-"""Finds data and encoders of a benchmark before anything is run, and says which cells lack what."""
+"""Finds the data and encoders of a benchmark before anything runs, and says what its cells lack."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Survey:
     def origin(self, cell: Cell) -> dict[str, str]:
         """Return the weights and data that a cell is made from; see :data:`ucds.experiments.records.ORIGIN`.
 
-        A method that needs the encoder of one side only is described as if both sides had that encoder.
+        If a method needs the encoder of one side only, both sides are described with this encoder.
         """
         used = [self.weights[encoder] for encoder in encoders_of(cell)] or [RANDOM]
         data = self.data[cell.dataset, cell.condition.target]
@@ -81,7 +81,7 @@ def encoders_of(cell: Cell) -> list[EncoderOptions]:
 
 
 def survey(benchmark: Benchmark, machine: Machine) -> Survey:
-    """Find data sets and encoders of a benchmark, and say for what reasons which cells will be missing."""
+    """Find data sets and encoders of a benchmark, and say which cells will be missing, and why."""
     found = Survey(draws_features=any(figure.kind == "tsne" for figure in benchmark.figures))
     for name, targets in benchmark.grid.targets.items():
         try:
@@ -138,7 +138,7 @@ def open_inputs(located: Located, encoder: EncoderOptions, machine: Machine, com
 
 
 def decode_all(cells: Iterable[Cell], found: Survey, machine: Machine) -> None:
-    """Decode all images that cells need, before processes run side by side, and note their fingerprints."""
+    """Decode all images that cells need, before processes run in parallel, and note their fingerprints."""
     for cell in cells:
         for encoder in (cell.condition.source, cell.condition.target):
             if (cell.dataset, encoder) not in found.data:
@@ -147,7 +147,7 @@ def decode_all(cells: Iterable[Cell], found: Survey, machine: Machine) -> None:
 
 
 def compute_features(cells: Iterable[Cell], found: Survey, machine: Machine) -> None:
-    """Compute the features of frozen encoders, before processes run side by side."""
+    """Compute the features of frozen encoders, before processes run in parallel."""
     needed = {
         (cell.dataset, encoder): None
         for cell in cells

@@ -1,6 +1,6 @@
 """The records of a benchmark: one line of JSON for each run, appended when it is finished and never changed.
 
-A record names everything that its figures depend on: the cell, all settings of its method, and the files.
+A record names everything on which its figures depend: the cell, all settings of its method, and the files.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ IDENTITY = (
     *("dataset", "target", "seed", "method", "settings", "backbone", "source_backbone"),
     *("image_size", "subset", "pooled_source", "source_clusters", "start"),
 )
-"""Entries that tell the cell of a record from all others."""
+"""Entries that identify the cell of a record."""
 
 ORIGIN = ("weights", "source_weights", "data")
 """Entries that name the files a run was made from."""
@@ -49,13 +49,13 @@ def read_records(path: Path) -> list[dict[str, Any]]:
 
 
 def append_record(path: Path, record: Record) -> None:
-    """Append a record; it is on the disk when this returns, and what was there before stays readable."""
+    """Append a record; it is on the disk when this returns, and earlier records stay readable."""
     path.parent.mkdir(parents=True, exist_ok=True)
     append_line(path, json.dumps(record))
 
 
 def _read_record(line: bytes) -> dict[str, Any]:
-    """Parse a line; a ValueError says what a record needs and the line lacks."""
+    """Parse a line; a ValueError says which entry of a record the line lacks."""
     found = parse_json(line)
     if not isinstance(found, dict):
         raise ValueError("it is not an object")
@@ -67,7 +67,7 @@ def _read_record(line: bytes) -> dict[str, Any]:
 
 @contextmanager
 def lock_records(folder: Path) -> Iterator[None]:
-    """Keep other processes from filling the same records meanwhile: they would repeat runs."""
+    """Keep other processes from filling the same records meanwhile, because they would repeat runs."""
     require_writable(folder / FILE)
     folder.mkdir(parents=True, exist_ok=True)
     with open_received(folder / ".lock", "a+b") as file:
@@ -77,7 +77,7 @@ def lock_records(folder: Path) -> Iterator[None]:
 
 
 def describe(cell: Cell) -> dict[str, Any]:
-    """Return the entries of a record that tell its cell from all others, without weights and data."""
+    """Return the entries of a record that identify its cell, without weights and data."""
     condition, settings = cell.condition, cell.settings
     return {
         "dataset": cell.dataset,
@@ -96,13 +96,13 @@ def describe(cell: Cell) -> dict[str, Any]:
 
 
 def identity(described: Record) -> str:
-    """Return a text that is equal for all records of one cell, and for what :func:`describe` says of it."""
+    """Return a text that is equal for all records of one cell, and for the cell's :func:`describe`."""
     found = {name: described[name] for name in IDENTITY} | {"settings": essential_settings(described)}
     return json.dumps(found, sort_keys=True)
 
 
 def essential_settings(described: Record) -> Mapping[str, Any] | None:
-    """Return the settings of a record without those that a record may lack."""
+    """Return the settings of a record without those that it could leave out."""
     settings: Mapping[str, Any] | None = described["settings"]
     method = METHODS.get(described["method"])
     if settings is None or method is None or method.settings is None:
@@ -111,7 +111,7 @@ def essential_settings(described: Record) -> Mapping[str, Any] | None:
 
 
 def settings_hash(record: Record) -> str:
-    """Return the hash of the settings of a record, as they are told apart now; "none" if it has none."""
+    """Return the hash of a record's settings by the present rules; "none" if the record has none."""
     settings = essential_settings(record)
     return "none" if settings is None else hash_settings(settings)
 

@@ -1,4 +1,4 @@
-"""Names the revision of the code. No PyTorch is loaded here: scripts that measure memory import it."""
+"""Names the revision of the code, without loading PyTorch: scripts that measure memory import this."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 def code_revision() -> str:
     """Return the commit of this package, with "-dirty" if a file of the package has changed since.
 
-    It is looked up once, as a process goes on with the code that it has loaded. "unknown" without git, and
-    where the package is installed inside a repository that does not track it.
+    It is looked up once, because a process keeps the code that it has loaded. The result is "unknown" without
+    git, and for a package that is installed inside a repository but not tracked by it.
     """
     file = Path(__file__)
     package = file.parents[1]

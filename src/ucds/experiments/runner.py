@@ -1,4 +1,4 @@
-"""Runs a grid: each group of cells in a process of its own, which records every cell as soon as it is done.
+"""Runs a grid: each group of cells in its own process, which records every cell as soon as it is done.
 
 Records are appended to ``results/<name>/runs.jsonl`` and are never changed. A grid that is started again runs
 only the cells that have no record yet.
@@ -31,7 +31,7 @@ def run_benchmark(benchmark: Benchmark, folder: Path, machine: Machine, *, jobs:
     run at a time, each in a process of its own; ``None`` stands for one a GPU, or one without a GPU.
 
     Raises:
-        InputError: nothing can be run, or a cell failed; the others are recorded.
+        InputError: nothing can be run, or a cell failed; other cells are still recorded.
     """
     with lock_records(folder):
         found = survey(benchmark, machine)
@@ -46,7 +46,7 @@ def run_benchmark(benchmark: Benchmark, folder: Path, machine: Machine, *, jobs:
 
 
 def _without_record(cells: Sequence[Cell], found: Survey, records: Sequence[Record]) -> list[Cell]:
-    """Select the cells that have no record made from the same files; of equal cells only the first."""
+    """Select the cells without a record made from the same files; of equal cells, only the first."""
     done = {(identity(record), *origin_of(record).values()) for record in records}
     todo: dict[tuple[str, ...], Cell] = {}
     for cell in cells:
@@ -60,7 +60,7 @@ def _run(
     compute: Compute,
     jobs: int | None,
 ) -> int:
-    """Run groups, tell of each record as it comes, and return their number."""
+    """Run groups, report each record as it comes, and return the number of records."""
     if not groups:
         return 0
     devices = visible_devices() if compute.accelerator != "cpu" else []
@@ -76,7 +76,7 @@ def _run(
             reporter.show("run cells", count, total)
     if failures:
         message = f"{total - count} of {total} cells failed, the others are recorded"
-        raise InputError(f"{message}; one said: {failures[0]}")
+        raise InputError(f"{message}; one error was: {failures[0]}")
     return count
 
 

@@ -1,4 +1,4 @@
-"""The figures of a record, scores, times, memory, versions and device, and the columns that tables show."""
+"""The entries of a record (scores, times, memory, versions, device), and the columns that tables show."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from ucds.training.options import Compute
 from ucds.training.prepare import Training
 
 SOURCE_STAGES = ("learn-source", "cluster-domains")
-"""Stages that see source samples: PCD's, and that of the consensus method."""
+"""Stages that see source samples: one of PCD, and one of the consensus method."""
 
 Record = Mapping[str, Any]
 """The line of one run in the records of a benchmark, see :mod:`ucds.experiments.records`."""
@@ -65,7 +65,7 @@ COLUMNS = {
 
 
 def column_of(record: Record, name: str) -> float | None:
-    """Return the number that a record has for a column; ``None`` where it has none."""
+    """Return the number that a record has for a column; ``None`` if it has none."""
     if name == "seconds_per_batch":  # for 64 images: the paper's step, whatever the method's batch is
         rate = record.get("images_per_second")
         return 64 / rate if rate else None
@@ -74,7 +74,7 @@ def column_of(record: Record, name: str) -> float | None:
 
 
 def measure(outcome: Outcome, classes: IntArray, names: Sequence[str]) -> dict[str, Any]:
-    """Compute the figures of one record: scores of the labels, times, memory and proportions."""
+    """Compute the numbers of one record: scores of the labels, times, memory and proportions."""
     labels, n = outcome.labels, len(names)
     scores, matching = score(labels, classes), match_clusters(labels, classes)
     true = np.bincount(classes, minlength=n) / len(classes)
@@ -114,7 +114,7 @@ def measure(outcome: Outcome, classes: IntArray, names: Sequence[str]) -> dict[s
 
 
 def place_features(model: Learning | Training, options: TaskOptions, classes: IntArray) -> dict[str, Any]:
-    """Compute the entries of a record that the paper's t-SNE figure is drawn from."""
+    """Compute the entries of a record from which the paper's t-SNE figure is drawn."""
     from sklearn.manifold import TSNE
 
     if isinstance(model, Training):

@@ -13,7 +13,7 @@ from ucds.errors import InputError, shown
 from ucds.exports.graph import describe
 from ucds.files import making, read_object, require_writable, write_text_atomically
 from ucds.training.model_file import StoredModel, save_model
-from ucds.training.run_folder import MODEL_FILE, RUN_FILE
+from ucds.training.run_folder import MODEL_FILE, read_run
 
 CONFIG_FILE = "config.json"
 CARD_FILE = "README.md"
@@ -69,7 +69,7 @@ def write_card(stored: StoredModel, run: Path | None) -> str:
             card=card,
             cell=_as_text,
             images=images,
-            described=(run and read_object(run / RUN_FILE)) or {},
+            described={} if run is None else read_run(run),
             fingerprint=stored.fingerprint,
             proportions=stored.proportions.T.tolist(),
         )

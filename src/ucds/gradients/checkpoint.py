@@ -1,7 +1,6 @@
 """The state of an unfinished run, and the file that holds it.
 
-A checkpoint is a sealed file of what ``torch.save`` wrote. It is read without running any code that it may
-hold.
+A checkpoint is a sealed file with the output of ``torch.save``. It is read without running any code in it.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Mixture:
-    """A mixed batch, with the pairs and the ratio that mix its targets alike."""
+    """A mixed batch, with the pairs and the ratio by which its targets are mixed."""
 
     inputs: Tensor  # mixed samples, in the shape of the batch they came from
     partner: Tensor  # (n,) position of the sample that each one was mixed with

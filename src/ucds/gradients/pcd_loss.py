@@ -1,7 +1,7 @@
 """The loss of PCD: its equations in the order of the paper, and the loss that is composed of them.
 
 :class:`PCDLoss` needs neither a run nor a network of this package: it takes the features and logits of a
-batch, from wherever they come.
+batch from any source.
 
 Transport (Eq. 1) and proportions (Eq. 2) are defined by domain. The sampler gives a batch domain after
 domain, with the same number of samples of each domain in every step; :func:`stack_domains` lays it out as
@@ -52,8 +52,8 @@ def sample_weights(counts: Sequence[int], device: torch.device | str | None = No
 def transport_loss(cost: Tensor, plan: Tensor) -> Tensor:
     """Compute the cost of moving the data onto the prototypes by a fixed plan, averaged over domains (Eq. 1).
 
-    Both are ``(D, m, K)``, the plan with zeros in padding rows. Its entropy does not depend on the model once
-    it is held fixed, so it is left out.
+    Plan and cost are ``(D, m, K)``; the plan has zeros in padding rows. The entropy of a fixed plan does not
+    depend on the model, so it is left out.
     """
     return (plan.detach() * cost).sum((-2, -1)).mean()
 
@@ -105,7 +105,7 @@ def mutual_information_loss(logits: Tensor) -> Tensor:
 
 
 def soft_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
-    """Compute the cross-entropy against soft targets, into which no gradient flows: ``L(G(x~), y~)``."""
+    """Compute the cross-entropy against soft targets, ``L(G(x~), y~)``; the targets get no gradient."""
     return -(targets.detach() * at_least_single(logits).log_softmax(-1)).sum(-1).mean()
 
 
@@ -121,8 +121,8 @@ def smooth_labels(labels: Tensor, n_clusters: int, smoothing: float) -> Tensor:
 def place_targets(targets: Tensor, rows: Tensor, n_samples: int) -> Tensor:
     """Put the targets of some samples in their rows among all samples; the others get a row of zeros.
 
-    A row of zeros means "no target" and needs no mask: its distance ``KL(0 || G) = sum 0 log(0 / G)`` is
-    zero and so is its gradient, whatever the model predicts, and no distribution looks like it.
+    A row of zeros means "no target" and needs no mask: its distance ``KL(0 || G) = sum 0 log(0 / G)`` and its
+    gradient are zero, whatever the model predicts, and no distribution is equal to it.
     """
     placed = targets.new_zeros(n_samples, targets.shape[-1])
     placed[rows] = targets
@@ -168,11 +168,11 @@ class PCDLoss(nn.Module):
     """The loss of PCD for one batch (Eq. 1 to 4), with the state that it carries from batch to batch.
 
     The terms of stage 1 are transport, mutual information and mixing; stage 2 adds distillation, and stage 3
-    has no mixing: a term belongs to the sum if it is given what it is computed from. Call
+    has no mixing: a term belongs to the sum if its inputs are given. Call
     :meth:`update_proportions` before the loss of each batch, as Algorithm 1 does.
 
     Args:
-        counts: number of samples of each of D domains in a batch, in which domain follows domain.
+        counts: number of samples of each of D domains in a batch that is sorted by domain.
         n_clusters: number of clusters, K.
         settings: weights of the terms, epsilon and the precision of the plan; the defaults if ``None``.
         targets: ``(N, K)`` soft targets of all samples, the paper's ``y^``, for stage 2; a row of zeros
@@ -204,7 +204,7 @@ class PCDLoss(nn.Module):
         self._settings = settings or PCDSettings()
 
     def update_proportions(self, logits: Tensor, momentum: float) -> None:
-        """Update the proportions with the logits ``(n, K)`` of a batch (Eq. 2); the old ones weigh beta."""
+        """Update the proportions with the logits ``(n, K)`` of a batch (Eq. 2); old ones have weight beta."""
         stacked = stack_domains(logits, self._counts)
         self.proportions = update_proportions(self.proportions, stacked, self._weights, momentum)
 
@@ -276,8 +276,8 @@ class PCDLoss(nn.Module):
         Args:
             transport: transport cost of the batch, of :meth:`transport`.
             logits: ``(n, K)`` logits of the batch.
-            mixed: batch that :func:`ucds.gradients.mixing.mix` has mixed, and the logits of its samples;
-                no mixing term if ``None``.
+            mixed: result of :func:`ucds.gradients.mixing.mix`, and the logits of the mixed samples; no mixing
+                term if ``None``.
             index: ``(n,)`` positions of the batch in the targets; no distillation if ``None``.
         """
         settings, terms = self._settings, dict[str, Tensor]()

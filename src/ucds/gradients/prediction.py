@@ -18,10 +18,10 @@ from ucds.networks.model import ClusteringModel, ModelOutput
 
 @contextmanager
 def threads_for(model: ClusteringModel) -> Iterator[None]:
-    """Use one thread for a model without a backbone network, until the outermost such block ends.
+    """Use one thread for a model without a backbone network, until the outermost block of this kind ends.
 
-    Its matrices are so small that passing them to more threads takes longer than multiplying them, and many
-    times longer on a busy machine.
+    Such a model has matrices so small that distributing them to threads takes longer than multiplying them,
+    and many times longer on a busy machine.
     """
     before = torch.get_num_threads()
     if model.spec.name != IDENTITY or before == 1:
@@ -54,7 +54,7 @@ def _compute_all(
     runtime: Runtime,
     batch_size: int,
 ) -> Tensor:
-    """Compute ``(b, m)`` rows that ``choose`` makes of the outputs of each batch, shared by all processes."""
+    """Compute the ``(b, m)`` rows that ``choose`` takes from each batch's outputs, split over processes."""
     n = len(data.samples)
     size = -(-n // runtime.processes)
     whole: Tensor | None = None  # allocated once: a list of all batches would take far more

@@ -1,4 +1,4 @@
-"""Builds the network of a run, decides which part of it is trained, and folds it when it has been."""
+"""Builds the network of a run, decides which part is trained, and folds the trained layers at the end."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ucds.training.seeds import derive
 
 @dataclass(frozen=True)
 class Learning:
-    """A model that stages train in place, with what lies below it and the samples that it takes."""
+    """A model that stages train in place, with the encoder below it and the samples that it takes."""
 
     encoder: Encoder  # frozen, or the network that is a part of the model
     trained: ClusteringModel  # whole model, or its layers above the encoder if that stays frozen
@@ -32,7 +32,7 @@ class Learning:
     tune: Tune  # part of the model that is trained
 
     def count_frozen(self) -> int:
-        """Count the parameters of the encoder if it stays frozen; 0 where nothing tells their number."""
+        """Count the parameters of the encoder if it stays frozen; 0 if their number is unknown."""
         return 0 if self.tune == "full" else count_parameters(self.encoder)
 
     def count_parameters(self) -> int:
@@ -57,7 +57,7 @@ def prepare(
     elif isinstance(encoder, NetworkEncoder):
         body = encoder
     else:
-        raise InputError("tune = 'full' trains a network: name one that timm or torchvision has")
+        raise InputError("tune = 'full' trains a network: name a network of timm or torchvision")
     width, generator = settings.bottleneck_width, torch_generator(derive(session.seed, side))
     trained = ClusteringModel(body, n_clusters, bottleneck_width=width, generator=generator)
     return Learning(encoder, trained.to(device), data, tune)
@@ -69,7 +69,7 @@ def torch_generator(sequence: np.random.SeedSequence) -> torch.Generator:
 
 
 def features_of(session: Session[Settings], encoder: Encoder, data: Dataset, batch_size: int = 64) -> Dataset:
-    """Compute the features of a frozen encoder, in the first process if there is a cache to share them."""
+    """Compute the features of a frozen encoder; with a shared cache, in the first process only."""
     compute = session.compute
     work = partial(frozen_features, encoder, data, compute, session.watch, batch_size=batch_size)
     if session.runtime.processes > 1 and compute.cache is not None and encoder.digest:

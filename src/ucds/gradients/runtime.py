@@ -1,7 +1,7 @@
 """Device, precision and processes of a run. The only module that imports Fabric.
 
 Fabric places models that are trained, computes in other precisions and joins several processes. It takes
-seconds to load, so that a process that is alone loads it only for one of these.
+seconds to load, so a single process loads it only for one of these purposes.
 """
 
 from __future__ import annotations
@@ -106,13 +106,13 @@ class Runtime:
         return nullcontext() if self.compute.precision == "32-true" else self._fabric.autocast()
 
     def any_of(self, asked: bool) -> bool:
-        """Return whether something holds in any process, with the same answer in all of them."""
+        """Return in all processes whether a condition holds in any of them."""
         if self.processes == 1:
             return asked
         return bool(self._fabric.all_reduce(torch.tensor(float(asked), device=self.device), reduce_op="sum"))
 
     def broadcast(self, given: T) -> T:
-        """Return what the first process was given, in all of them."""
+        """Return the first process's value in all processes."""
         return given if self._alone else self._fabric.broadcast(given)
 
     def has_lost_others(self, error: Exception) -> bool:
@@ -134,8 +134,8 @@ class Runtime:
     def pool(self, rows: Tensor) -> Tensor:
         """Concatenate the rows of all processes, in order of rank; gradients flow back to each process.
 
-        Every process then computes the same loss of the pooled batch. Its gradient arrives once from each
-        process and is averaged over them afterwards, so it counts once.
+        Every process then computes the same loss of the pooled batch. The gradient of the loss arrives once
+        from each process and is then averaged over them, so it counts once.
         """
         if self.processes == 1:
             return rows

@@ -46,8 +46,8 @@ class Session(Work[SettingsT]):
 
     A checkpoint holds the results of the finished stages, the weights, and the state of the stage in
     progress. A resumed run goes through the same stages: finished ones yield no steps, the others continue.
-    The log has one JSON object a line. A run that was killed wrote lines after its last checkpoint, and the
-    resumed one writes them again: so the checkpoint holds the length of the log, which is cut back to it.
+    The log has one JSON object a line. A killed run may have written lines after its last checkpoint, which
+    the resumed run writes again. So the checkpoint holds the length of the log, and the log is cut to it.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Session(Work[SettingsT]):
         return self.runtime.rank == 0
 
     def once(self, work: Callable[[], T]) -> T:
-        """Do something in the first process alone, and return what it returned in all of them.
+        """Do some work in the first process only, and return its result in all processes.
 
         An error of the user is raised in all, so that none waits for one that has stopped.
         """
@@ -105,7 +105,7 @@ class Session(Work[SettingsT]):
         return cast("T", result)
 
     def asked_to_stop(self) -> bool:
-        """Return whether any process was asked to stop, with the same answer in all of them."""
+        """Return in all processes whether any of them was asked to stop."""
         return self.runtime.any_of(self.stop_requested)
 
     def has_lost_others(self, error: Exception) -> bool:
@@ -131,7 +131,7 @@ class Session(Work[SettingsT]):
         write_checkpoint(self.folder.path, checkpoint)
 
     def conclude(self, result: StageResult, model: dict[str, Tensor]) -> None:
-        """Record the result of a stage, and write a checkpoint with the model at its end."""
+        """Record the result of a stage, and write a checkpoint with the final model."""
         self.results.append(result)
         self.checkpoint = None
         self.save(result.name, model, None)

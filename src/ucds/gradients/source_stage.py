@@ -46,8 +46,8 @@ def learn_source_model(
 ) -> Learning:
     """Build a model and train it by stage 1, which keeps part of the samples to choose the model on.
 
-    If a domain has more than ``most_samples``, that many choose the model and make an epoch.
-    Arguments are those of :func:`ucds.source.train.fit_source`.
+    If a domain has more than ``most_samples``, that many are used to choose the model, and as many make an
+    epoch. Arguments are those of :func:`ucds.source.train.fit_source`.
     """
     learning = prepare(session, encoder, data, n_clusters, side="source")
     train = judging = learning.data

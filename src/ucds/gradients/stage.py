@@ -43,9 +43,9 @@ class Step(Batch):
 class Stage(Steps):
     """One stage over one set of samples.
 
-    It trains the model in place, which ends with the weights of the selected evaluation. An epoch takes as
-    many samples as ``data`` holds, but ``most_samples`` of a domain at most. The samples of ``evaluation``
-    are those to predict and to select the model with; the training samples if ``None``.
+    A stage trains the model in place, and leaves it with the weights of the selected evaluation. An epoch has
+    as many samples as ``data``, but at most ``most_samples`` of a domain. The ``evaluation`` samples are
+    predicted, and select the model; if ``None``, the training samples do.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Stage(Steps):
         self._progress = StageProgress()
 
     def steps(self, state: PCDLoss) -> Iterator[Step]:
-        """Yield the stage's steps, from the one a checkpoint ends at; none when the stage is finished.
+        """Yield the stage's steps, from the end of a checkpoint on; none if the stage is finished.
 
         Between two steps it evaluates, logs and saves, and ends with all work saved if the run was asked to
         stop. The loop carries the state of its loss from step to step; a resumed run restores it in place.
@@ -190,13 +190,13 @@ class Stage(Steps):
 
 
 def steps_of_epoch(samples: Samples, sampler: DomainBalancedSampler, most: int) -> int:
-    """Return the number of batches that hold all samples together, but ``most`` of a domain at most."""
+    """Return the number of batches for all samples, but at most ``most`` of a domain."""
     counted = int(np.minimum(np.bincount(samples.domain), most).sum())
     return min(sampler.steps_per_epoch, -(-counted // sampler.batch_size))
 
 
 def make_sampler(samples: Samples, session: Session[PCDSettings]) -> DomainBalancedSampler:
-    """Make the sampler of a stage's batches, once it is known that they can be formed and shared."""
+    """Make the sampler of a stage's batches, after checking that they can be formed and shared."""
     if len(samples) < 2:
         raise InputError("training needs at least 2 samples, for batch normalisation")
     sampler = DomainBalancedSampler(samples.domain, session.settings.batch_size, session.seed)

@@ -106,7 +106,7 @@ class Steps:
 
 
 def diverged(name: str, step: int, what: str) -> InputError:
-    """Make the error of a stage whose numbers are no longer finite."""
+    """Return the error for a stage whose numbers are no longer finite."""
     return InputError(f"{name} is no longer finite at step {step} ({what}): lower the learning rate")
 
 

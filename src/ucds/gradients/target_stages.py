@@ -30,11 +30,11 @@ def cluster_target(
 ) -> StageResult:
     """Train ``model`` in place on target samples, guided by the provider's labels.
 
-    The paper has a label for every sample. Here some samples may lack one, as queries have a price. These
-    take part in the clustering terms from the first step on, and in distillation once the temporal ensemble
-    has given them a target, a tenth of the stage later. Until then the distillation term is the mean over
-    the samples of the batch that have a target: in a mean over the whole batch, few labels would weigh too
-    little for the model to keep the provider's numbering of the clusters.
+    The paper has a label for every sample. Here some samples may lack one, because queries have a price. Such
+    samples take part in the clustering terms from the first step on, and in distillation once the temporal
+    ensemble has given them a target, a tenth of the stage later. Until then the distillation term is the mean
+    over the samples of the batch that have a target: in a mean over the whole batch, a few labels would have
+    too little weight for the model to keep the provider's cluster numbers.
     """
     if labels.n_clusters != model.n_clusters:
         raise InputError(
@@ -96,9 +96,9 @@ def learn_target_model(
 ) -> Learning:
     """Build a model and train it by stages 2 and 3; without labels by stage 3 only (the paper's TO).
 
-    Stage 2 keeps a target for each sample, and predicts all of them ten times. It sees at
-    most ``most_samples``, those with a label first. Stage 3 draws its batches from all samples.
-    Arguments and errors are those of :func:`ucds.target.train.fit_target`.
+    Stage 2 keeps a target for each sample, and predicts all samples ten times. It uses at most
+    ``most_samples``, labelled ones first. Stage 3 draws its batches from all samples. Arguments and errors
+    are those of :func:`ucds.target.train.fit_target`.
     """
     learning = prepare(session, encoder, data, n_clusters, side="target")
     labelled = np.empty(0, np.int64) if labels is None else labels.rows_in(data.samples.ids)

@@ -32,7 +32,7 @@ _SINKHORN_STEPS = 6
 
 @dataclass(frozen=True)
 class TransportPlan:
-    """How much of every sample goes to every prototype, and how well the solver did."""
+    """Plan: the mass that goes from every sample to every prototype; and how well the solver did."""
 
     plan: Tensor  # (..., n, K), a constant (no gradient); rows sum to the row weights, up to rounding
     potential: Tensor  # (..., K), of the columns, in units of the cost, with mean 0
@@ -45,8 +45,8 @@ def cosine_cost(features: Tensor, prototypes: Tensor) -> Tensor:
     """Compute the paper's cost C: ``1 - cos(feature, prototype)``, in [0, 2] up to rounding.
 
     Features ``(..., n, width)`` and prototypes ``(width, K)`` give costs ``(..., n, K)``, differentiable in
-    both and never below fp32, under autocast too: divided by an epsilon of 0.01, the error of bf16 would be
-    as large as the logits themselves. A feature of length 0 has cost 1.
+    both and never below fp32, even under autocast: divided by an epsilon of 0.01, the error of bf16 would be
+    as large as the logits. A feature of length 0 has cost 1.
     """
     dtype = torch.promote_types(torch.promote_types(features.dtype, prototypes.dtype), torch.float32)
     with torch.autocast(features.device.type, enabled=False):
@@ -71,11 +71,10 @@ def solve_transport(
     the best of a Sinkhorn step and of the Newton step at four lengths, between the full one and the one at
     which F is certain to rise; so F never falls, and no iteration gains less than Sinkhorn's.
 
-    Problems are batched: those that have converged stay put while the others go on. Domains of unequal size
-    are padded with rows of weight 0, whose cost may be anything. All arithmetic is in fp64 where the device
-    has it (on CPUs it is also the faster: fp32 would spend its time on subnormal plan entries), whatever the
-    autocast; the result is in the cost's type, at least fp32. A GPU is asked for one number in
-    two iterations.
+    Problems are batched: converged ones stay unchanged while the others go on. Domains of unequal size
+    are padded with rows of weight 0, whose cost may be anything. All arithmetic is in fp64 if the device has
+    it, even under autocast; on CPUs, fp64 is also faster, because fp32 would spend its time on subnormal plan
+    entries. The result has the cost's type, at least fp32. A GPU is read once in two iterations.
 
     Args:
         cost: ``(..., n, K)``.
@@ -83,14 +82,14 @@ def solve_transport(
         column_weights: mass of the prototypes (v), ``(..., K)``, zeros allowed: that column gets nothing.
         epsilon: strength of the entropy, in units of the cost.
         tolerance: the L1 marginal error to reach.
-        max_iterations: Newton iterations at most; the result says whether they were enough.
+        max_iterations: largest number of Newton iterations; the result says whether they were enough.
 
     Returns:
         The plan (the paper's T), finite also when it has not converged.
 
     Raises:
-        ValueError: for shapes that do not fit, weights that are negative or whose totals differ by more than
-            0.1%, and costs that are not finite.
+        ValueError: shapes do not fit, weights are negative, the totals of the weights differ by more than
+            0.1%, or costs are not finite.
 
     Source: the semi-dual as in Cuturi and Peyre (2016), "A smoothed dual approach"; the safe step length from
     the generalised self-concordance of logsumexp, Sun and Tran-Dinh (2019). Checked against POT.
@@ -100,7 +99,7 @@ def solve_transport(
 
 
 class _Answer(NamedTuple):
-    """The rows' best answer to a height, ``plan = kernel * mass``, not multiplied out: it is needed once."""
+    """The optimal rows for a height, ``plan = kernel * mass``, as factors: the product is needed once."""
 
     kernel: Tensor  # (batch, n, K), exp((g - cost) / epsilon), each row over its maximum
     total: Tensor  # (batch, n, 1), the kernel's row sums
@@ -189,7 +188,7 @@ class _Problem:
         return _Answer(kernel, total, mass, (mass.mT @ kernel)[:, 0])
 
     def _sinkhorn_step(self, columns: Tensor) -> Tensor:
-        """The change of height that would give each column its mass if the rows did not answer it."""
+        """The change of height that would give each column its mass if the rows did not react."""
         step = self.log_columns - columns.clamp(min=_LEAST_MASS[self.work_type]).log()
         return torch.where(self.used, step, 0.0)
 
@@ -219,7 +218,7 @@ class _Problem:
         return torch.cholesky_solve(residual[..., None], factor)[..., 0]
 
     def _complaint(self) -> str:
-        """What was wrong with the numbers, found out once the solution has turned out to be NaN."""
+        """The error that explains a solution with NaN."""
         if bool(self.logits.isnan().any()):
             return "cost holds NaN: the features or the prototypes have diverged"
         if not bool((self.rows >= 0).all()) or bool(self.columns.isnan().any()):
@@ -228,5 +227,5 @@ class _Problem:
 
 
 def working_type(device: torch.device) -> torch.dtype:
-    """fp64 but where the device has none."""
+    """fp64, unless the device lacks it."""
     return torch.float32 if device.type == "mps" else torch.float64

@@ -1,4 +1,4 @@
-"""What a network sees in training: random crops of images, and vectors as they are.
+"""Views of samples for training a network: random crops of images, and unchanged vectors.
 
 Random numbers are drawn on the CPU, apart from their application: several processes draw the same
 parameters for a pooled batch and apply only their own rows of them.
@@ -13,7 +13,7 @@ from ucds.data.dataset import ImageView, View
 
 
 class TrainingView(View):
-    """View that differs at random in training; this one passes vectors on, in training and in testing."""
+    """View that varies at random in training; this base class returns vectors unchanged."""
 
     def draw(self, n: int, generator: torch.Generator) -> Tensor:
         """Draw the random parameters of n training views: ``(n, p)`` on the CPU, one row per sample."""
@@ -52,7 +52,7 @@ class RandomCropView(ImageView, TrainingView):
 
 
 def in_training(view: View) -> TrainingView:
-    """Return the view of a network that is trained on what an encoder would see by this view."""
+    """Return the training view that corresponds to an encoder's view."""
     if isinstance(view, TrainingView):
         return view
     return RandomCropView(view.crop, view.mean, view.std) if isinstance(view, ImageView) else TrainingView()

@@ -1,1 +1,1 @@
-"""What provider and client share: cluster labels, one integer per sample with K, and how to ask for them."""
+"""Shared by provider and client: cluster labels (one integer per sample, and K), and how to ask for them."""

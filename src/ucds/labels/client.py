@@ -57,8 +57,8 @@ class LabelClient:
         first_wait: seconds before the second try.
         overdraw: whether to ask a query although the budget may not cover it.
         calibrate: whether a query first calibrates the key, if it is not calibrated yet.
-        signer: public key that must sign the receipts, in hexadecimal digits; if ``None``, the key that the
-            service names first.
+        signer: public key that must sign the receipts, in hexadecimal digits; if ``None``, the first that the
+            service names.
 
     Raises:
         InputError: the URL or the key cannot be used.
@@ -128,7 +128,7 @@ class LabelClient:
         """
         answer = self._request(wire.CALIBRATION_PATH, wire.CalibrationAnswer, body, self.patience)
         if any(sample.position >= count for sample in answer.unusable):
-            raise RefusedError(f"{self.url} refused samples that were not in the request")
+            raise RefusedError(f"{self.url} refused samples that were not in the request: tell the provider")
         return answer
 
     def _request(self, path: str, form: type[_Answer], body: Body | None, patience: float) -> _Answer:
@@ -254,7 +254,7 @@ def _check_url(url: str) -> bool:
         local = ipaddress.ip_address(parts.hostname or "").is_loopback
     if parts.scheme == "http" and not local:
         raise InputError(
-            f"{url} is not encrypted, and the key and the samples could be read on the way: use https"
+            f"{url} is not encrypted, so others could read the key and the samples on the way: use https"
         )
     return local
 

@@ -131,8 +131,8 @@ class ClusterLabels:
 
         Args:
             ids: ids of the samples.
-            keys: content keys of the samples; labels of other contents are left out. If ``None``, only ids
-                are compared.
+            keys: content keys of the samples; labels of other contents are left out. ``None`` compares only
+                ids.
 
         Raises:
             InputError: none of the samples has a label, or the labels have a single cluster.

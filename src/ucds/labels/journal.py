@@ -151,7 +151,7 @@ def read_receipts(path: Path) -> list[KeptReceipt]:
     found = []
     for number, line in enumerate(lines[1:], 2):
         if (kept := _parse(KeptReceipt, line)) is None:
-            raise DamagedFileError(f"line {number} of {path} is not a receipt as it was written")
+            raise DamagedFileError(f"line {number} of {path} was changed after it was written")
         found.append(kept)
     return found
 

@@ -104,7 +104,7 @@ def _calibrate(client: LabelClient, questions: Questions, info: ServiceInfo, few
     left_out = {sample.position for sample in answer.unusable}
     used = [content_key(content) for position, content in enumerate(contents) if position not in left_out]
     if answer.calibration.digest != digest_of_contents(used):
-        raise RefusedError(f"{client.url} calibrated the key with other samples than these")
+        raise RefusedError(f"{client.url} calibrated the key with samples other than these")
     return answer.calibration
 
 

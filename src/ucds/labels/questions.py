@@ -1,4 +1,4 @@
-"""What a client asks about: image files without their metadata, or rows of an array of embeddings.
+"""Questions of a client: image files without their metadata, or rows of an array of embeddings.
 
 Only the content of a sample is sent. File names are not: the parts of a request are numbered.
 """

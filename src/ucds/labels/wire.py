@@ -1,4 +1,4 @@
-"""What provider and client send each other over HTTP, version 1: closed schemas that both sides check.
+"""Messages between provider and client over HTTP, version 1: closed schemas that both sides check.
 
 Every model is closed (an unknown field is refused) and strict (a float is no label). So the provider cannot
 send anything else by mistake, and the client would refuse it.

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 FloatArray = NDArray[np.float32]
-"""Single precision: features, and what is computed of them."""
+"""Single precision, for features and what is computed from them."""
 
 DoubleArray = NDArray[np.float64]
 """Double precision: statistics, proportions and points of figures."""
@@ -18,7 +18,7 @@ DoubleArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 Watch = Callable[[str, int, int], None]
-"""Function that is given the name of some work, the number of its parts that are done, and that of all parts.
+"""Function of the name of some work, the number of finished parts, and the number of all parts.
 
 An exception that it raises ends the work."""
 
@@ -26,7 +26,7 @@ Part = TypeVar("Part")
 
 
 def counted(watch: Watch | None, work: str, parts: Sequence[Part]) -> Iterator[Part]:
-    """Go through the parts of some work, and tell a watch, if any, how many are done, from none to all."""
+    """Yield the parts of some work, and report to a watch, if any, how many are done, from none to all."""
     for done, part in enumerate(parts):
         if watch is not None:
             watch(work, done, len(parts))

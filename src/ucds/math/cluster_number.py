@@ -3,11 +3,11 @@
 A number of clusters is good if the clusters are found again in other samples (*stability*), and if they are
 far apart where every sample is averaged with its neighbours (*separation*). Parts of the samples are
 clustered into each number of clusters by a consensus of all spaces. Two parts have some samples in common;
-how far their clusters agree there is the stability. The separation is the silhouette of the clusters in the
-diffused spaces. The *score* of a number is the product of both.
+the agreement of their clusters on these is the stability. The separation is the silhouette of the clusters in
+the diffused spaces. The *score* of a number is the product of both.
 
 The parts are small on purpose. In small parts, groups within groups have too few samples to be found again,
-so that the score favours the groups that most samples speak for.
+so that the score favours groups that most samples support.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from ucds.math.kmeans import squared_distances
 from ucds.math.spaces import make_spaces, reduce_features
 
 FEWEST_SAMPLES = 30
-"""Samples of a domain from which on a number of clusters can be chosen."""
+"""Least number of samples of a domain for which a number of clusters can be chosen."""
 
 MOST_CLUSTERS = 100
 """Largest number of clusters that is tried if no range is given."""
 
 CLEAR = 0.3
-"""Score of the best number from which on a number of clusters stands out at all."""
+"""Least score of the best number of clusters, if a number is to stand out at all."""
 
 _PARTS = 8
 _FEWEST_PARTS = 4  # of each of several domains
@@ -62,14 +62,14 @@ class ClusterNumber:
 
     @property
     def clear(self) -> bool:
-        """Whether any number stands out; the samples may have no clear groups otherwise."""
+        """Whether any number stands out; if not, the samples may have no clear groups."""
         return max(self.scores) >= CLEAR
 
 
 def most_clusters(n_samples: int, wanted: int | None = None) -> int:
     """Return the largest number of clusters to try for ``n_samples`` samples of one domain.
 
-    Where no user asks for a largest number, those with fewer than ten samples a cluster are left out.
+    If the user asks for no largest number, numbers with fewer than ten samples per cluster are left out.
     """
     if wanted is None:
         return min(MOST_CLUSTERS, n_samples // _SAMPLES_EACH)
@@ -84,9 +84,9 @@ def choose_cluster_number(
     watch: Watch | None = None,
     lengths: bool = False,
 ) -> ClusterNumber:
-    """Choose a number of clusters for the samples of one or several domains, which share it.
+    """Choose one number of clusters for the samples of one or several domains.
 
-    Numbers up to 12 are all tried, and above them every seventh percent; then those around the best one.
+    All numbers up to 12 are tried, and larger ones in steps of seven percent; then those around the best.
 
     Each domain has features ``(n_d, d)`` of at least :data:`FEWEST_SAMPLES` samples. The smallest number to
     try is at least 2, and the largest at most :func:`most_clusters` of the smallest domain.
@@ -185,7 +185,7 @@ def _silhouette(part: _Part, partition: Partition) -> float:
 
 
 def _smallest_good(found: dict[int, tuple[DoubleArray, DoubleArray]]) -> int:
-    """Return the smallest number whose mean score is nearly the best: fewer clusters explain as much."""
+    """Return the smallest number whose mean score is nearly the best: its few clusters explain as much."""
     scores = {k: float((stability * separation).mean()) for k, (stability, separation) in found.items()}
     return min(k for k, score in scores.items() if score >= _NEARLY_BEST * max(scores.values()))
 

@@ -1,8 +1,8 @@
 """Clusters the samples of one domain by a vote of many k-means partitions in several spaces; for both sides.
 
 The *co-association* of two samples is the share of the votes that put both into one cluster. It is the
-inner product of two rows of a memberships matrix, so that the ``(n, n)`` matrix of all of them is formed for
-a bounded number of samples only. The letters of the steps are those of ``docs/consensus.md``.
+inner product of two rows of a memberships matrix, so the ``(n, n)`` matrix of all co-associations is only
+formed for a bounded number of samples. The letters of the steps are those of ``docs/consensus.md``.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Opinion:
 
 @dataclass(frozen=True)
 class Vote:
-    """Partitions of one domain in several spaces, and what they agree on."""
+    """Partitions of one domain in several spaces, and their consensus."""
 
     by_space: list[list[Partition]]  # `(n,)` of each space; the first of each has K clusters
     memberships: Memberships  # `(n, m)` all that votes
@@ -57,13 +57,13 @@ class Vote:
 
     @property
     def partitions(self) -> list[Partition]:
-        """All partitions that vote, those of a second opinion that was taken among them."""
+        """All partitions that vote, including those of a second opinion that was taken."""
         own = [one for space in self.by_space for one in space]
         return own + self.opinion.partitions if self.opinion and self.opinion.taken else own
 
     @property
     def compared(self) -> list[Partition]:
-        """Partitions by which spaces are compared: the first of each, or all of a single space."""
+        """Partitions that compare the spaces: the first of each space, or all of a single space."""
         return [space[0] for space in self.by_space] if len(self.by_space) > 1 else self.by_space[0]
 
     @cached_property
@@ -139,13 +139,13 @@ def memberships(partitions: Sequence[NDArray[np.integer[Any]]]) -> Memberships:
 
 
 def blend(votes: Memberships, others: Memberships, weight: float) -> Memberships:
-    """Join memberships of the same samples: co-associations are averaged, the others' with ``weight``."""
+    """Join memberships of the same samples, averaging their co-associations; the others have ``weight``."""
     parts = [votes * np.float32(np.sqrt(1 - weight)), others * np.float32(np.sqrt(weight))]
     return sparse.csr_array(sparse.hstack(parts, format="csr"))
 
 
 def average_linkage(votes: Memberships, n_clusters: int, rng: np.random.Generator) -> Partition:
-    """Join all samples, or of many :data:`REPRESENTATIVES` random ones; see :func:`join_samples`."""
+    """Join all samples, at most :data:`REPRESENTATIVES` random ones; see :func:`join_samples`."""
     seen = draw_representatives(votes.shape[0], rng, max(n_clusters, REPRESENTATIVES))
     return join_samples(votes, n_clusters, seen)
 
@@ -153,8 +153,8 @@ def average_linkage(votes: Memberships, n_clusters: int, rng: np.random.Generato
 def join_samples(votes: Memberships, n_clusters: int, seen: IntArray) -> Partition:
     """Join the samples with the largest mean co-association until ``n_clusters`` groups are left.
 
-    This finds groups of unequal sizes, and hardly depends on chance when there are many votes. Samples that
-    are not seen get the group with which their mean co-association is largest.
+    This finds groups of unequal sizes, and hardly depends on chance when there are many votes. Samples
+    outside ``seen`` get the group with which their mean co-association is largest.
 
     The positions ``seen`` ascend, and are at least K.
 
@@ -195,9 +195,9 @@ def refine(
 ) -> Partition:
     """Move every sample to the cluster with which its mean co-association is largest, until no sample moves.
 
-    From the second round on, only those clusters are compared anew that samples have left or joined. Three to
-    ten rounds are usually enough. A sample moves only if its mean co-association gains as much as ``gain``
-    says, of all samples or of each ``(n,)``. One in no cluster, -1, has nothing to lose; infinity holds it.
+    From the second round on, only clusters that samples have left or joined are compared again. Three to ten
+    rounds are usually enough. A sample moves only if its mean co-association gains at least ``gain``, a
+    number or ``(n,)`` numbers. A sample in no cluster, -1, moves with any gain, unless ``gain`` is infinite.
     """
     return _refine(votes, partition, n_clusters, rounds, gain)[0]
 
@@ -215,7 +215,7 @@ def settle(
 def _refine(
     votes: Memberships, partition: Partition, n_clusters: int, rounds: int, gain: float | FloatArray = 0.0
 ) -> tuple[Partition, FloatArray, IntArray]:
-    """Return the partition, mean co-associations ``(n, K)`` with its clusters, and for which not yet."""
+    """Return the partition, mean co-associations ``(n, K)`` with its clusters, and the outdated clusters."""
     found = np.empty((len(partition), n_clusters), np.float32)
     changed = np.arange(n_clusters)
     for _ in range(rounds):
@@ -230,7 +230,7 @@ def _refine(
 
 
 def _move(found: FloatArray, partition: Partition, gain: float | FloatArray = 0.0) -> Partition:
-    """Move every sample to its best cluster, but not the last ones out of one that is as good for them."""
+    """Move every sample to its best cluster, but empty no cluster that is as good for its last samples."""
     # So K clusters come out even where the votes tell fewer apart.
     moved: Partition = found.argmax(1)
     if np.any(gain):
@@ -246,7 +246,7 @@ def _move(found: FloatArray, partition: Partition, gain: float | FloatArray = 0.
 def _affinities(
     votes: Memberships, members: Memberships, partition: Partition, clusters: IntArray
 ) -> FloatArray:
-    """Mean co-association ``(n, c)`` of every sample with the members of some clusters, ascending."""
+    """Compute the mean co-association ``(n, c)`` of every sample with the members of ascending clusters."""
     inside = np.flatnonzero(np.isin(partition, clusters))
     places = np.searchsorted(clusters, partition[inside])
     chosen = sparse.csr_array(
@@ -257,7 +257,7 @@ def _affinities(
 
 
 def inertias(vectors: FloatArray, partitions: Sequence[Partition], n_clusters: int) -> list[float]:
-    """Sum the squared distances of ``(n, d)`` vectors from the means of their clusters, by partition."""
+    """Compute for each partition the sum of squared distances of ``(n, d)`` vectors to the cluster means."""
     doubled = vectors.astype(np.float64)
     total = (doubled**2).sum()
     found = []
@@ -275,7 +275,7 @@ def mean_shares(
 ) -> FloatArray:
     """Compute the share ``(n, K)`` of partitions that put a sample into each cluster of another one.
 
-    Clusters are matched; one without a counterpart counts for all clusters alike.
+    Clusters are matched; a cluster without a counterpart counts equally for all clusters.
 
     Votes ``(n,)`` are partitions into at most K clusters, or labels of any number.
     """
@@ -290,7 +290,7 @@ def mean_shares(
 
 
 def soften(partition: Partition, single: FloatArray, weight: float = USUAL.single_weight) -> FloatArray:
-    """Compute the shares ``(n, K)`` that a model is fitted to: a partition, and what makes it less sure.
+    """Compute the shares ``(n, K)`` that a model is fitted to: a partition, softened by single clusterings.
 
     Shares ``(n, K)`` of single clusterings come from :func:`mean_shares`.
     """
@@ -301,7 +301,7 @@ def soften(partition: Partition, single: FloatArray, weight: float = USUAL.singl
 def match(partition: NDArray[np.integer[Any]], other: Partition) -> dict[int, int]:
     """Pair the clusters of two partitions one to one, so that as many samples as possible agree.
 
-    Pairs without a common sample are left out, and so are clusters that find no partner.
+    Pairs without a common sample, and clusters without a partner, are left out.
 
     Source:
         H. W. Kuhn, The Hungarian method for the assignment problem, 1955.

@@ -1,4 +1,4 @@
-"""A clustering that a person corrects, step by step, with votes that tell what belongs together."""
+"""A clustering that a person corrects step by step; votes tell what belongs together."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ ASIDE = -1
 """Number in place of a cluster, for samples that belong to none."""
 
 FINEST = 4.0
-"""Groups at the finest in relation to the number of clusters at the start."""
+"""Number of groups at the finest level, per cluster at the start."""
 
 _NEARLY_ALL = 0.95  # of the samples of a part; no half of it is as large
 _SEEN = 300  # samples of a part at most by which it is divided for a finer clustering
 
 Change = Literal["kept", "placed", "separated", "made", "mixed"]
-"""What is done with a group: it stays in its cluster, and belongs to none of the others that were offered; it
-goes to another cluster; it becomes one of its own; the same by hand, where the number of clusters does not
-matter; it is mixed, so that its halves may be asked about."""
+"""Change of a group: it stays in its cluster and belongs to no other one that was offered; it goes to another
+cluster; it becomes a new cluster; either of these by hand, whatever the number of clusters; or it is mixed,
+so that questions about its halves may follow."""
 
 
 @dataclass
 class _Known:
-    """What a person has said so far, of parts by their numbers."""
+    """A person's answers so far, by the numbers of parts."""
 
     next_number: int  # of a new cluster
     next_part: int
@@ -43,7 +43,6 @@ class _Known:
     apart: set[tuple[int, int]]  # pairs of parts whose clusters are two
     denied: set[tuple[int, int]]  # parts, and clusters that are not offered to them again
     divided: set[tuple[int, int]]  # parts, and their sizes, whose halves were asked about
-    waiting: list[IntArray]  # groups that become clusters when there is room
     asked: set[bytes]  # groups about which there was an answer
 
     def copy(self) -> _Known:
@@ -51,7 +50,7 @@ class _Known:
 
 
 class _Step(NamedTuple):
-    """What a step has changed, as it was before."""
+    """State before a step, to undo it."""
 
     rows: IntArray
     clusters: IntArray
@@ -61,24 +60,18 @@ class _Step(NamedTuple):
 
 
 class Corrections:
-    """A clustering that changes by a person's answers only, and what is known of its parts.
+    """A clustering that changes only by a person's answers, and the knowledge about its parts.
 
     Samples that are set aside are in no cluster and in no part; both numbers are :data:`ASIDE`.
 
-    Args:
-        votes: ``(n, m)`` memberships by which groups are compared.
-        clusters: ``(n,)`` numbers of the clusters at the start.
-        parts: ``(n,)`` numbers of the parts, each within one cluster, from
-            :func:`ucds.math.parts.cut_into_parts`.
-        next_number: number of the first new cluster.
-        keep_clusters: whether answers leave the number of clusters as it is: a new cluster is made once two
-            others have been merged.
+    The votes are ``(n, m)`` memberships by which groups are compared, the clusters ``(n,)`` numbers at the
+    start. Each of the ``(n,)`` parts lies within one cluster, see :func:`ucds.math.parts.cut_into_parts`.
 
     Attributes:
         clusters: ``(n,)`` numbers of the clusters after all answers.
         parts: ``(n,)`` numbers of the parts.
-        by_person: ``(n,)`` whether the person has named a sample itself, and not its cluster, in a change.
-        version: number that every step, and every one that is taken back, makes larger.
+        by_person: ``(n,)`` whether the person has placed the sample itself, and not its cluster, by a change.
+        version: number that grows with every step and every undo.
     """
 
     def __init__(
@@ -87,14 +80,11 @@ class Corrections:
         clusters: Partition,
         parts: Partition,
         next_number: int,
-        *,
-        keep_clusters: bool = False,
     ) -> None:
         self._votes, self.clusters, self.parts = votes, clusters.copy(), parts.copy()
         self.by_person = np.zeros(len(clusters), dtype=bool)
         self._n_clusters = len(np.unique(clusters[clusters != ASIDE]))
-        self._most = self._n_clusters if keep_clusters else np.inf
-        self._known = _Known(next_number, int(parts.max()) + 1, set(), set(), set(), set(), set(), [], set())
+        self._known = _Known(next_number, int(parts.max()) + 1, set(), set(), set(), set(), set(), set())
         self._steps: list[_Step] = []
         self._made = {part: np.flatnonzero(parts == part) for part in np.unique(parts).tolist()}
         self._divisions: dict[tuple[bytes, int], list[IntArray]] = {}
@@ -104,7 +94,7 @@ class Corrections:
 
     @contextmanager
     def step(self, first: int = 0) -> Iterator[None]:
-        """Make one step, for :meth:`undo`, of the changes in the block.
+        """Combine the changes in the block into one step for :meth:`undo`.
 
         A new cluster has at least the number ``first``.
         """
@@ -120,7 +110,7 @@ class Corrections:
             self.version, self._ladder = self.version + 1, None
 
     def undo(self) -> None:
-        """Take back the last step."""
+        """Undo the last step."""
         step = self._steps.pop()
         self.clusters[step.rows], self.parts[step.rows] = step.clusters, step.parts
         self.by_person[step.rows], self._known = step.by_person, step.known
@@ -128,7 +118,7 @@ class Corrections:
 
     @contextmanager
     def trial(self, first: int = 0) -> Iterator[None]:
-        """Let the changes in the block last until its end, see :meth:`step`."""
+        """Undo the changes in the block at its end, see :meth:`step`."""
         version, ladder = self.version, self._ladder
         with self.step(first):
             yield
@@ -147,15 +137,15 @@ class Corrections:
     def change(
         self, did: Change, group: IntArray, others: Sequence[IntArray], to: IntArray, *, whole: bool
     ) -> None:
-        """Let an answer about a group take effect.
+        """Apply an answer about a group.
 
         Args:
             did: change of the group.
-            group: ``(m,)`` positions of its samples, ascending; of some of them, if it is a whole cluster.
+            group: ``(m,)`` ascending positions of the group's samples; some are enough for a whole cluster.
             others: samples of each of the other clusters that were offered.
             to: samples of the cluster to which the group goes; of two whole clusters, the larger one keeps
                 its number.
-            whole: whether the group is the whole cluster that holds most of it.
+            whole: whether the group is a whole cluster.
         """
         known, cluster = self._known, self.cluster_of(group)
         known.asked.add(group.tobytes())
@@ -171,9 +161,6 @@ class Corrections:
                 known.divided.add((part, len(members) - len(samples)))
             part, members = self._make_part(samples), samples
         offered = {self.cluster_of(other) for other in others} - {cluster, ASIDE}
-        if did == "separated" and self._count() >= self._most:
-            known.waiting.append(samples)
-            did = "kept"
         match did:
             case "kept":
                 known.denied |= {(part, other) for other in offered}
@@ -201,11 +188,9 @@ class Corrections:
                 if (halves := self._halve(members)) is not None:
                     self._make_part(members)
                     self._make_part(halves[0])
-        if known.waiting and self._count() < self._most:
-            self._make_cluster(known.waiting.pop(0))
 
     def join(self, groups: Sequence[IntArray], *, binds: bool = True) -> None:
-        """Make one cluster of several; it keeps the number of the largest, of equal ones that of the last.
+        """Join several clusters; the result keeps the number of the largest, of equal ones the last.
 
         A group is some or all samples of its cluster. Clusters that are bound stay together in a finer
         clustering.
@@ -221,7 +206,7 @@ class Corrections:
         self.clusters[np.isin(self.clusters, numbers)] = largest
 
     def split_off(self, groups: Sequence[IntArray], *, binds: bool = True) -> None:
-        """Make a cluster of each of some groups; what they leave of a cluster keeps its number.
+        """Make each of some groups a cluster; the rest of the old cluster keeps its number.
 
         Groups that are bound stay apart from what they leave in a coarser clustering.
         """
@@ -248,10 +233,10 @@ class Corrections:
         self.by_person[group] = True
 
     def ladder(self) -> Ladder:
-        """Return clusters from the finest to the coarsest, with the answers as bounds.
+        """Return clusterings from the finest to the coarsest, within the bounds of the answers.
 
-        What was placed in a cluster stays with the largest part of it, and so do clusters that were joined.
-        Clusters of which an answer says that they are two are not joined.
+        Samples placed in a cluster stay with its largest part, and so do joined clusters. Clusters that are
+        two by an answer are not joined.
         """
         if self._ladder is None:
             of_part = dict(zip(self.parts.tolist(), self.clusters.tolist(), strict=True))
@@ -261,7 +246,7 @@ class Corrections:
         return self._ladder
 
     def _leaves(self) -> Partition:
-        """Number the groups at the finest, from 0: parts that the votes divide, and what answers bind."""
+        """Number the groups at the finest level, from 0: parts as the votes divide them, bound by answers."""
         leaves, known, number = np.full(len(self.clusters), ASIDE), self._known, 0
         for cluster in np.unique(self.clusters[self.clusters != ASIDE]):
             inside = np.flatnonzero(self.clusters == cluster)
@@ -288,11 +273,8 @@ class Corrections:
         return [group for group in groups if len(group)]
 
     def core(self, cluster: int) -> int:
-        """Return the part of a cluster that has most samples; :data:`ASIDE` if it has none."""
+        """Return the largest part of a cluster; :data:`ASIDE` if the cluster is empty."""
         return _most_frequent(self.parts[self.clusters == cluster])
-
-    def _count(self) -> int:
-        return len(np.unique(self.clusters[self.clusters != ASIDE]))
 
     def _make_part(self, samples: IntArray) -> int:
         number = self._known.next_part
@@ -313,9 +295,9 @@ class Corrections:
         return np.intersect1d(found[0], members), found[1]
 
     def _as_made(self, members: IntArray) -> IntArray:
-        """Return the samples that a part had when it was made, if it has lost few, else those that it has.
+        """Return a part's original samples if it has lost few of them, else its present ones.
 
-        A part is divided alike after samples were moved out of it, which takes no time.
+        So a part is divided as before after samples were moved out of it, without a new computation.
         """
         made = self._made[int(self.parts[members[0]])]
         return made if len(members) >= _NEARLY_ALL * len(made) else members
@@ -326,6 +308,6 @@ def _digest(members: IntArray) -> bytes:
 
 
 def _most_frequent(numbers: IntArray) -> int:
-    """Return the number that occurs most, without :data:`ASIDE` if there is another."""
+    """Return the most frequent number; :data:`ASIDE` only if there is no other."""
     numbers = numbers[numbers != ASIDE]
     return int(np.bincount(numbers).argmax()) if len(numbers) else ASIDE

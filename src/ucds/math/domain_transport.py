@@ -1,11 +1,11 @@
-"""Clusters several domains with shared prototypes: each domain by itself, then all of them by transport.
+"""Clusters several domains with shared prototypes: first each domain by itself, then all by transport.
 
-A domain is clustered best by itself, because what tells domains apart does not disturb there. The clusters
-of the domains are then matched with each other, and transport plans correct the prototypes that they share.
-A plan is the paper's Eq. 1 with three differences. It covers a whole domain, so that its marginals are those
-of the domain and not of a batch. Each domain's own mean is subtracted, which removes most of what tells
-domains apart. And the proportions may differ from the wanted ones at a cost (semi-relaxed transport), so
-that no learned ``B`` is needed.
+A domain is best clustered by itself, undisturbed by the differences between domains. The clusters of the
+domains are then matched with each other, and transport plans correct the prototypes that they share. A plan
+is the paper's Eq. 1 with three differences. It covers a whole domain, so that its marginals are those of the
+domain and not of a batch. Each domain's own mean is subtracted, which removes most differences between
+domains. The proportions may deviate from the wanted ones at a cost (semi-relaxed transport), so that no
+learned ``B`` is needed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ucds.math.spaces import WIDTH, centre, make_spaces, principal_axes, unit_ro
 Rows = NDArray[np.floating[Any]]
 
 EPSILON = 0.01
-"""Entropic regularisation of the plans: the paper's."""
+"""Entropic regularisation of the plans, as in the paper."""
 
 _RELAXATION = 0.1  # cost of leaving equal cluster sizes
 _ROUNDS = 3  # of plans and prototypes after the matching
@@ -47,7 +47,7 @@ class SharedPrototypes:
 
 @dataclass(frozen=True)
 class FeatureClusters(SharedPrototypes):
-    """Clusters found in the frozen features of some samples, and what a head takes to predict them."""
+    """Clusters found in the frozen features of some samples, and the data for a head that predicts them."""
 
     assignments: FloatArray  # `(n, K)` share of each cluster in each sample; rows sum to 1
 
@@ -163,25 +163,17 @@ def semi_relaxed_transport(
     tolerance: float = 1e-4,
     initial_potential: DoubleArray | None = None,
 ) -> tuple[DoubleArray, DoubleArray]:
-    """Solve entropic transport from equal row weights to column weights that may be left at a cost.
+    """Solve entropic transport from equal row weights to column weights, with deviations at a cost.
 
-    Adds ``relaxation * KL(columns | column_weights)`` to the problem for plans whose rows sum to ``1 / n``.
-    Alternates over the two potentials in the log domain, in double precision.
-
-    Args:
-        cost: ``(n, K)``.
-        column_weights: wanted mass of the prototypes (v), ``(K,)``, positive.
-        epsilon: strength of the entropy, in units of the cost.
-        relaxation: the cost of leaving the column weights; infinite gives the balanced problem, 0 gives each
-            sample its own softmax.
-        max_iterations: iterations at most.
-        tolerance: the largest change of the potential in one iteration at which to stop.
-        initial_potential: ``(K,)`` potential of an earlier result on nearly the same cost.
-
-    Returns:
-        The ``(n, K)`` plan, and the ``(K,)`` potential of its columns in units of the cost.
+    The problem minimises over plans whose rows sum to ``1 / n``, with ``relaxation * KL(columns |
+    column_weights)`` added. The solver alternates between the two potentials, in the log domain and double
+    precision.
 
     Source: Chizat et al. (2018), "Scaling algorithms for unbalanced optimal transport problems".
+
+    The cost is ``(n, K)``, and the column weights ``(K,)`` are positive. An infinite relaxation gives the
+    balanced problem, and 0 gives each sample its own softmax. The potential may start from that of nearly the
+    same cost. Returns the ``(n, K)`` plan, and the ``(K,)`` potential of its columns in units of the cost.
     """
     scaled, log_b = -np.asarray(cost, np.float64) / epsilon, np.log(column_weights)
     damping = 1.0 if math.isinf(relaxation) else relaxation / (relaxation + epsilon)
@@ -197,6 +189,6 @@ def semi_relaxed_transport(
 
 
 def _log_sum(exponents: DoubleArray, axis: int) -> DoubleArray:
-    """Compute the logarithm of the sum of exponentials along an axis, which is kept."""
+    """Compute the logarithm of the sum of exponentials along an axis, and keep the axis."""
     top = exponents.max(axis, keepdims=True)
     return np.asarray(top + np.log(np.exp(exponents - top).sum(axis, keepdims=True)))

@@ -1,8 +1,7 @@
 """Chooses the group of samples about which a person's answer would change a clustering most.
 
-Each cluster consists of *parts*, groups that the votes keep together more than they keep the cluster. Parts
-are purer than clusters, so that a person can say where a part belongs, where nothing true could be said of
-the whole cluster.
+Each cluster consists of *parts*: groups that the votes keep together more than the whole cluster. Parts are
+purer than clusters, so a person can say where a part belongs even if the whole cluster is mixed.
 """
 
 from __future__ import annotations
@@ -18,10 +17,10 @@ from ucds.math.corrections import ASIDE, Corrections
 from ucds.math.parts import Groups
 
 OFFERED = 4
-"""Clusters at most, beside its own, to which a group may be said to belong."""
+"""Largest number of other clusters that are offered for a group."""
 
 LEAST_RELATION = 0.02
-"""Relation below which a cluster is not offered: hardly any vote puts it together with the group."""
+"""Least relation with a group for a cluster to be offered: below it, hardly any vote joins the two."""
 
 _JOIN_WEIGHT, _HALF_WEIGHT = 0.5, 0.25  # of the samples that such an answer might move
 _LARGEST_HALF = 0.55  # of a group: half of what it was when it was made, before it lost a few samples
@@ -41,7 +40,7 @@ class Doubt:
 
 
 class _Compared(NamedTuple):
-    """Parts and clusters, and what relates them."""
+    """Parts and clusters, and their relations."""
 
     numbers: IntArray  # of the parts
     clusters: IntArray  # their numbers
@@ -52,7 +51,7 @@ class _Compared(NamedTuple):
 
 
 class Doubts(Corrections):
-    """A clustering that changes by a person's answers only, and what is in doubt about it.
+    """A clustering that changes only by a person's answers, and the doubts about it.
 
     Attributes:
         proposed: groups that are asked about before all others: ascending positions of the samples, and the
@@ -64,12 +63,12 @@ class Doubts(Corrections):
     _ranked: tuple[tuple[int, float] | None, list[Doubt]] = (None, [])
 
     def skip(self, doubt: Doubt) -> None:
-        """Ask about a group no more."""
+        """Stop asking about a group."""
         self._skipped |= {(doubt.part, len(doubt.samples))}
         self._ranked = (None, [])
 
     def ranked(self, least: float = 0.0) -> list[Doubt]:
-        """List the groups in doubt about which something can be asked, the most doubtful first.
+        """List the groups in doubt that a question can be about, the most doubtful first.
 
         Of those below the ``least`` score, only the first need be listed, which saves time.
         """
@@ -104,7 +103,7 @@ class Doubts(Corrections):
             yield Doubt(samples, part, cluster, whole, others[:OFFERED], float(len(samples)), is_proposed)
 
     def _find(self, least: float, best: float) -> list[Doubt]:
-        """List what is in doubt of each part: its place or its cluster's, and that of its smaller half.
+        """List the doubts about each part: its place or its cluster's, and the place of its smaller half.
 
         The halves whose scores can reach neither ``least`` nor the ``best`` one are left out.
         """
@@ -136,7 +135,7 @@ class Doubts(Corrections):
         return [doubt for _, doubt in sorted(found.items()) if self._is_open(doubt)]
 
     def _doubt_part(self, compared: _Compared, row: int, whole: bool) -> Doubt:
-        """Say what is in doubt of a part, or of the whole cluster for which it stands."""
+        """Return the doubt about a part, or about the whole cluster that it represents."""
         part, own = int(compared.numbers[row]), compared.owners[row]
         parts, wholes = compared.parts, compared.wholes
         size, related = parts.sizes[row], compared.relations[row]
@@ -154,7 +153,7 @@ class Doubts(Corrections):
         return Doubt(samples, part, int(clusters[own]), whole, clusters[others].tolist(), score)
 
     def _doubt_half(self, compared: _Compared, row: int) -> Doubt | None:
-        """Say what is in doubt of the smaller half of a part, unless it was asked about or there is none."""
+        """Return the doubt about the smaller half of a part, if there is one that was not asked about."""
         part, members, clusters = int(compared.numbers[row]), compared.parts.members[row], compared.clusters
         if (part, len(members)) in self._known.divided or (halves := self._halve(members)) is None:
             return None

@@ -1,9 +1,9 @@
-"""Embeds samples so that neighbours stay neighbours, by the loss of UMAP, in arrays.
+"""Embeds samples by the loss of UMAP so that neighbours stay neighbours, in arrays.
 
-The samples become a graph: a link says how surely two of them are neighbours. Positions then descend the
-cross-entropy between the graph and the similarities of positions, ``1 / (1 + a d^(2b))`` at distance d. Links
-attract, and all pairs repel. UMAP draws links and pairs one by one, in compiled loops. Here every step takes
-all links, and as the repelling samples a few that are the same for all: a few operations on arrays.
+The samples become a graph: the weight of a link is how certainly two samples are neighbours. Positions then
+descend the cross-entropy between the graph and the similarities of positions, ``1 / (1 + a d^(2b))`` at
+distance d. Links attract, and all pairs repel. UMAP draws links and pairs one by one, in compiled loops. Here
+every step takes all links, and the same few repelling samples for all: a few operations on arrays.
 
 Source:
     L. McInnes, J. Healy and J. Melville, UMAP: Uniform manifold approximation and projection, 2018.
@@ -12,10 +12,15 @@ Source:
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from ucds.math.arrays import FloatArray
+from ucds.math.spaces import unit_rows
+
+LARGEST = 10_000
+"""Samples at most that are placed in the plane by themselves; further ones follow the most similar ones."""
 
 _A, _B = np.float32(1.929), np.float32(0.7915)  # UMAP's, for positions that may coincide (min_dist 0)
 _REPELLING = 64  # samples that repel all others in a step
@@ -30,7 +35,7 @@ def embed(
 ) -> FloatArray:
     """Place ``(n, d)`` unit vectors in ``width`` dimensions, neighbours near each other.
 
-    The result is the same for any number of threads if libraries have one each.
+    The result does not depend on the number of threads, if libraries use one thread each.
 
     A sample is linked with its nearest neighbours, itself among them.
     """
@@ -40,11 +45,11 @@ def embed(
 
 
 def link_neighbours(vectors: FloatArray, count: int) -> sparse.csr_array:
-    """Build the symmetric ``(n, n)`` matrix of the sureness, 0 to 1, that two unit vectors are neighbours.
+    """Build the symmetric ``(n, n)`` matrix of certainty, 0 to 1, that two unit vectors are neighbours.
 
-    A sample is sure of its nearest neighbour, and the less of each further one the more distant it is in
-    relation to the others: the surenesses of all sum to the binary logarithm of ``count``. Two samples are
-    neighbours if either has the other for one.
+    A sample's nearest neighbour has certainty 1; for further neighbours, the certainty falls with the
+    relative distance. The certainties of a sample sum to the binary logarithm of ``count``. Two samples are
+    neighbours if either counts the other as one.
     """
     from sklearn.neighbors import NearestNeighbors
 
@@ -114,3 +119,25 @@ def _repel(positions: FloatArray, some: NDArray[np.int64]) -> FloatArray:
     total: FloatArray = force.sum(1, keepdims=True) * positions
     total -= force @ fixed
     return total
+
+
+def place_all(features: ArrayLike, largest: int = LARGEST) -> NDArray[np.float64]:
+    """Place every sample in the plane, for a map: ``(n, 2)`` points, equal ones for equal features.
+
+    Above ``largest`` samples, that many are drawn and embedded. Each further sample is placed in the middle
+    of the three most similar ones.
+    """
+    from sklearn.neighbors import NearestNeighbors
+
+    vectors, rng = unit_rows(np.asarray(features)), np.random.default_rng(0)
+    if len(vectors) < 2:
+        return np.zeros((len(vectors), 2))
+    chosen = np.sort(rng.permutation(len(vectors))[:largest])
+    with threadpool_limits(1):  # the figure must not depend on the number of processors
+        placed = embed(vectors[chosen], 2, rng, neighbours=10, steps=500).astype(np.float64)
+        if len(chosen) < len(vectors):
+            search = NearestNeighbors(n_neighbors=3, algorithm="brute").fit(vectors[chosen])
+            everything = placed[search.kneighbors(vectors, return_distance=False)].mean(1)
+            everything[chosen] = placed
+            placed = everything
+    return placed

@@ -1,4 +1,4 @@
-"""Samples that show what groups are, beside each other; and outliers and copies."""
+"""Chooses samples that show groups, alone or beside each other, and finds outliers and copies."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from ucds.math.arrays import FloatArray, IntArray
 from ucds.math.spaces import unit_rows
 
 OUTLIER_DEVIATIONS = 5.0
-"""Robust standard deviations above the median distance from which a sample is called an outlier."""
+"""Number of robust standard deviations above the median distance beyond which a sample is an outlier."""
 
 CLOSE_FEATURES = 0.9
-"""Cosine of features from which two images are compared pixel by pixel."""
+"""Least cosine of features at which two images are compared pixel by pixel."""
 
 SAME_PICTURE = 0.98
-"""Correlation of two small pictures from which they count as nearly the same.
+"""Least correlation of two small pictures at which they count as nearly the same.
 
-On photographs, copies that were compressed again, halved or made darker reach 0.996 and more, and half of the
+On photographs, copies that were recompressed, halved in size or darkened reach 0.996 or more, and half of the
 copies that lost two percent at every edge reach 0.985.
 """
 
 SAME_VECTOR = 0.9999
-"""Cosine of features from which two samples without pictures count as nearly the same."""
+"""Least cosine of features at which two samples without pictures count as nearly the same."""
 
 _MAD_TO_DEVIATION = 1.4826  # of a normal distribution
 _NEIGHBOURS = 5
@@ -80,11 +80,11 @@ def find_nearest(features: FloatArray) -> Nearest:
 def find_outliers(nearest: Nearest) -> IntArray:
     """Find samples that are far from all others, the farthest first.
 
-    A sample's distance is the mean cosine distance from its nearest neighbours: copies of a sample lie
-    together however odd it is, and the farthest of several neighbours is what tells. Outliers are more than
-    ``OUTLIER_DEVIATIONS`` robust standard deviations above the median of these distances. The deviation is
-    estimated from the median absolute deviation, which outliers themselves do not change. Of so few samples
-    that each has all others as neighbours none is an outlier.
+    A sample's distance is the mean cosine distance from its nearest neighbours: copies of an odd sample lie
+    together, so a single neighbour would not be enough. Outliers are more than ``OUTLIER_DEVIATIONS`` robust
+    standard deviations above the median of these distances. The deviation is estimated from the median
+    absolute deviation, which outliers themselves do not change. Without further samples there are no
+    outliers.
     """
     if len(nearest.positions) <= nearest.positions.shape[1] + 1:
         return np.empty(0, dtype=np.int64)
@@ -125,7 +125,7 @@ def group_near_duplicates(nearest: Nearest, pictures: NDArray[np.uint8] | None) 
 
 
 def _standardised(pictures: NDArray[np.uint8]) -> NDArray[np.float64]:
-    """Bring the pixels of each picture to mean 0 and length 1."""
+    """Scale the pixels of each picture to mean 0 and length 1."""
     rows = pictures.reshape(len(pictures), int(np.prod(pictures.shape[1:]))).astype(np.float64)
     rows -= rows.mean(1, keepdims=True)
     return np.asarray(rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12))

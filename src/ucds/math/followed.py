@@ -3,17 +3,18 @@
 A *column* tells a category or a number of each sample. The **statistic** is the mutual information of
 clusters and categories, or the correlation ratio of the ranks of numbers: the share of their variance between
 the clusters. Both are sums over the clusters, so that each cluster can be tested too. The **effect** is the
-statistic less its mean by chance, in relation to the largest possible one: the adjusted mutual information.
+statistic minus its mean by chance, divided by the largest possible difference: the adjusted mutual
+information.
 
-In the **test**, samples exchange their values at random, in all columns alike. All statistics are brought to
-one scale by their mean and standard deviation over the draws, of which the observed one is the first. The
-p-value of a column is the share of the draws in which any column has as large a statistic.
+In the **test**, samples exchange their values at random, in all columns alike. All statistics are
+standardised by their mean and standard deviation over the draws; the observed one counts as the first draw.
+The p-value of a column is the share of the draws in which any column has as large a statistic.
 
 Samples that belong together, such as the images of one patient, are alike without any column: whole
-**groups** exchange their values. Those of a group are laid onto another one, turned round by a random part of
-their length, and stretched where the sizes differ. What is the same in a whole group stays so, which makes
-this the exact permutation of groups. What varies within a group keeps its runs, in the order of the samples,
-so that neighbours stay alike.
+**groups** exchange their values. The values of a group are laid onto another group, rotated by a random part
+of their length, and stretched if the sizes differ. Values that are equal in a whole group stay equal, so this
+is the exact permutation of groups. Values that vary within a group keep their runs, in the order of the
+samples, so that neighbours stay alike.
 
 Source:
     N. X. Vinh, J. Epps and J. Bailey, Information theoretic measures for clusterings comparison, 2010.
@@ -38,11 +39,11 @@ DRAWS = 999
 _NOTHING = 1e-9  # standard deviation below which a statistic is the same in all draws, but for rounding
 
 _Statistic = Callable[[IntArray], DoubleArray]
-"""Gives the part of each cluster in a statistic, where sample i has the value of sample ``order[i]``."""
+"""Function that returns each cluster's part in a statistic if sample i has the value of ``order[i]``."""
 
 
 class Following(NamedTuple):
-    """How far clusters follow one column."""
+    """Result of a test: how far clusters follow one column."""
 
     effect: float  # 0 by chance, 1 at most
     p_value: float  # of the column among all columns
@@ -131,7 +132,7 @@ class _Exchange:
 
 
 def _largest_of_all(statistics: DoubleArray) -> DoubleArray:
-    """Compute the p-value of each of m statistics ``(draws, m)`` among all; the first draw is observed."""
+    """Compute the p-value of each of m statistics ``(draws, m)``, adjusted for all; draw 0 is observed."""
     spread = statistics.std(0)
     varies = spread > _NOTHING
     scaled = np.where(varies, statistics - statistics.mean(0), 0) / np.where(varies, spread, 1)

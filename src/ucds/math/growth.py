@@ -1,9 +1,9 @@
 """Lets a clustering grow: new samples join its clusters, which keep their numbers.
 
-A clustering that is made anew from more samples is another one: its numbers mean nothing, and even where
-clusters are matched, one sample in ten changes its own. So old samples have the right of way. All samples,
-old and new, vote anew. New ones join the cluster with which their mean co-association is largest. Then all
-are refined, but an old sample moves only if it gains much, and one that a person has placed never does.
+A new clustering of more samples is a different one: its numbers mean nothing, and even if clusters are
+matched, one sample in ten changes its cluster. So old samples have priority. All samples, old and new, vote
+anew. New ones join the cluster with which their mean co-association is largest. Then all are refined, but an
+old sample moves only if it gains much, and never if a person has placed it.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from ucds.math.consensus import Memberships, Partition, refine
 
 GAIN = 0.3
-"""Mean co-association that an old sample gains if it moves. With 0.2 two more of a hundred move, and as many
-are right; with no limit one of ten moves."""
+"""Least gain in mean co-association for an old sample to move. With 0.2, two more in a
+hundred move, and as many are right; without a limit, one in ten moves."""
 
 
 def join(votes: Memberships, clusters: Partition, held: NDArray[np.bool_]) -> Partition:
@@ -34,9 +34,9 @@ def join(votes: Memberships, clusters: Partition, held: NDArray[np.bool_]) -> Pa
 def keep_numbers(after: Partition, before: Partition, next_number: int) -> Partition:
     """Give clusters ``(n,)`` the numbers that their samples had before, ``(n,)`` with -1 for none.
 
-    A cluster has the number of the one that most of its samples come from. Where several come from one, that
-    with the largest part of it keeps the number, and the others get new ones from ``next_number`` on. Where
-    two become one, it is the number of the larger.
+    A cluster gets the number of the old cluster from which most of its samples come. If an old cluster was
+    divided, its largest part keeps the number, and the others get new numbers from ``next_number`` on. If two
+    were joined, the number of the larger one stays.
     """
     groups, rows = np.unique(after, return_inverse=True)
     known = before >= 0
@@ -50,7 +50,7 @@ def keep_numbers(after: Partition, before: Partition, next_number: int) -> Parti
 
 
 def worth_proposing(proposed: Partition, clusters: Partition, least: int) -> Partition:
-    """Keep of proposed clusters ``(n,)`` what would move groups of at least ``least`` samples."""
+    """Keep those proposals ``(n,)`` that would move groups of at least ``least`` samples."""
     pairs = np.stack([clusters, proposed])
     _, place, counts = np.unique(pairs, axis=1, return_inverse=True, return_counts=True)
     return np.where((counts[place] >= least) & (clusters >= 0), proposed, clusters)

@@ -14,12 +14,12 @@ from threadpoolctl import threadpool_info, threadpool_limits  # type: ignore[imp
 from ucds.math.arrays import FloatArray, IntArray, Watch, counted
 
 REPRESENTATIVES = 3000
-"""Samples at most that one run of k-means sees, and whose pairs a consensus compares one by one. The time and
-memory of the latter grow with the square."""
+"""Largest number of samples that one run of k-means sees, and whose pairs a consensus compares; the
+time and memory of the consensus grow with the square."""
 
 
 class KMeansRun(NamedTuple):
-    """Clusters ``(n,)`` of all samples, and the sum of squared distances of those seen from their centres."""
+    """Clusters ``(n,)`` of all samples, and the sum of squared distances of seen samples from centres."""
 
     partition: IntArray
     inertia: float
@@ -34,8 +34,8 @@ def run_kmeans(
 ) -> list[list[KMeansRun]]:
     """Cluster the samples by k-means in every space, into several numbers of clusters, from several starts.
 
-    Above :data:`REPRESENTATIVES` samples, the runs in a space see that many, and every other sample gets
-    the nearest centre. The ``starts`` runs of each space and size are one list, space after space.
+    If there are more than :data:`REPRESENTATIVES` samples, the runs in a space see that many, and every other
+    sample gets the nearest centre. The ``starts`` runs of each space and size are one list, by space.
     """
     from sklearn.exceptions import ConvergenceWarning
 
@@ -56,8 +56,8 @@ def run_kmeans(
 def side_by_side() -> Iterator[ThreadPoolExecutor]:
     """Open a pool with as many threads as libraries may use.
 
-    Inside it, libraries start no threads of their own, so that results are the same for any number of
-    threads. Where the caller fails, work that has not begun is dropped.
+    Inside the block, libraries start no threads, so that results are the same for any number of threads. If
+    the caller fails, work that has not begun is dropped.
     """
     threads = max((library["num_threads"] for library in threadpool_info()), default=1)
     with threadpool_limits(1, "blas"):  # of the whole process
@@ -102,9 +102,9 @@ def squared_distances(vectors: FloatArray) -> FloatArray:
 def spread_samples(distances: FloatArray, count: int, seeds: Sequence[int]) -> IntArray:
     """Choose positions ``(s, count)`` of samples far apart, where the k-means of each seed starts.
 
-    This is greedy k-means++ on ``(n, n)`` squared distances. scikit-learn chooses the same samples, but for
-    rounding. It computes the distances anew for every centre of every start, which takes several times as
-    long as the k-means that follows.
+    This is greedy k-means++ on ``(n, n)`` squared distances. scikit-learn chooses the same samples, except
+    for rounding, but computes the distances again for every centre of every start. That takes several times
+    as long as the k-means that follows.
 
     Source:
         D. Arthur and S. Vassilvitskii, k-means++: the advantages of careful seeding, 2007.

@@ -16,17 +16,11 @@ from ucds.showing import shows
 @shows()
 @dataclass(frozen=True)
 class ClusteringScores:
-    """Agreement of a clustering with the classes, each at most 1; 1 is perfect.
+    """Agreement of a clustering with the classes, each at most 1; 1 is perfect."""
 
-    Attributes:
-        accuracy: share of samples whose cluster is matched to their class.
-        nmi: normalised mutual information, with the arithmetic mean of the entropies.
-        ari: adjusted Rand index; 0 on average for random labels, and below 0 for worse ones.
-    """
-
-    accuracy: float
-    nmi: float
-    ari: float
+    accuracy: float  # share of samples whose cluster is matched to their class
+    nmi: float  # normalised mutual information, with the arithmetic mean of the entropies
+    ari: float  # adjusted Rand index; 0 on average for random labels, below 0 for worse ones
 
 
 def score(labels: ArrayLike, classes: ArrayLike) -> ClusteringScores:
@@ -43,8 +37,8 @@ def score(labels: ArrayLike, classes: ArrayLike) -> ClusteringScores:
 def match_clusters(labels: ArrayLike, classes: ArrayLike) -> dict[int, int]:
     """Pair clusters with classes one to one, so that as many samples as possible agree.
 
-    With more clusters than classes some clusters stay without a class, with fewer some classes without
-    a cluster: pairs without a common sample are left out.
+    With more clusters than classes, some clusters have no class; with fewer, some classes have no cluster.
+    Pairs without a common sample are left out.
 
     Args:
         labels: cluster of each sample, ``(n,)`` integers from 0.
@@ -74,15 +68,15 @@ def clustering_accuracy(labels: ArrayLike, classes: ArrayLike) -> float:
 def proportions_l1(estimated: ArrayLike, true: ArrayLike) -> float:
     """Compute the L1 distance of two vectors of proportions in the same order; 0 if equal, 2 if disjoint.
 
-    There may be more estimated proportions, see :func:`proportions_by_class`, than the ``(C,)`` true ones of
-    the classes; the true ones of what lies beyond the classes are 0.
+    There may be more estimated proportions (see :func:`proportions_by_class`) than the ``(C,)`` true ones of
+    the classes; beyond the classes, the true proportions are 0.
     """
     found, truth = np.asarray(estimated, dtype=np.float64), np.asarray(true, dtype=np.float64)
     return float(np.abs(found - np.pad(truth, (0, len(found) - len(truth)))).sum())
 
 
 def proportions_by_class(estimated: ArrayLike, matching: dict[int, int], n_classes: int) -> DoubleArray:
-    """Bring ``(K,)`` proportions of clusters to the order of the classes that :func:`match_clusters` found.
+    """Sort the ``(K,)`` proportions of clusters by the classes that :func:`match_clusters` found.
 
     Clusters without a class come after the classes, so that no share is lost; classes without a cluster
     get a share of 0.
@@ -94,7 +88,7 @@ def proportions_by_class(estimated: ArrayLike, matching: dict[int, int], n_class
 
 
 def _checked(labels: ArrayLike, classes: ArrayLike) -> tuple[IntArray, IntArray]:
-    """Return both as integers from 0, as many of the one as of the other."""
+    """Return both as integers from 0, after checking that they have the same length."""
     clusters, truth = np.asarray(labels), np.asarray(classes)
     for array, name in ((clusters, "cluster labels"), (truth, "classes")):
         if array.ndim != 1 or array.size == 0:

@@ -1,24 +1,24 @@
-"""Tells which new samples are of no kind that a clustering knows, and which of them are a kind of their own.
+"""Finds new samples of kinds that a clustering does not know, and groups of them that form a new kind.
 
 Old samples are those that were clustered, new ones have come since. Under the *null hypothesis* the new ones
 are of the same kinds in the same shares, so that old and new could be exchanged. Three questions are asked,
 each with a rate of false alarms that holds under the null hypothesis.
 
 1. **Does one new sample fit, seen by itself?** The statistic is the distance of its direction from that of
-   the nearest old sample. Its p-value is *conformal*: the share of old samples that lie as far from their
-   nearest other one, itself counted in (:func:`fit_alone`). Directions are taken in axes of the old samples.
-   What a new sample has beside these axes is lost, which makes it look nearer: in small runs false alarms are
-   rarer than stated. Axes that are scaled to the old samples would make it look farther, and are not used.
+   the nearest old sample. Its p-value is *conformal*: the share of old samples, the new one counted in, that
+   lie as far from their nearest other old sample (:func:`fit_alone`). Directions are taken in axes of the old
+   samples. The part of a new sample outside these axes is lost, which makes it look nearer, so that in small
+   runs false alarms are rarer than stated. Axes scaled to the old samples would make it look farther.
 2. **Which of a batch fit?** Old and new samples are represented together, in axes that are fitted to both, so
-   that neither has an advantage. The statistic is the share of new samples among the nearest neighbours of a
-   sample. Old samples of known kinds have new neighbours, too: with their shares those of the new ones are
-   compared, again by conformal p-values (:func:`fit_together`). A batch with other shares of the known kinds
-   has more false alarms; :func:`reject` hardly follows them, because it asks for many small p-values at once.
-3. **Is there a group of a new kind?** Old and new samples are joined to a tree by the votes about both, blind
-   to which are new. For each node that is not too small for a cluster, the statistic is minus the
-   logarithm of the hypergeometric tail: how unlikely it is that this share is new by chance. Nodes
-   overlap, and there are many; so the threshold is the 95 % point of the largest statistic of all nodes over
-   permutations of old and new (:func:`scan`). The topmost nodes above it are groups of new kinds.
+   that neither side has an advantage. The statistic is the share of new samples among the nearest neighbours
+   of a sample. Old samples of known kinds have new neighbours, too; their shares are compared with those of
+   new samples, again by conformal p-values (:func:`fit_together`). A batch with other shares of the known
+   kinds has more false alarms; :func:`reject` is hardly affected, because it needs many small p-values.
+3. **Is there a group of a new kind?** Votes about all samples join them to a tree, which ignores which
+   samples are new. For each node that is not too small for a cluster, the statistic is minus the logarithm of
+   the hypergeometric tail: how unlikely it is that this share is new by chance. Nodes overlap, and there are
+   many; so the threshold is the 95 % point of the largest statistic of all nodes over permutations of old and
+   new (:func:`scan`). The topmost nodes above it are groups of new kinds.
 
 Sources:
     V. Vovk, A. Gammerman and G. Shafer, Algorithmic Learning in a Random World, 2005 (conformal p-values).
@@ -47,7 +47,7 @@ ALARMS = 0.05
 """Stated rate of false alarms."""
 
 FEWEST_TOGETHER = 32
-"""New samples from which on a batch is judged together."""
+"""Least number of new samples that are tested together as a batch."""
 
 _LEAST_NODE = 0.2  # of the new samples of an average cluster
 _PURE, _SMALLEST = 0.9, 3  # share of new samples in a node, and their number, at least
@@ -59,22 +59,22 @@ Mask = NDArray[np.bool_]
 
 
 def draw_known(clusters: IntArray, rng: np.random.Generator) -> IntArray:
-    """Draw positions of samples that are in a cluster; new ones are compared with 3,000 of them at most."""
+    """Draw positions of at most 3,000 samples in clusters, with which new ones are compared."""
     known = np.flatnonzero(clusters >= 0)
     return known[draw_representatives(len(known), rng)]
 
 
 def conformal(scores: DoubleArray, known: DoubleArray) -> DoubleArray:
-    """Return the p-value ``(m,)`` of each score: the share of known ones ``(n,)`` as large, with itself."""
+    """Return the p-value ``(m,)`` of each score: the share of known scores ``(n,)``, and itself, as large."""
     ordered = np.sort(known)
     as_large = len(ordered) - np.searchsorted(ordered, scores - 1e-9)
     return np.asarray((1 + as_large) / (len(ordered) + 1))
 
 
 def reject(p_values: DoubleArray, level: float = ALARMS) -> Mask:
-    """Choose the samples ``(n,)`` of a batch that fit nowhere; a share of ``level`` is wrong at most.
+    """Choose the samples ``(n,)`` of a batch that fit nowhere; at most a share of ``level`` is wrong.
 
-    Under the null hypothesis none is chosen with probability ``1 - level``. Samples with NaN are not of it.
+    Under the null hypothesis, none is chosen with probability ``1 - level``. Samples with NaN do not count.
     """
     batch = np.sort(p_values[~np.isnan(p_values)])
     below = batch[batch <= level * np.arange(1, len(batch) + 1) / max(len(batch), 1)]
@@ -98,9 +98,9 @@ def fit_together(
 ) -> DoubleArray:
     """Compute the p-value ``(m,)`` of each new sample of a batch.
 
-    Old features ``(n, d)`` are of samples that were clustered, see :func:`draw_known`. Of more than 3,000 new
-    ones ``(m, d)``, a random part is compared with each other, and the others are compared with these. A
-    neighbourhood is half an average cluster, of 10 to 20 samples.
+    Old features ``(n, d)`` are of samples that were clustered, see :func:`draw_known`. If there are more
+    than 3,000 new ones ``(m, d)``, a random part of them are compared with each other, and the others with
+    this part. A neighbourhood is half an average cluster, of 10 to 20 samples.
     """
     if len(old) < 2 or not len(new):
         return np.ones(len(new))
@@ -133,7 +133,7 @@ def scan(
 ) -> list[IntArray]:
     """Find the groups of new kinds: the topmost significant nodes of the tree of old and new samples.
 
-    At most 3,000 samples are looked at, up to half of them new.
+    At most 3,000 samples are examined, up to half of them new.
 
     Returns positions of the new samples of each group, ascending. A node has at least a fifth of the new
     samples of an average cluster. The generator also orders the samples, by which ties in a tree are cut.
@@ -174,7 +174,7 @@ def scan(
 def _nearest(
     known: FloatArray, others: FloatArray, count: int, *, apart: bool = False
 ) -> tuple[IntArray, DoubleArray]:
-    """Find the nearest known vectors of others, in no order, and squared distances; ``apart`` from itself."""
+    """Find the nearest known vectors of others, unordered, with squared distances; ``apart`` from itself."""
     squares, places, distances = np.square(known).sum(1), [], []
     for start in range(0, len(others), _BLOCK):
         block = others[start : start + _BLOCK]
@@ -187,7 +187,7 @@ def _nearest(
 
 
 def _nodes(tree: DoubleArray, n: int, least: float) -> tuple[sparse.csr_array, IntArray]:
-    """Return a tree's nodes of ``least`` samples or more, ``(g, n)``, and the node above each, or -1."""
+    """Return a tree's nodes with at least ``least`` samples, ``(g, n)``, and the node above each, or -1."""
     above = np.full(2 * n, -1)  # its last entry stands for the node above the root
     above[tree[:, :2].astype(np.int64).ravel()] = np.repeat(np.arange(n, 2 * n - 1), 2)
     kept = np.flatnonzero(np.concatenate([np.ones(n), tree[:, 3]]) >= least)

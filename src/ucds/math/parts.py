@@ -1,7 +1,7 @@
-"""Parts of clusters, which the votes of other clusterings keep together, and clusters from coarse to fine.
+"""Divides clusters into parts that the votes keep together, and orders clusterings from coarse to fine.
 
 The *co-association* of two samples is the share of the votes that put both into one cluster. The *relation*
-of two groups is the mean co-association between them, by that within them.
+of two groups is the mean co-association between them, divided by that within them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ucds.math.arrays import DoubleArray, FloatArray, IntArray
 from ucds.math.consensus import Memberships, Partition, average_linkage, average_tree, refine
 
 PARTS = 2.0
-"""Parts in relation to the number of clusters. With more, the first answers change less."""
+"""Number of parts per cluster. With more parts, the first answers change less."""
 
 _SMALLEST = 3  # samples of a part; fewer tell a person nothing
 _LEAST_SIDE = 0.1  # share of a group that the smaller side of a cut has at least; less is a few outliers
@@ -42,7 +42,7 @@ class Groups:
         self.within = np.where(sizes > 1, np.maximum(together, 0) / pairs, 1.0)
 
     def relations(self, others: Groups) -> DoubleArray:
-        """Return the relation of each group to each other one: 1 where both are as near as each to itself."""
+        """Return the relation of each group to each other one: 1 if they are as close as each by itself."""
         between = self.sums @ others.sums.T / np.outer(self.sizes, others.sizes)
         return np.asarray(between / np.sqrt(np.outer(self.within, others.within) + 1e-9))
 
@@ -67,10 +67,10 @@ def cut_into_parts(votes: Memberships, clusters: Partition, rng: np.random.Gener
 
 
 def divide(votes: Memberships, members: IntArray, most: int, seen: int = _SEEN) -> list[IntArray]:
-    """Divide a group by average linkage of the co-association, where the tree is widest.
+    """Divide a group by average linkage of the co-association, at the widest gaps of the tree.
 
-    Outliers do not count as a side: a cut is the first one, from the top of a branch, whose smaller side has
-    a tenth of the samples and three at least. Samples outside all sides follow the nearest one.
+    Outliers do not count as a side: from the top of a branch, the first cut counts whose smaller side has at
+    least a tenth of the samples, and at least three. Other samples follow the nearest side.
 
     The members are ascending positions, and so are those of each group that is returned: the group alone, if
     it has no two such sides. At most ``seen`` samples are compared with each other.
@@ -156,9 +156,9 @@ class Ladder:
 def make_ladder(
     votes: Memberships, leaves: Partition, clusters: Partition, apart: Sequence[tuple[int, int]]
 ) -> Ladder:
-    """Join the leaves of each cluster by average linkage of their relations, and then clusters.
+    """Join the leaves within each cluster by average linkage of their relations, and then the clusters.
 
-    So the present clusters are one of the steps: with fewer groups clusters are joined, with more divided.
+    So the present clusters are one of the steps: fewer groups join clusters, more groups divide them.
 
     Leaves are ``(n,)`` groups from 0, each within one cluster; -1 is left out. Pairs of clusters ``apart``
     are never joined.

@@ -20,9 +20,9 @@ Guarantee = Annotated[
     str, Field(pattern=r"^epsilon [0-9.e+-]{1,24}, delta [0-9.e+-]{1,24}, for each (image|person)$")
 ]
 """(Epsilon, delta)-differential privacy of a model, and so of any number of its answers, for one image or all
-images of a person. It is a text because messages hold no fractions."""
+images of a person. It is a text, because messages over HTTP hold no fractions."""
 
 
 def noise_scale(rho: float) -> float:
-    """Compute the deviation of noise that makes the release of a sum of sensitivity 1 rho-zCDP."""
+    """Compute the standard deviation of noise that makes the release of a sum of sensitivity 1 rho-zCDP."""
     return 1 / math.sqrt(2 * rho)

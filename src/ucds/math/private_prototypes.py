@@ -1,9 +1,9 @@
 """Prototypes that several domains share, learned from sums with Gaussian noise (docs/privacy.md).
 
-The numbers of the steps are those of the page. A sample adds a vector to every released sum that is no longer
-than its weight. So no sum changes by more than 1 when the samples of one person, whose weights sum to 1, are
-taken out. Everything else is computed from sums that were released, from numbers drawn without looking at the
-data, and from the sum of the weights in each domain, which is public and stays as it is.
+The numbers of the steps are those of the page. To every released sum, a sample adds a vector no longer than
+its weight. So no sum changes by more than 1 when the samples of one person, whose weights sum to 1, are taken
+out. Everything else is computed from released sums, from random numbers that do not depend on the data, and
+from the sum of the weights in each domain, which is public and unchanged.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from ucds.math.privacy import noise_scale
 Weights = NDArray[np.floating[Any]]
 
 AddNoise = Callable[[DoubleArray, float], DoubleArray]
-"""Adds independent Gaussian noise of a standard deviation to the entries of a vector."""
+"""Function that adds independent Gaussian noise of a given standard deviation to the entries of a vector."""
 
 Release = Callable[[DoubleArray, float], DoubleArray]
-"""Adds to a sum the noise that a part of the budget, between 0 and 1, pays for."""
+"""Function that adds to a sum the noise for a given part of the budget, between 0 and 1."""
 
 DIRECTIONS = 128
-"""Number of directions in which the principal axes are sought: noise on them grows with its root."""
+"""Number of directions in which the principal axes are sought; the noise on these grows with its root."""
 
 MEANS, AXES, STEPS, SIZES = 0.1, 0.3, 0.55, 0.05
 """Parts of the budget rho for the domains' means, the principal axes, the steps of Lloyd's algorithm, and the
@@ -55,19 +55,10 @@ def learn_private_prototypes(
 ) -> SharedPrototypes:
     """Learn shared prototypes with rho-zCDP; the mean and the proportions of the result are noisy, too.
 
-    Args:
-        vectors: ``(n, d)`` features; a row of zeros stands for a sample that was taken out.
-        domain: ``(n,)`` domain of each sample, from 0 without gaps.
-        weights: ``(n,)`` weight of each sample: 1, or one over the number of samples of its person.
-        n_clusters: number of clusters, K.
-        rho: privacy budget in zCDP; infinity adds noise of scale 0.
-        add_noise: source of noise; its randomness must be secret.
-        rng: generator of the start, and of the projection if it is random; it need not be secret.
-        directions: ``(d, p)`` orthonormal public directions in which to look for the axes; random ones if
-            ``None``.
-        width: number of principal axes.
-        whitening: 0 keeps the variances along the axes, 1 makes them equal.
-        steps: number of steps of Lloyd's algorithm, the last of which all domains take together.
+    A row of zeros in the ``(n, d)`` vectors stands for a sample that was taken out. A weight is 1, or one
+    over the number of samples of its person. The randomness of the noise must be secret, that of the
+    generator need not be. The principal axes are sought along ``(d, p)`` orthonormal public directions, along
+    random ones if ``None`` are given. An infinite ``rho`` adds noise of scale 0.
     """
     release = releases(rho, add_noise)
     # Steps 1 and 2: the domains' means and the principal axes.
@@ -99,7 +90,7 @@ def learn_private_prototypes(
 
 
 class PrivateSpace(NamedTuple):
-    """Samples as a private clustering sees them; axes and mean are those of the result."""
+    """Samples in the space of a private clustering, with the axes and the mean of this space."""
 
     axes: DoubleArray
     mean: DoubleArray
@@ -122,7 +113,7 @@ def find_private_space(
     width: int = 32,
     whitening: float = 0.5,
 ) -> PrivateSpace:
-    """Find principal axes along ``base`` from noisy sums, which cost :data:`MEANS` and :data:`AXES`."""
+    """Find principal axes along ``base`` from noisy sums, which spend :data:`MEANS` and :data:`AXES`."""
     projected = bounded(bounded(vectors) @ base)
     members = np.eye(int(domain.max()) + 1)[domain]
     present = np.where(vectors.any(axis=1), weights, 0.0)
@@ -137,7 +128,7 @@ def find_private_space(
 
 
 def bounded(vectors: NDArray[np.floating[Any]]) -> DoubleArray:
-    """Scale the rows of ``(n, d)`` vectors to a length that is 1, and not more by rounding; zeros stay."""
+    """Scale the rows of ``(n, d)`` vectors to length 1, never more by rounding; rows of zeros stay."""
     rows = np.asarray(vectors, dtype=np.float64)
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
     return np.asarray(rows * (_ROUNDING / np.maximum(lengths, 1e-12)))
@@ -177,10 +168,10 @@ def leading_axes(second: DoubleArray, width: int, whitening: float) -> DoubleArr
 def choose_groups(
     domain: IntArray, counts: NDArray[np.number[Any]], n_prototypes: int, noise: float
 ) -> IntArray:
-    """Decide by public figures alone whether every domain is clustered by itself, or all are as one.
+    """Decide, by public numbers only, whether every domain is clustered by itself or all together.
 
-    The group of a sample is its domain, if the sums of the samples of a prototype in the smallest domain are
-    expected to be longer than their noise; otherwise it is 0.
+    The group of a sample is its domain if, in the smallest domain, the sums for the prototypes are expected
+    to be longer than their noise; otherwise it is 0.
     """
     apart = _COHERENCE * counts.min() / n_prototypes >= noise
     return domain if apart else np.zeros_like(domain)
@@ -191,7 +182,7 @@ def sum_clusters(
 ) -> DoubleArray:
     """Sum the samples that are nearest to each of the ``(G, m, w)`` prototypes of their group.
 
-    A sample is in one of the sums, so that all together move by its weight at most.
+    A sample is in one of the sums, so it changes all together by at most its weight.
     """
     sums = np.zeros_like(prototypes)
     for group, own in enumerate(prototypes):
@@ -202,11 +193,11 @@ def sum_clusters(
 
 
 def merge(sums: DoubleArray, count: int) -> DoubleArray:
-    """Merge sums until ``count`` are left, each time the two that lose least.
+    """Merge sums until ``count`` are left; each time, merge the two whose merger loses least.
 
     The length of a sum is the sum of its samples' cosines with its direction, which Lloyd's algorithm on the
-    sphere makes large; a merger loses the two lengths, less that of the two together. So this is Ward's
-    method on the sphere, with sums in place of samples.
+    sphere maximises. The loss of a merger is the sum of the two lengths minus the length of the merged sum.
+    So this is Ward's method on the sphere, with sums in place of samples.
 
     Source:
         J. H. Ward, Hierarchical grouping to optimize an objective function, 1963.

@@ -1,4 +1,4 @@
-"""Prototypes that predict given assignments of samples best."""
+"""Fits the prototypes that best predict given assignments of samples."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def solve_prototypes(
     decay: float = 1e-4,
     watch: Watch | None = None,
 ) -> FloatArray:
-    """Find the prototypes ``(d_f, K)`` that predict given assignments best: a convex problem, solved as one.
+    """Find the prototypes ``(d_f, K)`` that best predict given assignments, by convex optimisation.
 
     The mean cross-entropy plus ``decay / 2`` times the sum of squares is minimised over all samples at once.
 

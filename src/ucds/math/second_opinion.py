@@ -1,7 +1,7 @@
 """Asks embeddings of neighbours for a second opinion on the consensus of a domain; for both sides.
 
-Embeddings show groups of any form, which the spaces of the first vote do not show, but they also divide
-groups where there is no gap. So three figures decide whether it counts; letters as in ``docs/consensus.md``.
+Embeddings show groups of any shape, which the spaces of the first vote do not show, but they also divide
+groups without a gap. So three figures decide whether it counts; letters as in ``docs/consensus.md``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def cluster_by_opinions(
     second: OpinionChoices = SECOND,
     watch: Watch | None = None,
 ) -> Vote:
-    """Cluster the samples by vote, and let a second opinion vote too where three figures allow it."""
+    """Cluster the samples by vote, and let a second opinion vote too if three figures allow it."""
     from sklearn.metrics import adjusted_mutual_info_score
     from sklearn.neighbors import NearestNeighbors
 

@@ -1,9 +1,9 @@
 """Spaces in which the samples of one domain fall into clusters, made from the features of an encoder.
 
 An encoder that was trained for something else spreads its variance over directions that have nothing to do
-with the groups sought. Three steps bring the groups out, and none needs a label: subtracting the domain's own
-mean (what all its samples share says nothing about their differences), taking the roots of the variances, so
-that the widest directions count for less, and averaging every sample with its mutual nearest neighbours.
+with the groups sought. Three steps bring out the groups, without labels: subtracting the domain's own mean,
+which says nothing about differences between its samples; taking the roots of the variances, so that the
+widest directions count for less; and averaging every sample with its mutual nearest neighbours.
 
 No single step is best for every data set, so :func:`make_spaces` gives several spaces, for a consensus.
 """
@@ -38,9 +38,9 @@ def unit_rows(vectors: FloatArray) -> FloatArray:
 
 
 def centre(vectors: FloatArray, mean: FloatArray | None = None) -> FloatArray:
-    """Compute the directions ``(n, d)`` of the samples of a domain from its mean, as unit vectors.
+    """Compute the directions ``(n, d)`` from the mean of a domain to its samples, as unit vectors.
 
-    The ``(d,)`` mean is that of the domain's unit vectors; that of ``vectors`` if ``None``.
+    ``mean`` is the ``(d,)`` mean of the domain's unit vectors; computed from ``vectors`` if ``None``.
     """
     directions = unit_rows(vectors)
     return unit_rows(directions - (directions.mean(0) if mean is None else mean))
@@ -76,7 +76,7 @@ def project(
 ) -> FloatArray:
     """Project vectors onto principal axes, each divided by a power of its scale, and return unit vectors.
 
-    Where ``lengths`` count, the vectors are not brought to unit length.
+    If ``lengths`` count, the vectors are not scaled to unit length.
 
     A ``whitening`` of 0 keeps the variances, 1 makes them equal, and one half takes their roots.
     """
@@ -89,9 +89,8 @@ def project(
 def mutual_neighbours(vectors: FloatArray, count: int, *, watch: Watch | None = None) -> sparse.csr_array:
     """Link samples that are among each other's nearest neighbours, and each sample with itself.
 
-    Links that hold in one direction only connect groups of different density, and are left out.
-    Row i of the ``(n, n)`` row-stochastic matrix averages over sample i and its mutual neighbours, of which a
-    sample has ``count`` at most.
+    Links in one direction only would connect groups of different density, and are left out. Row i of the
+    ``(n, n)`` row-stochastic matrix averages over sample i and its mutual neighbours, at most ``count``.
     """
     from sklearn.neighbors import NearestNeighbors
 
@@ -123,7 +122,7 @@ def reduce_features(vectors: FloatArray, lengths: bool = False) -> FloatArray:
 def principal_space(
     vectors: FloatArray, lengths: bool = False
 ) -> tuple[FloatArray, Callable[[FloatArray], FloatArray]]:
-    """Compute the space "principal" of ``(n, d)`` features, and return it with what brings others into it."""
+    """Compute the space "principal" of ``(n, d)`` features, with a function that maps others to it."""
     mean = np.zeros(vectors.shape[1], np.float32) if lengths else unit_rows(vectors).mean(0)
     shifted, axes, scales = _shift(vectors, WIDTH, lengths)
     middle = (vectors if lengths else centre(vectors)).mean(0)
@@ -170,9 +169,9 @@ def make_spaces(
             principal axes of "features". "diffused-features", "diffused-principal": each of the two, with
             every sample averaged with its mutual nearest neighbours in "principal".
         width: number of principal axes.
-        whitening: 0 keeps the variances along them, 1 makes them equal.
+        whitening: 0 keeps the variances along the axes, 1 makes them equal.
         lengths: whether the distances of vectors from their mean count; no space is on the sphere then.
-        watch: told while the neighbours are searched.
+        watch: called while the neighbours are searched.
     """
     shifted, axes, scales = _shift(vectors, max(width, _MOST_FEATURES), lengths)
     plain = {

@@ -1,4 +1,4 @@
-"""Words that tell clusters from each other, in texts of their samples or in the names of their files."""
+"""Finds words that set clusters apart, in texts of their samples or in the names of their files."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from scipy import sparse
 from ucds.math.consensus import Partition
 
 LEAST_SHARE, LEAST_LIFT = 0.1, 2.0
-"""Share of a cluster's samples that have a telling word at least, and how many times that of all it is."""
+"""Least share of a cluster's samples that have a telling word, and its least ratio to the share of all."""
 
 MOST_WORDS = 20_000
-"""Words at most that are counted, the most frequent ones."""
+"""Largest number of words that are counted: the most frequent ones."""
 
 _WORD = r"[^\W\d_]{2,}"  # letters of any script
 
@@ -35,7 +35,7 @@ class TellingWords:
             self._words = counter.get_feature_names_out()
 
     def of(self, clusters: Partition, most: int) -> dict[int, list[str]]:
-        """List the most telling words of each cluster; those without any are left out.
+        """List the most telling words of each cluster; clusters without any are left out.
 
         Source:
             M. Grootendorst, BERTopic: neural topic modeling with a class-based TF-IDF procedure, 2022.

@@ -1,4 +1,4 @@
-"""Build a network by its name, with pre-trained weights, weights of a local file, or none on purpose."""
+"""Builds a network by its name, with pre-trained weights, weights of a local file, or random ones."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def build_network(
         seed: seed of the random start. PyTorch's global generator is left as it was.
 
     Raises:
-        InputError: the name is unknown, or the weights cannot be had or do not fit. A random start is never
-            made in their place.
+        InputError: the name is unknown, or the weights cannot be found or do not fit. Random ones never
+            replace them.
     """
     choice = DEFAULT_WEIGHTS if weights is None else str(weights)
     require_weights(choice)
@@ -42,7 +42,7 @@ def build_network(
 
 
 def create(name: str, *, pretrained: bool, input_size: int | None, seed: int = 0) -> NetworkEncoder:
-    """Build the architecture of a name, with published weights or random ones, see :func:`build_network`."""
+    """Build the named architecture, with published or random weights, see :func:`build_network`."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         if name in torchvision_models.names():

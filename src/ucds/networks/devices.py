@@ -23,19 +23,19 @@ def kind_of(accelerator: Accelerator) -> str:
 
 
 def describe_device(accelerator: Accelerator) -> dict[str, str | int]:
-    """Describe, for a record, what computes: the name of the device, and the number of threads beside it."""
+    """Describe the device for a record: its name, and the number of threads beside it."""
     kind = kind_of(accelerator)
     name = torch.cuda.get_device_name() if kind == "cuda" else kind
     return {"device": name, "threads": torch.get_num_threads()}
 
 
 def peak_device_memory_mib() -> int:
-    """Return the most memory of a GPU that this process has held so far, in MiB; 0 without one."""
+    """Return the most GPU memory that this process has held so far, in MiB; 0 without a GPU."""
     return torch.cuda.max_memory_allocated() // 1024**2 if torch.cuda.is_available() else 0
 
 
 def check_devices(accelerator: Accelerator, devices: int, precision: Precision = "32-true") -> None:
-    """Make sure that the machine has a number of devices of a kind, and that they have a precision."""
+    """Make sure that the machine has enough devices of a kind, and that they have the precision."""
     if devices < 1:
         raise InputError(f"the number of devices must be at least 1, not {devices}")
     kind = kind_of(accelerator)
@@ -47,7 +47,7 @@ def check_devices(accelerator: Accelerator, devices: int, precision: Precision =
         raise InputError(f'PyTorch finds no {name} device: use `accelerator="cpu"`')
     if available < devices:
         count = "1 MPS device" if kind == "mps" else f"{available} CUDA devices"
-        raise InputError(f"this machine has {count}, and {devices} are asked for")
+        raise InputError(f"this machine has {count}, but {devices} are asked for")
     if kind == "mps" and precision != "32-true":
         raise InputError(
             f'MPS devices compute in single precision: use `precision="32-true"`, not {precision!r}'

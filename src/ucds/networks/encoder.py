@@ -26,14 +26,14 @@ StateDict = dict[str, Tensor]
 
 
 class NetworkEncoder(Encoder):
-    """An encoder that PyTorch computes: one that is trained, one for a GPU, or one that no graph can hold.
+    """An encoder that PyTorch computes, because it is trained, runs on a GPU, or cannot become a graph.
 
     Args:
         module: maps a batch of inputs to ``(n, width)`` floating-point features.
         spec: description of the network.
         weights: origin of the weights.
-        device: device on which it computes.
-        autocast: whether it computes in bfloat16 where that is enough.
+        device: device on which the encoder computes.
+        autocast: whether the encoder computes in bfloat16 where that is enough.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class NetworkEncoder(Encoder):
 
     @property
     def digest(self) -> str:
-        """Hexadecimal digest of the weights; empty for a module of the caller's own, of any architecture."""
+        """Hexadecimal digest of the weights; empty for the caller's own module of unknown architecture."""
         return "" if self.spec.name == FUNCTION else tensors_digest(self.state())
 
     def state(self) -> StateDict:
@@ -67,7 +67,7 @@ class NetworkEncoder(Encoder):
         return {"network": np.frombuffer(save(weights), np.uint8)}
 
     def as_graph(self) -> GraphEncoder:
-        """Write the network as a graph, whose features are compared with the network's."""
+        """Write the network as a graph, and compare the graph's features with the network's."""
         from ucds.networks.onnx_files import make_graph  # which knows this class
 
         if self.spec.input_size is None:
@@ -117,14 +117,14 @@ def tensors_digest(tensors: Mapping[str, Tensor]) -> str:
 
 
 def identity_network(width: int) -> NetworkEncoder:
-    """Make the network of inputs that are features already: ``(n, width)`` in, the same out."""
+    """Make the network for inputs that already are features: it returns ``(n, width)`` unchanged."""
     return NetworkEncoder(nn.Identity(), EncoderSpec(IDENTITY, width), "none (identity)")
 
 
 def image_network(
     name: str, module: nn.Module, input_size: int, mean: ChannelTriple, std: ChannelTriple, weights: str
 ) -> NetworkEncoder:
-    """Describe a network of images without its classifier, whose width is found by a run."""
+    """Describe a network of images without its classifier, and find its width by a run."""
     width = _feature_width(channels_last(module), torch.zeros(1, 3, input_size, input_size), name)
     return NetworkEncoder(module, EncoderSpec(name, width, input_size, mean, std), weights)
 
@@ -141,8 +141,8 @@ def module_encoder(
     """Make an encoder of any module that maps a batch of inputs to ``(n, width)`` features.
 
     Args:
-        module: network, with whatever weights it holds.
-        width: number of features that it returns; found by a run on ``example`` if ``None``.
+        module: network with any weights.
+        width: number of features that the module returns; found by a run on ``example`` if ``None``.
         example: batch of at least one input, in the form that the module takes.
         input_size: side of the square crop in pixels, if inputs are images.
         mean: mean of each channel that the module expects, if inputs are images; ImageNet's if ``None``.
@@ -155,7 +155,7 @@ def module_encoder(
     if example is not None:
         found = _feature_width(module, example, type(module).__name__)
         if width is not None and width != found:
-            raise InputError(f"the module returns {found} features, not the {width} that were announced")
+            raise InputError(f"the module returns {found} features, not {width} as given by `width`")
         width = found
     if width is None:
         raise InputError("give the width of the module's features, or an example batch to find it with")
@@ -163,10 +163,10 @@ def module_encoder(
 
 
 def channels_last(module: nn.Module) -> nn.Module:
-    """Bring the weights of convolutions into the memory layout of their fast kernels, in place; values stay.
+    """Put the weights of convolutions into the memory layout of fast kernels, in place; values stay.
 
-    What a convolution returns then has the same layout, so that inputs need not. A training step on a CPU
-    takes less time so.
+    The results of convolutions then have the same layout, so inputs need not. A training step on a CPU takes
+    less time.
     """
     for weight in module.parameters():
         if weight.dim() == 4:
@@ -175,7 +175,7 @@ def channels_last(module: nn.Module) -> nn.Module:
 
 
 def _feature_width(module: nn.Module, example: Tensor, name: str) -> int:
-    """Run a module once, in evaluation mode, and return the number of its features; it stays as it is."""
+    """Run a module once, in evaluation mode, and return the number of its features."""
     try:
         with evaluation_mode(module):
             features = module(example)

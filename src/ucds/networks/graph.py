@@ -1,7 +1,6 @@
 """Networks by name as ONNX graphs, which are made once and kept in the cache.
 
-This module loads PyTorch only where a graph has to be made: what finds it in the cache does not wait for
-seconds.
+This module loads PyTorch only if a graph has to be made, so a graph in the cache is found without a delay.
 """
 
 from __future__ import annotations
@@ -27,16 +26,13 @@ _DESCRIBED = TypeAdapter(tuple[EncoderSpec, str, str])
 
 
 def graph_of(name: str, weights: str, input_size: int | None, cache: Path | None) -> Encoder:
-    """Take the graph of a network from a cache, or build the network and make its graph.
+    """Take the graph of a network from a cache, or build the network and make the graph.
 
     Published weights of a name are taken to stay the same in one version of their library. A graph that
     cannot be kept is used all the same. That a network cannot become a graph is kept like a graph; what
     failed for want of memory or disk space is tried again. Without a ``cache``, nothing is kept. Where no
-    graph can be made, the network itself is returned, which takes more time. Other arguments and errors are
-    those of :func:`ucds.networks.build.build_network`.
-
-    Warns:
-        UcdsWarning: no graph can be made, and why.
+    graph can be made, a warning says why, and the network itself is returned, which takes more time. Other
+    arguments and errors are those of :func:`ucds.networks.build.build_network`.
     """
     given = Path(weights)
     content = digest_of(given.read_bytes()) if weights != NO_WEIGHTS and given.is_file() else ""

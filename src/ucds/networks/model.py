@@ -28,11 +28,6 @@ class ClusteringModel(nn.Module):
     11.32 M parameters, and this is the form of SHOT and DINE. New layers start with normal weights after
     Xavier and zero biases, which come from the ``generator``, on the CPU, or PyTorch's global one. The module
     of the network becomes part of the model, uncopied.
-
-    Attributes:
-        encoder: the paper's F: ``backbone``, which is the network, and ``bottleneck``, to ``(n, d_f)``.
-        prototypes: prototypes, the paper's mu, ``(d_f, K)``: a linear layer without bias.
-        spec: description of the network.
     """
 
     def __init__(
@@ -51,12 +46,13 @@ class ClusteringModel(nn.Module):
         nn.init.zeros_(linear.bias)
         nn.init.xavier_normal_(linear.weight, generator=generator)
         bottleneck = nn.Sequential(OrderedDict(linear=linear, norm=nn.BatchNorm1d(bottleneck_width)))
+        # The paper's F, to features (n, d_f), and its mu, a linear layer without bias.
         self.encoder = nn.Sequential(OrderedDict(backbone=network.module, bottleneck=bottleneck))
         self.prototypes = nn.Parameter(torch.zeros(bottleneck_width, n_clusters))
         nn.init.xavier_normal_(self.prototypes, generator=generator)
 
     def forward(self, inputs: Tensor) -> ModelOutput:
-        """Compute features and logits of a batch ``(n, ...)`` of inputs, which the network understands."""
+        """Compute features and logits of a batch ``(n, ...)`` of the network's inputs."""
         features = self.encoder(inputs)
         return ModelOutput(features, features @ self.prototypes)
 
@@ -77,9 +73,9 @@ class ClusteringModel(nn.Module):
 
 @torch.no_grad()
 def fold(model: ClusteringModel) -> Head:
-    """Return the layers above the network as arrays, the batch normalisation as a part of the affine map.
+    """Return the layers above the network as arrays, with batch normalisation folded into the affine map.
 
-    It is folded in double precision, with the statistics of evaluation mode.
+    Folding uses double precision, and the statistics of evaluation mode.
     """
     layers = copy.deepcopy(model.encoder.bottleneck).cpu().double()  # MPS devices have no double precision
     linear, norm = cast(tuple[nn.Linear, nn.BatchNorm1d], layers)

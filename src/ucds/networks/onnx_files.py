@@ -1,4 +1,4 @@
-"""Writes networks as ONNX graphs, and compares both."""
+"""Writes networks as ONNX graphs, and compares each graph with its network."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from ucds.errors import InputError, one_line
 from ucds.networks.encoder import NetworkEncoder, evaluation_mode
 
 LARGEST_DIFFERENCE = 1e-4
-"""Bound on the difference between features of a graph and of its network, relative to their norm."""
+"""Largest allowed difference between features of a graph and its network, relative to their norm."""
 
 _WANT = re.compile("(not enough|out of|allocate) memory|bad_alloc|no space left", re.IGNORECASE)
 _COMPARED = 8  # images on which a graph is compared with its network
 
 
 class NoGraphError(InputError):
-    """No graph can be made of a network."""
+    """A network cannot be made into a graph."""
 
     def __init__(self, reason: str, *, lasts: bool = True) -> None:
         super().__init__(reason)
@@ -53,7 +53,7 @@ def make_graph(network: NetworkEncoder) -> bytes:
 
 
 def _is_want(error: BaseException | None) -> bool:
-    """Return whether this machine lacked memory or disk space, which PyTorch and ONNX Runtime only say."""
+    """Return whether this machine lacked memory or disk space, by the text of the error."""
     while error is not None:
         if isinstance(error, MemoryError | OSError) or _WANT.search(str(error)):
             return True
@@ -81,9 +81,9 @@ def _written(network: NetworkEncoder) -> tuple[bytes, float]:
 def _write_onnx(module: nn.Module, example: Tensor) -> bytes:
     """Return the contents of an ONNX file of a network that takes any number of samples.
 
-    PyTorch has two exporters. The one that traces takes a tenth of the time of the other one, which knows
-    more operations and is asked where the first one fails. Both raise nearly any error over an operation
-    that they do not know, and a graph has to be compared with its network.
+    PyTorch has two exporters. The tracing one takes a tenth of the time of the other, which knows more
+    operations and is tried if the first fails. Both may raise nearly any error for an unknown operation, and
+    a graph has to be compared with its network.
 
     The network is in evaluation mode on the CPU, and the example a batch of at least two inputs ``(n, ...)``.
     """
@@ -113,7 +113,7 @@ def _write_onnx(module: nn.Module, example: Tensor) -> bytes:
 
 @contextmanager
 def _silent_stdout() -> Iterator[None]:
-    """Drop what is written to file descriptor 1: of a graph that fails, PyTorch prints all operations."""
+    """Drop what is written to file descriptor 1: for a graph that fails, PyTorch prints all operations."""
     kept = os.dup(1)
     with Path(os.devnull).open("w") as nowhere:
         os.dup2(nowhere.fileno(), 1)

@@ -1,4 +1,4 @@
-"""Networks of model files: described there, with their weights, and built from both."""
+"""Builds networks from the descriptions and weights in model files."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def stored_network(
     A model that was trained with a module that no name can build needs the ``given`` one.
 
     Raises:
-        InputError: the module was the caller's own, and is not given; or the architecture is unknown here, or
-            comes out with another width than described.
+        InputError: the module was the caller's own, but is not given; or the architecture is unknown here, or
+            has another width than described.
         DamagedFileError: the weights cannot be read, or do not fit the module.
     """
     own = given.module if isinstance(given, NetworkEncoder) else None
@@ -47,7 +47,7 @@ def stored_network(
 
 
 def count_parameters(encoder: Encoder) -> int:
-    """Count the parameters of a network, or of the one that a graph was made of; 0 of any other encoder."""
+    """Count the parameters of a network, or of a graph's original network; 0 for any other encoder."""
     module = encoder.module if isinstance(encoder, NetworkEncoder) else None
     if module is None and encoder.spec.input_size is not None:
         with suppress(InputError):
@@ -61,13 +61,13 @@ def _rebuild(spec: EncoderSpec) -> nn.Module:
     if network.spec.width != spec.width:
         raise InputError(
             f"network '{spec.name}' returns {network.spec.width} features here, but {spec.width} where the "
-            "model was trained; install the version of its library that was used there"
+            "model was trained; install the library version that was used in the training"
         )
     return network.module
 
 
 def _without_memory(spec: EncoderSpec) -> nn.Module | None:
-    """Build an architecture whose weights have shapes and no memory; ``None`` where it cannot be built so."""
+    """Build an architecture whose weights have shapes but no memory; ``None`` if this is impossible."""
     with torch.device("meta"), suppress(RuntimeError, ValueError, TypeError, NotImplementedError):
         return _rebuild(spec)
     return None

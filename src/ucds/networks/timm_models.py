@@ -44,13 +44,13 @@ def create(name: str, *, pretrained: bool, input_size: int | None) -> NetworkEnc
 
 
 def adapt(module: nn.Module, state: StateDict) -> StateDict:
-    """Convert the original authors' format of a model family to timm's, where timm knows how."""
+    """Convert the original authors' format of a model family to timm's, if timm knows how."""
     convert = getattr(sys.modules[type(module).__module__], "checkpoint_filter_fn", None)
     return state if convert is None else convert(state, module)
 
 
 def _weights_source(name: str, config: Any) -> dict[str, Any]:
-    """Return timm's option for the cached file if there is one; make sure else that a download can work."""
+    """Return timm's option for the cached file, if there is one; else make sure that a download can work."""
     if not config.has_weights:
         raise InputError(f"timm has no pre-trained weights for '{name}'; {REMEDY}")
     if not config.hf_hub_id:
@@ -66,6 +66,6 @@ def _weights_source(name: str, config: Any) -> dict[str, Any]:
             return {"file": path}
     wanted = f"{files[0]} of the repository {repository} (the weights of '{name}')"
     if constants.HF_HUB_OFFLINE:
-        raise InputError(f"{wanted} is not in the cache, and HF_HUB_OFFLINE forbids a download; {REMEDY}")
+        raise InputError(f"{wanted} is not in the cache, but HF_HUB_OFFLINE forbids a download; {REMEDY}")
     require_reachable(constants.ENDPOINT, wanted, REMEDY)
     return {}

@@ -50,9 +50,9 @@ def create(name: str, *, pretrained: bool, input_size: int | None) -> NetworkEnc
 def without_classifier(module: nn.Module) -> nn.Module:
     """Replace the last linear layer, and a dropout right before it, by identities, in place.
 
-    Layers before it stay: VGG keeps its two wide layers and returns 4,096 features, as SHOT has it.
-    SqueezeNet, which classifies by convolution, returns its feature maps averaged over space.
-    A module without a classifier of a usual name is returned as it is.
+    Earlier layers stay: VGG keeps its two wide layers and returns 4,096 features, as in SHOT. SqueezeNet,
+    which classifies by convolution, returns its feature maps, averaged over space. A module without a
+    classifier of a usual name is returned unchanged.
     """
     name = next((name for name in _CLASSIFIER_NAMES if hasattr(module, name)), "")
     classifier = getattr(module, name, None)
@@ -68,7 +68,7 @@ def without_classifier(module: nn.Module) -> nn.Module:
 
 
 def _arguments(short: str, size: int) -> dict[str, Any]:
-    """Return what a model needs to be told besides its name."""
+    """Return the arguments that a model needs besides its name."""
     if short in ("googlenet", "inception_v3"):
         # The auxiliary classifiers would make these two return several outputs in training mode; their
         # weights were trained on inputs in -1..1, which they make themselves of the usual normalisation.

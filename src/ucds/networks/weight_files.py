@@ -1,4 +1,4 @@
-"""Weights of networks: downloaded once, read safely, matched key by key, refused if they do not fit."""
+"""Loads weights of networks: downloads once, reads safely, matches key by key, refuses misfits."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ CLASSIFIERS = frozenset(
 def load_file(
     module: nn.Module, path: Path, name: str, adapt: Callable[[nn.Module, StateDict], StateDict] | None = None
 ) -> str:
-    """Load a local checkpoint into a network of a name, and return the name and digest of what was loaded.
+    """Load a local checkpoint into a named network, and return the name and digest of the file.
 
-    ``adapt`` converts older formats of the model's family; it is tried if the file does not fit as it is.
+    If the file does not fit, ``adapt`` tries to convert it from older formats of the model's family.
     """
     state = _without_wrapper_segments(read_state_dict(path), module.state_dict().keys())
     mismatch = _mismatch(module, state)
@@ -53,7 +53,7 @@ def load_file(
     if mismatch:
         raise InputError(
             f"{path} does not fit network '{name}': {mismatch}; "
-            "give the file that belongs to this network, or the `backbone` that the file belongs to"
+            "give the file of this network, or the `backbone` of this file"
         )
     module.load_state_dict(state, strict=False)
     with path.open("rb") as file:
@@ -61,7 +61,7 @@ def load_file(
 
 
 def download_weights(url: str, name: str) -> Path:
-    """Download a checkpoint into PyTorch's hub cache, unless it lies there already, and return its path."""
+    """Download a checkpoint into PyTorch's hub cache, unless it is there already, and return its path."""
     file = Path(urlsplit(url).path).name
     path = Path(torch.hub.get_dir(), "checkpoints", file)
     if path.is_file():
@@ -108,7 +108,7 @@ def _read(path: Path) -> object:
                 f"{path} holds pickled Python objects besides tensors, which could run code when opened; "
                 "if you trust its origin, save its state dict alone (torch.save(model.state_dict(), FILE))"
             ) from error
-        raise InputError(f"{path} is not a checkpoint that can be read: {one_line(error, 100)}") from error
+        raise InputError(f"{path} is not a readable checkpoint: {one_line(error, 100)}") from error
 
 
 def load_pickle(file: IO[bytes]) -> object:
@@ -117,19 +117,19 @@ def load_pickle(file: IO[bytes]) -> object:
         with zipfile.ZipFile(file) as archive:  # which PyTorch never packs
             held = sum(entry.file_size for entry in archive.infolist())
         if held > file.seek(0, 2):
-            raise ValueError("it names more than it holds")
+            raise ValueError("it names more tensors than it holds")
     file.seek(0)
     return torch.load(file, map_location="cpu", weights_only=True)
 
 
 def _without_wrapper_segments(state: StateDict, expected: Collection[str]) -> StateDict:
-    """Remove name parts that DataParallel or torch.compile added, unless the model has them itself."""
+    """Remove name parts that DataParallel or torch.compile added, unless the model itself has them."""
     extra = WRAPPER_SEGMENTS - {segment for key in expected for segment in key.split(".")}
     return {".".join(part for part in key.split(".") if part not in extra): w for key, w in state.items()}
 
 
 def _mismatch(module: nn.Module, state: Mapping[str, Tensor]) -> str:
-    """Name the weights that do not fit a model, a few of each kind; empty if all fit, classifiers aside."""
+    """Name the weights that do not fit a model, a few of each kind; empty if all but classifiers fit."""
     expected = module.state_dict()
     kinds = {
         # Files from before PyTorch 0.4.1 count no batches; only cumulative averages, unused here, need it.

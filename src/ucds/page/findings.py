@@ -25,8 +25,8 @@ from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.arrays import FloatArray, IntArray
 from ucds.math.cluster_number import ClusterNumber
 from ucds.math.corrections import ASIDE
+from ucds.math.embedding import place_all
 from ucds.math.exemplars import find_nearest, find_outliers, group_near_duplicates
-from ucds.math.plane import place_all
 from ucds.math.spaces import unit_rows
 from ucds.page.thumbnails import Images, Thumbnails, resize, shrink
 from ucds.target.known import places_in
@@ -34,17 +34,18 @@ from ucds.target.remembered import Remembered
 from ucds.target.review import Review
 from ucds.training.cluster_choice import read_choice
 from ucds.training.loaded import Model
-from ucds.training.run_folder import LABELS_FILE, MAP_FILE, RUN_FILE, STABILITY_FILE, TRANSFER_FILE
+from ucds.training.run_folder import LABELS_FILE, MAP_FILE, STABILITY_FILE, TRANSFER_FILE, read_run
 
 MOST_SHOWN = 10_000
 """Largest number of samples that a page shows; from more, it shows a random choice."""
 
 _COMPARED_SIDE = 32  # pixels of the pictures that near-duplicates are looked for on
+_STABILITY = {"own_agreement": float | int, "second_opinion": {"sentence": str}}  # what is told of it
 
 
 @dataclass(frozen=True)
 class RunRecord:
-    """What a run folder holds beside the model; entries that the run did not write are empty."""
+    """Contents of a run folder besides the model; entries that the run did not write are empty."""
 
     described: dict[str, Any]  # method, settings, seed, digest of the data
     labels: ClusterLabels | None  # that a provider gave
@@ -62,10 +63,10 @@ def read_record(run: Path) -> RunRecord:
     """Read what a run folder holds beside the model."""
     labels = run / LABELS_FILE
     return RunRecord(
-        read_object(run / RUN_FILE) or {},
+        read_run(run),
         ClusterLabels.load(labels) if labels.exists() else None,
-        read_object(run / TRANSFER_FILE),
-        read_object(run / STABILITY_FILE),
+        read_object(run / TRANSFER_FILE, {"sentence": str}),
+        read_object(run / STABILITY_FILE, _STABILITY),
         read_choice(run),
     )
 

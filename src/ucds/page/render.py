@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import jinja2
 import numpy as np
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from ucds.math.metrics import match_clusters, score
 from ucds.page.words import finish
@@ -125,7 +125,13 @@ def percent(values: np.ndarray[Any, Any]) -> list[int]:
 
 def _template(text: str) -> jinja2.Template:
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, undefined=jinja2.StrictUndefined)
+    environment.filters["code"] = _mark_code
     return environment.from_string(text)
+
+
+def _mark_code(text: str) -> Markup:
+    """Write a sentence as HTML, in which what stands in backquotes is code."""
+    return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(text))))
 
 
 def _policy(style: str, scripts: Sequence[str], *, is_live: bool) -> str:

@@ -9,10 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from ucds.arguments import checked
-from ucds.data.about import choose_rows, find_about
+from ucds.data.about import KeptAbout, choose_rows, find_about
 from ucds.data.content import find_places, keys_of
 from ucds.data.features import FeatureFolder
-from ucds.data.kept_about import KeptAbout
 from ucds.data.samples import Samples
 from ucds.data.sources import Source, require_there
 from ucds.errors import InputError
@@ -57,7 +56,7 @@ class WrittenReport:
 
 @dataclass(frozen=True)
 class Facts:
-    """What a page says of a run: the findings, and sentences about them."""
+    """Content of a page about a run: the findings, and sentences about them."""
 
     findings: Findings
     record: RunRecord
@@ -155,16 +154,7 @@ def gather(
         strangers,
     )
     what = "samples" if samples.kind == "embeddings" else "images"
-    places, kept = find_places(findings.ids, samples.ids), KeptAbout.load(run / ABOUT_FILE)
-    if about is None and kept is not None and (kept.places(samples.keys) >= 0).any():
-        own = kept.of(samples, places)
-    else:
-        own = find_about(samples, about, places)
-    if group is None and kept is not None and kept.group in own:
-        group = kept.group
-    rows = np.flatnonzero(findings.clusters >= 0)
-    own = choose_rows(own, rows)
-    followed = what_is_followed(findings.clusters[rows], own, group)
+    followed = _follow(run, samples, findings, about, group)
     summary = summarise(findings, record, what)
     if sentence := describe_followed(followed, what):
         summary.append(finish(sentence))
@@ -172,10 +162,10 @@ def gather(
     warnings = warn(findings, record, what, learned, samples.skipped)
     if is_new and not trained_on:
         warnings.append(f"The model was trained on other {what} than these.")
-    warnings += [finish(opened.lost)] if opened.lost else []
+    warnings += map(finish, opened.told)
     described, encoder = record.described, model.stored.card.encoder.name
     method, seed = described.get("method", "unknown"), described.get("seed", "unknown")
-    version = described.get("versions", {}).get("ucds", "unknown")
+    version = (described.get("versions") or {}).get("ucds", "unknown")
     return Facts(
         findings,
         record,
@@ -189,10 +179,25 @@ def gather(
     )
 
 
+def _follow(
+    run: Path, samples: Samples, findings: Findings, about: str | Path | None, group: str | None
+) -> list[Followed]:
+    """Test what the clusters follow: columns of a table, that of the run, or what image files tell."""
+    places, kept = find_places(findings.ids, samples.ids), KeptAbout.load(run / ABOUT_FILE)
+    if about is None and kept is not None and (kept.places(samples.keys) >= 0).any():
+        known = kept.of(samples, places)
+    else:
+        known = find_about(samples, about, places)
+    if group is None and kept is not None and kept.group in known:
+        group = kept.group
+    rows = np.flatnonzero(findings.clusters >= 0)
+    return what_is_followed(findings.clusters[rows], choose_rows(known, rows), group)
+
+
 def images_of(samples: Samples, root: Path | None) -> Images | None:
     """Return the images of samples, by position; ``None`` if there are none.
 
-    Those of a folder of features lie below ``root``, or where they were read from if that is ``None``.
+    Images of a folder of features are sought below ``root``; if ``None``, where they were read from.
     """
     if isinstance(samples, KnownSamples):
         parts = [part for each in samples.parts if (part := images_of(each, root)) is not None]
@@ -201,5 +206,5 @@ def images_of(samples: Samples, root: Path | None) -> Images | None:
     if isinstance(samples, FeatureFolder):
         return samples.find_pictures(root)
     if root is not None:
-        raise InputError("`pictures` is for a folder of features: leave it out for other samples")
+        raise InputError("`pictures` is for a folder of features: leave it out here")
     return samples if samples.kind == "images" else None

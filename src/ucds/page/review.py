@@ -42,7 +42,6 @@ def review(
     *,
     answers: str | Path | None = None,
     images: str | Path | None = None,
-    keep_clusters: bool = False,
     open_browser: bool = True,
     hosts: Sequence[str] = (),
     compute: Compute | None = None,
@@ -53,11 +52,9 @@ def review(
         run: folder of a finished target run.
         out: run folder to make at the end; the name of the run with "-reviewed" if ``None``.
         answers: file of answers to apply; no page is opened, and the reviewed run is written at once.
-        images: samples, if they have moved; for a run on a folder of features the folder of its images.
-        keep_clusters: whether the number of clusters stays, see :class:`ucds.target.review.Review`.
+        images: samples, if they have moved; for a run on a folder of features, the folder of the images.
         open_browser: whether the page opens in the browser; its address is always printed.
-        hosts: host names under which a browser reaches the page through a proxy, besides those of this
-            machine.
+        hosts: further host names under which a browser reaches the page, such as through a proxy.
         compute: device, cache of decoded images and reporter; the defaults if ``None``.
 
     Returns:
@@ -72,7 +69,7 @@ def review(
     if out is not None:
         RunFolder(Path(out)).require_usable(None, resume=False)
     moved, pictures = read_record(run).split_places(None if images is None else Path(images))
-    state = Review(run, keep_clusters=keep_clusters, images=moved, compute=compute)
+    state = Review(run, images=moved, compute=compute)
 
     def write_run() -> str:
         nonlocal written
@@ -104,7 +101,7 @@ def review(
         folder = run.with_name(f"{run.name}-sorted") if how else None
         _take_away(session, sorts, table, folder, how or "copy", watch, compute)
         said += [f"{table} written"] if table else []
-        said += [f"images sorted into {folder}"] if folder else []
+        said += [f"Images sorted into {folder}"] if folder else []
         return ". ".join(said) or "Nothing was chosen, so nothing was written."
 
     listener = socket.create_server(("127.0.0.1", 0))

@@ -6,11 +6,14 @@ import json
 import secrets
 from asyncio import Lock
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import nullcontext
+from functools import cache
 from typing import Any
 from urllib.parse import urlsplit
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.base import BaseHTTPMiddleware, DispatchFunction
 from starlette.requests import Request
@@ -27,6 +30,7 @@ LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 MOST_BYTES = 64 * 2**20
 """Largest body of a request: a picture file that is dropped on the page."""
 
+_WITH_BODY = ("/tell", "/preview", "/like", "/finish")
 _HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "frame-ancestors 'none'",  # the page itself holds the rest of its policy
@@ -34,6 +38,7 @@ _HEADERS = {
     "X-Content-Type-Options": "nosniff",
 }
 _Work = Callable[[Mapping[str, Any], Callable[[str, int, int], None]], str]
+_Read = Callable[[Mapping[str, Any]], Any]
 
 
 def make_app(session: Session, token: str, finish: _Work, hosts: Sequence[str] = ()) -> Starlette:
@@ -43,20 +48,42 @@ def make_app(session: Session, token: str, finish: _Work, hosts: Sequence[str] =
     answered beside them. Every address on the page is relative, so that a proxy may put a path before it. A
     browser's address may name one of the hosts, or this machine. What a person asks for, ``finish`` writes.
     """
-    answers, page = _Answers(session, finish), render_page(session.fixed()["title"])
-    read_only = (session.fixed, session.state, session.question, session.cuts)
+    task, page, turn = Task(), render_page(session.fixed()["title"]), Lock()
+
+    def tell(values: Mapping[str, Any]) -> Mapping[str, Any]:
+        if values["number"] != session.review.recorded:
+            raise HTTPException(409, "another window has changed the clusters meanwhile")
+        session.tell(values["action"], values)
+        return session.state()
+
+    def begin(values: Mapping[str, Any]) -> Mapping[str, Any]:
+        task.start(lambda watch: finish(values, watch))
+        return task.state
+
+    def picture(request: Request) -> Response:
+        return Response(session.picture(**request.path_params), media_type="image/jpeg")
+
+    one_by_one = {
+        "/fixed": _reads(session.fixed),
+        "/state": _reads(session.state),
+        "/question": _reads(session.question),
+        "/cuts": _reads(session.cuts),
+        "/tell": tell,
+        "/preview": lambda values: session.preview(values["action"], values),
+        "/like": lambda values: session.like(values.get("rows"), values.get("picture")),
+    }
+    beside = {
+        "/finish": begin,
+        "/task": lambda _: task.state,
+        "/suggest/{cluster:int}": lambda values: session.suggest(values["cluster"]),
+        "/map": _reads(cache(session.map)),  # these take long, and never change
+        "/about": _reads(cache(session.about)),
+    }
     routes = [
         Route("/", lambda request: HTMLResponse(page)),
-        *(Route(f"/{read.__name__}", answers.with_what(read)) for read in read_only),
-        Route("/tell", answers.tell, methods=["POST"]),
-        Route("/preview", answers.preview, methods=["POST"]),
-        Route("/like", answers.like, methods=["POST"]),
-        Route("/finish", answers.begin, methods=["POST"]),
-        Route("/task", lambda request: JSONResponse(answers.task.state)),
-        Route("/suggest/{cluster:int}", answers.suggest),
-        Route("/map", lambda request: answers.lasting("map")),
-        Route("/about", lambda request: answers.lasting("about")),
-        Route("/picture/{row:int}/{side:int}", answers.picture),
+        Route("/picture/{row:int}/{side:int}", picture),
+        *(_route(path, read, turn) for path, read in one_by_one.items()),
+        *(_route(path, read, None) for path, read in beside.items()),
     ]
     return Starlette(
         routes=[Mount(f"/{token}", routes=routes)],
@@ -65,74 +92,19 @@ def make_app(session: Session, token: str, finish: _Work, hosts: Sequence[str] =
     )
 
 
-class _Answers:
-    """Answers requests to a review, those that read or change it one after another."""
+def _reads(read: Callable[[], Any]) -> _Read:
+    return lambda _: read()
 
-    def __init__(self, session: Session, finish: _Work) -> None:
-        self._session, self._finish = session, finish
-        self.task = Task()
-        self._slow: dict[str, Any] = {}  # answers that take long, and never change
-        self._one_by_one = Lock()
 
-    async def _in_turn(self, read: Callable[[], Mapping[str, Any]]) -> Response:
-        async with self._one_by_one:
-            return JSONResponse(await run_in_threadpool(read))
+def _route(path: str, read: _Read, turn: Lock | None) -> Route:
+    """Make the route of a function of what a request says; a picture, which takes long, takes no turn."""
 
-    def with_what(self, read: Callable[[], Mapping[str, Any]]) -> Callable[[Request], Awaitable[Response]]:
-        """Return a handler that answers with the values that a function reads."""
+    async def answer(request: Request) -> Response:
+        values = request.path_params if request.method == "GET" else await _read_values(request)
+        async with nullcontext() if turn is None or "picture" in values else turn:
+            return JSONResponse(await run_in_threadpool(read, values))
 
-        async def answer(request: Request) -> Response:
-            return await self._in_turn(read)
-
-        return answer
-
-    async def tell(self, request: Request) -> Response:
-        """Do an action, unless another window has done one that this one does not know."""
-        values, session = await _read_json(request), self._session
-
-        def change() -> Mapping[str, Any]:
-            if values["number"] != session.review.recorded:
-                return {"error": "another window has changed the clusters meanwhile"}
-            session.tell(values["action"], values)
-            return session.state()
-
-        async with self._one_by_one:
-            said = await run_in_threadpool(change)
-        return JSONResponse(said, 409 if "error" in said else 200)
-
-    async def preview(self, request: Request) -> Response:
-        """Show what an action would do."""
-        values = await _read_json(request)
-        return await self._in_turn(lambda: self._session.preview(values["action"], values))
-
-    async def like(self, request: Request) -> Response:
-        """Find samples that are like others, or like a picture that is sent."""
-        if request.headers.get("content-type") == "application/octet-stream":
-            content = await _read(request)
-            return JSONResponse(await run_in_threadpool(self._session.like, None, content))
-        rows = (await _read_json(request))["rows"]
-        return await self._in_turn(lambda: self._session.like(rows))
-
-    async def begin(self, request: Request) -> Response:
-        """Start to write what a person asks for."""
-        values = await _read_json(request)
-        self.task.start(lambda watch: self._finish(values, watch))
-        return JSONResponse(self.task.state)
-
-    def suggest(self, request: Request) -> Response:
-        """Suggest names of a cluster."""
-        return JSONResponse(self._session.suggest(request.path_params["cluster"]))
-
-    def lasting(self, name: str) -> Response:
-        """Answer with what the session computes once."""
-        if name not in self._slow:
-            self._slow[name] = getattr(self._session, name)()
-        return JSONResponse(self._slow[name])
-
-    def picture(self, request: Request) -> Response:
-        """Answer with a sample's picture."""
-        content = self._session.picture(request.path_params["row"], request.path_params["side"])
-        return Response(content, media_type="image/jpeg")
+    return Route(path, answer, methods=["POST" if path in _WITH_BODY else "GET"])
 
 
 def _refuse(request: Request, error: Exception) -> Response:
@@ -170,15 +142,13 @@ def _strangers(host: str, sender: str | None, known: frozenset[str]) -> str:
     return "" if other in known - LOOPBACK else other
 
 
-async def _read(request: Request) -> bytes:
-    """Read the body of a request, up to its bound."""
+async def _read_values(request: Request) -> Mapping[str, Any]:
+    """Read what a request says, up to the bound of its body."""
     content = bytearray()
     async for part in request.stream():
         content += part
         if len(content) > MOST_BYTES:
             raise InputError(f"the file is larger than {MOST_BYTES // 2**20} MiB: choose a smaller one")
-    return bytes(content)
-
-
-async def _read_json(request: Request) -> Mapping[str, Any]:
-    return dict(json.loads(await _read(request)))
+    if request.headers.get("content-type") == "application/octet-stream":
+        return {"picture": bytes(content)}
+    return dict(json.loads(content))

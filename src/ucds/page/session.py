@@ -36,24 +36,16 @@ NEAR = 30
 
 
 class Session:
-    """A review, with pictures or texts of its samples.
-
-    Attributes:
-        review: the review; it is changed by :meth:`tell` alone.
-        place: folder or file of the samples; ``None`` if the run does not say.
-        files: image files of the samples where they lie, to be sorted; ``None`` if there are none.
-        left_out: number of samples of the run that are outside the review.
-        texts: text of each sample that has one, by its id.
-    """
+    """A review, which :meth:`tell` alone changes, with pictures or texts of its samples."""
 
     def __init__(self, review: Review, moved: Path | None, pictures: Path | None, compute: Compute) -> None:
         self.review, self._ids = review, review.start.ids
         self._moved, self._root, self._compute = moved, pictures, compute.silent()
         self._images: Images | None = None
-        self.files: Scan | None = None
-        self.texts: Mapping[str, str] = {}
+        self.files: Scan | None = None  # where the images lie, to be sorted
+        self.texts: Mapping[str, str] = {}  # by id
         self._pictures = np.full(len(self._ids), -1)  # position of each sample's picture, if it has one
-        self.left_out, self._what = 0, "samples"
+        self.left_out, self._what = 0, "samples"  # samples of the run that are not in the review
         described = read_record(review.run).described
         self.place = next(iter([moved] if moved else places_in(described)), None)
         try:
@@ -68,8 +60,8 @@ class Session:
             if isinstance(self._images, Pictures | Gathered):
                 there = [place >= 0 and self._images.is_there(place) for place in self._pictures.tolist()]
                 self._pictures = np.where(there, self._pictures, -1)
-            if opened.lost:
-                compute.reporter.say(opened.lost)
+            for sentence in opened.told:
+                compute.reporter.say(sentence)
         except UserError as error:
             compute.reporter.say(f"no pictures are shown: {error}")
 
@@ -179,7 +171,7 @@ class Session:
     def picture(self, row: int, side: int) -> bytes:
         """Return the picture of a sample as JPEG, of ``side`` pixels a side."""
         if self._images is None or self._pictures[row] < 0:
-            raise InputError("this sample has no image")
+            raise InputError("this sample has no image to show")
         pixels = self._images.read(self._pictures[[row]])[0].transpose(1, 2, 0)
         file = io.BytesIO()
         Image.fromarray(resize(pixels, min(side, 256))).save(file, "JPEG", quality=80)
@@ -227,7 +219,7 @@ class Task:
     def start(self, work: Callable[[Callable[[str, int, int], None]], str]) -> None:
         """Begin some work, which is given a function to tell its progress to, and returns what it did."""
         if self.state["running"]:
-            raise InputError("the last work is still under way: wait for its end")
+            raise InputError("earlier work is still under way: wait until it ends")
         self.state = {"running": True, "title": "writing", "at": 0, "total": 0}
         threading.Thread(target=self._run, args=(work,), daemon=True).start()
 

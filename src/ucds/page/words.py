@@ -25,7 +25,7 @@ def summarise(findings: Findings, record: RunRecord, what: str) -> list[str]:
         f"The model is sure (at least {SURE:.0%}) about {sure.mean():.0%} of the {what}, "
         f"and doubtful (below {DOUBTFUL:.0%}) about {doubtful.mean():.0%}.",
     ]
-    lines += [finish(line) for line in record.described.get("update", {}).get("sentences", ())]
+    lines += [finish(str(line)) for line in (record.described.get("update") or {}).get("sentences") or ()]
     if outside := int((findings.clusters < 0).sum()):
         lines.append(f"{outside:,} of the {what} shown are in no cluster: they fit none, or were set aside.")
     if record.choice is not None and record.choice.clear:

@@ -1,4 +1,4 @@
-"""Pages, tables and figures: what people look at. :mod:`~ucds.reports.tables` makes a benchmark's page."""
+"""Pages, tables and figures for readers. :mod:`~ucds.reports.tables` makes a benchmark's page."""
 
 # P. Tol's "muted" scheme, made to be told apart under all common colour-vision deficiencies, and a grey.
 COLOURS = (

@@ -39,7 +39,7 @@ DOTS_PER_INCH = 200
 PAGE_WIDTH = 7.0  # inches
 
 METHOD, SEED = "pcd", 0
-"""Method that the figures show, and seed of the run whose proportions are drawn."""
+"""Method that the figures show, and seed of its run."""
 
 LOSSES = {
     "transport_weight": "transport",
@@ -50,7 +50,7 @@ LOSSES = {
 
 
 def draw_figures(results: TableRecords, folder: Path) -> list[str]:
-    """Draw all figures for which there are records, and describe each, or what it lacks, in Markdown.
+    """Draw all figures for which there are records; describe each, or what is missing, in Markdown.
 
     A figure is two files, ``KIND.png`` and ``KIND.svg``, in the folder.
     """
@@ -67,18 +67,18 @@ def draw_figures(results: TableRecords, folder: Path) -> list[str]:
 
 
 def _find(results: TableRecords, method: str, dataset: str, target: str, entry: str) -> Record:
-    """Return the record of a method and the figures' seed that holds an entry."""
+    """Return a method's record with the figures' seed, if it holds an entry."""
     row = RowKey(results.benchmark.all_variants[0].name, method)
     record = results.of(row, dataset, target).get(SEED)
     if record is None:
         raise InputError(f"there is no record of {method} on {target} with seed {SEED}")
     if entry not in record:
-        raise InputError("the record is older than the figure: run the benchmark again")
+        raise InputError("the record lacks what the figure shows: run the benchmark again")
     return record
 
 
 def _draw_proportions(results: TableRecords, path: Path, dataset: str, target: str) -> str:
-    """Draw estimated beside true proportions, clusters without a class last; a dashed line is uniform."""
+    """Draw estimated and true proportions; clusters without a class come last; the dashed line is uniform."""
     record = _find(results, METHOD, dataset, target, "true_proportions")
     truth, found = (np.array(record[f"{kind}_proportions"], float) for kind in ("true", "estimated"))
     uniform, unmatched = np.full(len(truth), 1 / len(truth)), len(found) - len(truth)
@@ -105,7 +105,7 @@ def _draw_proportions(results: TableRecords, path: Path, dataset: str, target: s
 
 
 def _draw_sensitivity(results: TableRecords, path: Path, dataset: str, target: str) -> str:
-    """Draw accuracy against the weight of a loss: a line a loss, with a band of one standard deviation."""
+    """Draw accuracy against the weight of a loss: a line per loss, with a band of one standard deviation."""
     points = [
         (LOSSES.get(sweep.setting, sweep.setting), *point)
         for sweep in results.benchmark.sweeps
@@ -141,7 +141,7 @@ def _draw_sensitivity(results: TableRecords, path: Path, dataset: str, target: s
 
 
 def _points(results: TableRecords, sweep: Sweep, dataset: str, target: str) -> list[tuple[float, float]]:
-    """Return weight and accuracy in percent of a sweep's runs and the grid's own; none of a single weight."""
+    """Return weights and accuracies in percent of a sweep and of the grid; nothing for a single weight."""
     plain = results.benchmark.condition(results.benchmark.all_variants[0], dataset).settings
     own = next(getattr(given, sweep.setting) for given in plain if isinstance(given, PCDSettings))
     variants = {own: ""} | {value: sweep.name_of(value) for value in sweep.values}
@@ -154,7 +154,7 @@ def _points(results: TableRecords, sweep: Sweep, dataset: str, target: str) -> l
 
 
 def _draw_features(results: TableRecords, path: Path, dataset: str, target: str) -> str:
-    """Draw features in the plane, coloured by class, and prototypes as crosses; a panel a method."""
+    """Draw features in the plane, coloured by class, and prototypes as crosses; one panel per method."""
     panels = {}
     for method in ("to", METHOD):
         record = _find(results, method, dataset, target, "sample_points")

@@ -1,8 +1,8 @@
 """Compares two methods by pairs of runs on the same task with the same seed.
 
-A hundred seeds on one task say nothing of the next task. So there are two intervals for a mean difference:
+A hundred seeds on one task say nothing about the next task. So there are two intervals for a mean difference:
 one for the same tasks with other seeds, the other for other tasks of the same kind with other seeds. Tasks
-that are no independent draws, such as photographs of the same objects by two cameras, count as one group.
+that are not independent, such as photographs of the same objects by two cameras, count as one group.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ DRAWS = 10_000
 
 
 class Interval(NamedTuple):
-    """A confidence interval; infinite where there are too few runs to tell."""
+    """A confidence interval; infinite if there are too few runs."""
 
     low: float
     high: float
@@ -46,8 +46,8 @@ def compare(
 ) -> Comparison | None:
     """Compare two methods over the tasks and seeds that both have, with intervals of 95 %.
 
-    ``group`` returns the group of a task; without it, every task is a group of its own. Methods that have no
-    run in common cannot be compared.
+    ``group`` returns the group of a task; without ``group``, every task is a group by itself. Methods that
+    have no run in common cannot be compared.
     """
     by_group: dict[Hashable, list[DoubleArray]] = defaultdict(list)
     for task, mine in ours.items():

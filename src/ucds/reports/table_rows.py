@@ -38,7 +38,7 @@ class TableRecords:
         return dict(zip(lines["seed"], lines["record"], strict=True))
 
     def title(self, row: RowKey) -> str:
-        """Return the title of a row: the method, the variant, or both where both vary."""
+        """Return the title of a row: the method, the variant, or both if both vary."""
         title = method_named(row.method).title
         if not row.variant:
             return title
@@ -47,10 +47,10 @@ class TableRecords:
 
 
 def collect(benchmark: Benchmark, records: Sequence[Record]) -> TableRecords:
-    """Choose the records that belong to a benchmark as it is now.
+    """Choose the records that belong to the present form of a benchmark.
 
-    A record counts if it has the settings, encoder and seed of a cell, and the weights and data of the latest
-    such record; of several the latest. One record serves all cells that mean the same.
+    A record counts if it has the settings, encoder and seed of a cell, and the same weights and data as the
+    latest such record. Of several records, the latest counts. One record serves all equal cells.
     """
     cells: dict[str, list[Cell]] = defaultdict(list)
     for cell in benchmark.cells():
@@ -77,6 +77,6 @@ def collect(benchmark: Benchmark, records: Sequence[Record]) -> TableRecords:
 
 
 def _made_alike(cell: Cell) -> object:
-    """Return a key of the cells that must be made from the same weights and data to stand in one table."""
+    """Return a key that is equal for cells that need the same weights and data in one table."""
     condition = cell.condition
     return cell.dataset, condition.source, condition.target, method_named(cell.method).encoders

@@ -24,12 +24,12 @@ ALSO = (
     *("nmi", "ari", "oracle_accuracy", "proportions_l1", "uniform_l1", "seconds", "images_per_second"),
     *("parameters", "peak_memory_mib"),
 )
-"""Columns of the table of what else was measured."""
+"""Columns of the table of further measures."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table of texts; the names of rows that others are compared with stand between two stars, as bold."""
+    """A table of texts; names of reference rows stand between two stars, as bold."""
 
     title: str
     frame: pd.DataFrame
@@ -75,11 +75,11 @@ def to_markdown(table: Table) -> str:
 
 
 def reference(results: TableRecords, row: RowKey) -> RowKey:
-    """Return the row that a row is compared with, the first of these that exists.
+    """Return the row that a row is compared with: the first of these that exists.
 
     - the row that the benchmark names as its reference;
     - with several methods: PCD, or the grid's first method, under the same variant;
-    - with one method: the grid as it stands;
+    - with one method: the unchanged grid;
     - the first row.
     """
     named = [other for other in results.rows if results.title(other) == results.benchmark.reference]
@@ -90,7 +90,7 @@ def reference(results: TableRecords, row: RowKey) -> RowKey:
 
 
 def _accuracies(results: TableRecords, dataset: str, targets: Sequence[str]) -> Table:
-    """Show accuracies by target, and the paper's beside them."""
+    """Show accuracies by target, with the paper's figures beside them."""
     own, rows = results.frame[results.frame["dataset"] == dataset], range(len(results.rows))
     pivot = own.groupby(["row", "target"])["accuracy"]
     shown = _wide(pivot.apply(_spread), rows, targets).astype(object).fillna(MISSING)
@@ -105,7 +105,7 @@ def _accuracies(results: TableRecords, dataset: str, targets: Sequence[str]) -> 
 
 
 def _costs(results: TableRecords) -> Table:
-    """Show the benchmark's own measures, and the paper's figures of them."""
+    """Show the benchmark's own measures, with the paper's figures."""
     published = _published(results, results.benchmark.measures)
     rows = range(len(results.rows))
     empty = [NOTHING if row in set(results.frame["row"]) else MISSING for row in rows]
@@ -119,10 +119,10 @@ def _costs(results: TableRecords) -> Table:
 
 
 PLAIN = ("kmeans", "kmeans-100", "umap")
-"""Methods that a user would take in place of this package."""
+"""Methods that a user would choose instead of this package."""
 
 TaskRuns = dict[tuple[str, str, str], dict[int, float]]
-"""Accuracies by data set, target and subset, and within that by seed."""
+"""Accuracies by data set, target and subset, and within these by seed."""
 
 _COMPARED = (
     "Points of accuracy above {}, paired by task and seed, with 95 % intervals: for these tasks with other "
@@ -187,7 +187,7 @@ def _by_task(results: TableRecords, row: RowKey) -> TaskRuns:
 
 
 def _table(results: TableRecords, title: str, frame: pd.DataFrame) -> Table:
-    """Put the names of the rows before a table; rows that others are compared with are bold."""
+    """Put the names of the rows before a table; names of reference rows are bold."""
     names = [results.title(row) for row in results.rows]
     bold = [row == reference(results, row) for row in results.rows]
     frame.insert(0, "method", [f"**{n}**" if own else n for n, own in zip(names, bold, strict=True)])
@@ -212,7 +212,7 @@ def _spread(values: pd.Series) -> str:
 
 
 def _number(otherwise: str, digits: int = 1) -> Callable[[float], str]:
-    """Return a function that writes a number, and ``otherwise`` where there is none."""
+    """Return a function that writes a number, or ``otherwise`` if there is none."""
     return lambda value: otherwise if np.isnan(value) else f"{value:.{digits}f}"
 
 

@@ -1,4 +1,4 @@
-"""The HTTP application: its paths, their descriptions, and what every request passes before them."""
+"""The HTTP application: its paths, their descriptions, and the checks before them."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ def create_app(service: Service) -> FastAPI:
 
 
 class FrontDoor:
-    """Gives each request an id, counts it, and turns faults into answers that tell nothing.
+    """Gives each request an id, counts it, and turns unexpected errors into answers that reveal nothing.
 
-    The id stands in the answer and in the log of the ledger, and in the request's state as ``request_id``.
+    The id appears in the answer, in the ledger's log, and in the request's state as ``request_id``.
     """
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
@@ -89,7 +89,7 @@ class FrontDoor:
         self._metrics.count(scope["path"], status, time.perf_counter() - begun)
 
     def _is_new(self, error: Exception) -> bool:
-        """Return whether the trace of such an error, from such a place, was not logged for a minute."""
+        """Return whether no error of this kind and place was logged within the last minute."""
         kind, now = (type(error), *traceback.extract_tb(error.__traceback__)[-1][:2]), time.monotonic()
         is_new = now >= self._next_traces.get(kind, 0.0)
         if is_new:
@@ -98,9 +98,9 @@ class FrontDoor:
 
 
 class BehindProxy:
-    """Answers the proxy alone, and believes its word on the addresses of clients.
+    """Answers the proxy only, and takes the clients' addresses from it.
 
-    On a Unix socket, whoever may open it is the proxy, and ``network`` is ``None``.
+    On a Unix socket, anybody who may open it counts as the proxy, and ``network`` is ``None``.
     """
 
     def __init__(self, app: ASGIApp, network: IPv4Network | IPv6Network | None) -> None:
@@ -109,7 +109,7 @@ class BehindProxy:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass on a request of the proxy with the address of its client, the last that the proxy names."""
         if self._network is not None and not is_inside(str(scope["client"][0]), self._network):
-            refusal = Refusal("not-the-proxy", "Ask by the address that the provider told you.")
+            refusal = Refusal("not-the-proxy", "Use the address that the provider gave you.")
             return await refusal.response()(scope, receive, send)
         named = Headers(scope=scope).getlist("x-forwarded-for")
         scope["client"] = ("".join(named[-1:]).rpartition(",")[2].strip(), 0)
@@ -117,10 +117,11 @@ class BehindProxy:
 
 
 def render(answer: wire.LabelAnswer | wire.CalibrationAnswer, samples: int, words: str = "") -> Response:
-    """Write an answer as JSON of a length that depends on the number of samples alone.
+    """Write an answer as JSON whose length depends only on the number of samples.
 
-    Blanks make up for what other labels, reasons, budgets and receipts would take, so that the length of the
-    encrypted traffic tells nothing of them; `words` are texts of the model, the same in every answer.
+    Blanks fill the length that other labels, reasons, budgets and receipts would take, so that the length of
+    the encrypted traffic reveals nothing about them; `words` are texts about the model, the same in every
+    answer.
     """
     most = _ROOM_OF_ALL + len(words.encode()) + _ROOM_OF_ONE * samples
     return Response(answer.model_dump_json().encode().ljust(most), media_type="application/json")
@@ -146,7 +147,7 @@ def _add_paths(app: FastAPI, service: Service) -> None:
 
     refusals = problem_schemas(*_ALWAYS, 401, 403, 429, 503)
 
-    @app.get(wire.INFO_PATH, responses=refusals, summary="What the service takes")
+    @app.get(wire.INFO_PATH, responses=refusals, summary="Describe the service")
     async def info(request: Request, shown: _Shown) -> wire.ServiceInfo:
         """The model's name, the number of clusters, the limits of a request, and the budget of the key."""
         return await service.info(request, shown)
@@ -160,7 +161,7 @@ def _add_paths(app: FastAPI, service: Service) -> None:
             summary="Calibrate a key",
         )
         async def calibration(request: Request, shown: _Shown) -> Response:
-            """Fix the mean of these samples as the one from which all samples of the key are seen.
+            """Fix the mean of these samples, to be subtracted from all samples of the key.
 
             Once for a key and a model, before its first label. Nothing is charged.
             """

@@ -1,4 +1,4 @@
-"""What one key may take, so that others have the rest: bounds on what it holds, and a price for waste."""
+"""Limits for one key, so that the others have the rest: bounds on what it holds, and a price for waste."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from ucds.serving.problems import Refusal
 _MOST_DEBT = 4  # times the allowance
 _LONGEST_DELAY = 2.0
 _SECONDS_PER_BYTE = 6e-9
-"""Processor time in which the service itself receives and hashes a byte; measured with files of 16 MiB."""
+"""Processor time that the service takes to receive and hash a byte; measured with files of 16 MiB."""
 _SECONDS_PER_REFUSAL = 0.02
 
 
 def cost_of_bytes(count: int) -> float:
-    """Return the seconds in which the service itself receives and hashes some bytes."""
+    """Return the seconds that the service takes to receive and hash some bytes."""
     return count * _SECONDS_PER_BYTE
 
 
 def cost_of_refusal(count: int) -> float:
-    """Return the price in seconds of some bytes that came to nothing, a little more than they took."""
+    """Return the price in seconds of some wasted bytes, a little more than the service spent on them."""
     return _SECONDS_PER_REFUSAL + cost_of_bytes(count)
 
 
 class Share:
-    """An amount ``total`` of something that all keys share; one may hold ``each``. For the event loop only.
+    """An amount ``total`` that all keys share, of which one key may hold ``each``. For the event loop only.
 
-    The bound shrinks with what the others leave: where they hold half of the total, a key may hold half of
-    its bound. So a few keys cannot take everything.
+    The bound shrinks with the free rest: if other keys hold half of the total, a key may hold half of its
+    bound. So a few keys cannot take everything.
     """
 
     def __init__(self, total: int, each: int, what: str) -> None:
@@ -40,7 +40,7 @@ class Share:
 
     @property
     def held(self) -> int:
-        """Amount held by all together."""
+        """Amount that all keys together hold."""
         return self._held.total()
 
     def held_by(self, key: int) -> int:
@@ -48,14 +48,14 @@ class Share:
         return self._held[key]
 
     def check(self, key: int, amount: int = 1) -> None:
-        """Refuse a key more than it may have, or than is left."""
+        """Refuse an amount above the key's bound, or above what is left."""
         wanted = self._held[key] + amount
         if wanted > self._each:
-            detail = f"You have as many {self._what} under way as one key may; wait for their answers."
+            detail = f"You have as many {self._what} under way as one key may have; wait for their answers."
             raise Refusal("over-share", detail, retry_after=1)
         left = self._total - self.held + self._held[key]
         if wanted * self._total > self._each * left:
-            detail = f"The service holds nearly all the {self._what} it can; come again."
+            detail = f"The service holds nearly all the {self._what} it can hold; try again later."
             raise Refusal("busy", detail, retry_after=1)
 
     @contextmanager
@@ -72,12 +72,12 @@ class Share:
 
 
 class Waste:
-    """Work that keys cause and do not pay for: a key that causes much of it is slowed, then refused.
+    """Work that keys cause without paying for it: a key that wastes much is slowed, then refused.
 
-    Samples that cannot be used, requests that fail after their body began to come, repeats, and
-    calibrations that come to nothing are debts of seconds. Debts shrink by the allowance in a
-    minute. Over half of the allowance, requests wait before they are taken; over the allowance they are
-    refused, until the debt is half of it again.
+    Unusable samples, requests that fail after their body began to arrive, repeats, and failed calibrations
+    add seconds to the debt of a key. The debt shrinks by the allowance each minute. Above half of the
+    allowance, requests have to wait; above the allowance, they are refused until the debt is down to half of
+    it.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Waste:
         self._refused: set[int] = set()
 
     def charge(self, key: int, seconds: float) -> None:
-        """Add a debt of a key."""
+        """Add seconds to the debt of a key."""
         debt = min(_MOST_DEBT * self._allowance, self.debt(key) + seconds)
         self._debts[key] = (debt, self._clock())
         if debt > self._allowance and key not in self._refused:
@@ -99,17 +99,17 @@ class Waste:
             self._told(key)
 
     def debt(self, key: int) -> float:
-        """Return the seconds that a key has not made up for yet."""
+        """Return the debt of a key in seconds."""
         debt, then = self._debts.get(key, (0.0, 0.0))
         return max(0.0, debt - (self._clock() - then) * self._allowance / 60)
 
     def delay(self, key: int) -> float:
-        """Return the seconds that the next request of a key has to wait; refuse a key that wasted much."""
+        """Return the seconds that the next request of a key has to wait; refuse a key with too much debt."""
         debt, half = self.debt(key), self._allowance / 2
         if debt <= half:
             self._refused.discard(key)
         if key in self._refused:
-            detail = "Too much of your work could not be used, which costs as much as labels; wait."
+            detail = "Too much of what you sent could not be used, and it costs as much as labels; wait."
             seconds = math.ceil(60 * (debt - half) / self._allowance)
             raise Refusal("over-waste", detail, retry_after=max(1, seconds))
         return _LONGEST_DELAY * max(0.0, debt - half) / half

@@ -1,7 +1,7 @@
-"""Signed snapshots of the ledger while it is in use, and the file of checkpoints that names them elsewhere.
+"""Signed snapshots of the ledger while it is in use, and the file of checkpoints that names them.
 
-A snapshot in the log makes opening fast. Its signed statement, kept where nobody can rewrite it who holds the
-ledger, shows later whether the ledger was set back or written anew.
+A snapshot in the log makes opening fast. Its signed statement (a checkpoint) shows later whether the ledger
+was set back or rewritten. Keep it where nobody who controls the ledger can change it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ucds.serving.signing import Signer
 from ucds.serving.state import LossAccepted, Statement
 
 EVERY = 1000
-"""Entries from one snapshot to the next, at most."""
+"""Largest number of entries between two snapshots."""
 
 _EVERY_SECONDS = 3600.0
 _QUIET = timedelta(hours=12)  # half of the time by which a clock may be ahead of the last entry
@@ -51,7 +51,7 @@ def read_checkpoints(path: Path) -> list[Statement]:
 
 
 def accept_loss(ledger: Ledger, checkpoints: Path) -> int:
-    """Record the decision to go on without entries that checkpoints name, and return how many do."""
+    """Record the decision to go on without entries that checkpoints name; return how many checkpoints do."""
     lost = [told for told in read_checkpoints(checkpoints) if not ledger.holds(told)]
     if not lost:
         raise InputError("nothing is lost: the ledger holds all that the checkpoints name")
@@ -68,10 +68,10 @@ def accept_loss(ledger: Ledger, checkpoints: Path) -> int:
 class Snapshots:
     """Signs the state of a ledger at the start, after a number of entries, every hour, and at the end.
 
-    At the start, every hour and at the end the answers are counted as well: a service is told by nothing else
-    that one was removed, and would charge for it again. After the start all this works in a thread of its
-    own, and no answer waits for it. Each signed statement is a security event, and one line of a file, if
-    there is one. A failure, whatever it is, is counted, named in the log of the service, and tried again.
+    At the start, every hour and at the end, the answers are also counted: nothing else would show that an
+    answer was removed, and the service would charge for it again. After the start, this runs in its own
+    thread, so that no answer waits for it. Each signed statement is a security event, and a line in the file
+    of checkpoints, if there is one. Any failure is counted, logged by the service, and tried again.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class Snapshots:
         self._thread.join()
 
     def _check_file(self, path: Path) -> None:
-        """Make sure that a file can take checkpoints of the ledger, which still holds all that it names."""
+        """Make sure that a file can take checkpoints, and that the ledger holds every entry in the file."""
         if not path.parent.is_dir():
             raise InputError(f"there is no folder {path.parent} for checkpoints")
         require_writable(path)
@@ -127,7 +127,7 @@ class Snapshots:
                 logger.error("a snapshot could not be written: %s", error, exc_info=is_fault)
 
     def _write(self, least: int) -> None:
-        """Take a snapshot if it is due, and name the newest one, whichever replica took it, in the file."""
+        """Take a snapshot if it is due, and write the newest one, of any replica, into the file."""
         present = self._ledger.state()
         is_quiet = datetime.fromisoformat(present.time) + _QUIET < datetime.now(UTC)
         least = 0 if is_quiet else least

@@ -37,7 +37,7 @@ _POSTGRESQL_BEGINS = {
 
 
 def ledger_url(place: str | Path) -> URL:
-    """Return the address of the database that a run folder, a file or an address means."""
+    """Return the address of the database for a run folder, a file or an address."""
     text = str(place)
     if not text:
         raise InputError("name the ledger: a run folder, a SQLite file, or postgresql://USER@HOST/NAME")
@@ -61,7 +61,7 @@ def ledger_url(place: str | Path) -> URL:
 
 
 class Database:
-    """Transactions on the tables of a ledger; the faults of the database become errors for users."""
+    """Transactions on the tables of a ledger; errors of the database become errors for users."""
 
     def __init__(self, place: str | Path, *, create: bool = False) -> None:
         url = ledger_url(place)
@@ -96,7 +96,7 @@ class Database:
             raise DamagedFileError(f"the ledger {self.shown} holds a name that is not UTF-8") from None
 
     def prepare(self, connection: sa.Connection, *, create: bool = False) -> bool:
-        """Make the tables of a ledger if there are none and they are wanted; return whether they are new."""
+        """Make the tables of a ledger if they are missing and wanted; return whether they are new."""
         if sa.inspect(connection).has_table(log.name):
             return False
         if not create:
@@ -105,13 +105,13 @@ class Database:
         return True
 
     def erase_deleted(self) -> None:
-        """Make sure that no file of the database holds what was deleted."""
+        """Make sure that no file of the database still holds deleted data."""
         with self._engine.connect() as connection:
             if self._path is None:
                 outside = connection.execution_options(isolation_level="AUTOCOMMIT")
                 outside.exec_driver_sql("VACUUM answers, means")
             elif connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").scalars().one():
-                told = "the answers are deleted, but traces stay in the file while others read the ledger"
+                told = "the answers are deleted, but traces stay in the file while other programs read it"
                 raise ServiceUnavailableError(f"{told}: run the same command again")
 
     def read_clock(self, connection: sa.Connection) -> datetime | None:
@@ -122,7 +122,7 @@ class Database:
         return found
 
     def _check_files(self) -> None:
-        """Make sure that all files are those that were opened: SQLite writes on into a deleted one."""
+        """Make sure that all files are those that were opened: SQLite goes on writing into a deleted file."""
         if self._path is None:
             return
         found = [_identity(f"{self._path}{end}") for end in ("", "-wal", "-shm")]

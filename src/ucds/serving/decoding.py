@@ -1,8 +1,8 @@
-"""Decodes images in processes that can be killed: a file may take for ever, or all the memory there is.
+"""Decodes images in processes that can be killed: a file may take forever, or all the memory.
 
-`concurrent.futures` cannot kill one of its processes, and pebble, which can, starts them through
-`multiprocessing`: that hands them the secrets in the environment, and runs the caller's own script again. So
-these are plain processes, each at the end of a socket of its own.
+`concurrent.futures` cannot kill one of its processes. Pebble can, but starts them through `multiprocessing`,
+which hands them the secrets in the environment and runs the caller's script again. So these are plain
+processes, each at the end of its own socket.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ _KEPT_VARIABLES = ("PATH", "PYTHONHOME", "PYTHONPATH", "LD_LIBRARY_PATH", "LANG"
 
 
 class ImageDecoder:
-    """Decodes the images of requests, a fair turn for each key; used on the event loop only.
+    """Decodes the images of requests, in fair turns of the keys; used on the event loop only.
 
-    The service itself goes first, so that no answer waits for the decoding of another. Processes are kept
-    for the next images. A thread waits for each one that is at work, so that the event loop need not.
+    The service has priority, so that no answer waits for the decoding of another request. Processes are kept
+    for the next images. A thread waits for each busy process, so that the event loop need not.
     """
 
     def __init__(self, size: int, limits: Limits, waste: Waste) -> None:
@@ -58,8 +58,8 @@ class ImageDecoder:
     async def decode(self, key: int, files: Mapping[bytes, bytes | memoryview]) -> list[ByteArray | str]:
         """Return ``(3, size, size)`` uint8 for each file of a key, or the reason why it cannot be used.
 
-        Reasons are remembered: a request that is refused on the way pays for none of them twice. If the call
-        is cancelled, so is the decoding, at once.
+        Reasons are remembered: if a request is refused on the way, its next try pays for none again. If
+        the call is cancelled, the decoding is cancelled at once.
         """
         tasks = [asyncio.ensure_future(self._decode(key, *item)) for item in files.items()]
         try:
@@ -71,7 +71,7 @@ class ImageDecoder:
             await asyncio.wait(tasks)
 
     def close(self) -> None:
-        """End the idle processes; those at work end when their task is cancelled."""
+        """End the idle processes; busy ones end when their task is cancelled."""
         for process in self._idle:
             process.end()
         self._threads.shutdown()
@@ -106,7 +106,7 @@ class ImageDecoder:
         try:
             await asyncio.wait([asking], timeout=_PATIENCE * seconds + process.seconds_to_start)
             if not asking.done() and process.seconds_used() < seconds:  # the machine had other work
-                raise Refusal("busy", "The images could not be decoded in time; come again.", retry_after=5)
+                raise Refusal("busy", "The images could not be decoded in time; try again.", retry_after=5)
         finally:
             if not asking.done():
                 process.kill()  # so that its thread waits no longer
@@ -134,7 +134,7 @@ class ImageDecoder:
 
 
 class _Process:
-    """One process that decodes, and the channel to it; `spent` is its processor time for the last image."""
+    """One decoding process and its socket; `spent` is its processor time for the last image."""
 
     def __init__(self, size: int, **bounds: Any) -> None:
         self._size, self._seconds = size, bounds["seconds"]
@@ -161,7 +161,7 @@ class _Process:
         return self._process.poll() is None
 
     def ask(self, data: bytes | memoryview) -> ByteArray:
-        """Wait for the pixels of an image; a process that dies of it is gone when this raises."""
+        """Wait for the pixels of an image; a process that an image kills is gone when this raises."""
         if self.seconds_to_start:
             self._wait_until_ready()
         self._before += self.seconds_used()
@@ -181,7 +181,7 @@ class _Process:
         return np.frombuffer(answer, np.uint8, offset=1).reshape(3, self._size, self._size)
 
     def seconds_used(self) -> float:
-        """Return the processor time that the process took for this image; 0 where that is not known."""
+        """Return the processor time that the process took for this image; 0 if it is not known."""
         try:
             fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
         except OSError:
@@ -207,7 +207,7 @@ class _Process:
 
 
 def _environment() -> dict[str, str]:
-    """Return the variables of the processes: this package, one thread, no secret."""
+    """Return the environment of the processes: this package's path, one thread, no secret."""
     kept = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
     paths = [str(Path(__file__).parents[2]), *filter(None, [kept.get("PYTHONPATH")])]
     single = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MALLOC_ARENA_MAX"), "1")

@@ -1,4 +1,4 @@
-"""Keys of clients: the secret that a client shows, and what the log says of a key."""
+"""Keys of clients: the secret that a client shows, and the state of a key in the log."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ucds.labels.wire import Budget, Calibration, Count, Digest, Message, ModelD
 from ucds.serving.problems import Refusal
 
 GRACE = timedelta(hours=24)
-"""Time for which the secret before the newest one is valid."""
+"""Time for which the previous secret stays valid."""
 
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}"
 _UNITS = {"m": "minutes", "h": "hours", "d": "days"}
@@ -30,7 +30,7 @@ Name = Annotated[str, Field(pattern=rf"^{_NAME}$")]
 
 
 def _widen(network: IPv4Network | IPv6Network) -> IPv4Network | IPv6Network:
-    """Return the 64 bits of a narrower network of IPv6, of which one client has all addresses."""
+    """Widen a narrower IPv6 network to 64 bits, because one client has all its addresses."""
     return network.supernet(new_prefix=64) if network.version == 6 and network.prefixlen > 64 else network
 
 
@@ -38,7 +38,7 @@ Network = Annotated[IPvAnyNetwork, AfterValidator(_widen)]
 
 
 def is_inside(address: str, network: IPv4Network | IPv6Network) -> bool:
-    """Return whether an address belongs to a network; other text does not."""
+    """Return whether an address belongs to a network; a text that is not an address does not."""
     try:
         found = ip_address(address)
     except ValueError:
@@ -48,7 +48,7 @@ def is_inside(address: str, network: IPv4Network | IPv6Network) -> bool:
 
 
 class Terms(Message):
-    """What the provider grants to a key."""
+    """The terms that the provider grants to a key."""
 
     budget: Count  # distinct samples that may be labelled
     rate: Annotated[float, Field(ge=0.001, le=1e9)] | None = None  # samples a second
@@ -61,7 +61,7 @@ class Terms(Message):
 
 
 class Secret(Message):
-    """What the ledger keeps of a secret: SHA-256, last characters, and its end once it is replaced."""
+    """The ledger's record of a secret: SHA-256, last characters, and its end once it is replaced."""
 
     hash: Digest
     tail: str
@@ -69,7 +69,7 @@ class Secret(Message):
 
 
 class ModelUse(Message):
-    """What one model did for a key: distinct samples that it labelled, and the mean it sees them from."""
+    """A model's record for a key: number of distinct samples labelled, and the mean subtracted from them."""
 
     answers: Count = 0
     calibration: Calibration | None = None
@@ -81,19 +81,19 @@ class ModelUse(Message):
         return None if self.calibration is None else self.calibration.digest
 
     def find_calibration(self, digest: str) -> Calibration | None:
-        """Return the calibration by samples with a digest; ``None`` if the key can have this one yet."""
+        """Return the calibration by samples with a digest; ``None`` if the key can still get this one."""
         if self.calibration is None and self.answers:
             detail = "The key has labels of this model already; ask the provider for another key."
             raise Refusal("not-calibrated", detail)
         if self.calibration is not None and self.calibration.digest != digest:
             samples = f"{self.calibration.samples:,}"
-            detail = f"The key was calibrated with {samples} other samples, and stays so."
+            detail = f"The key was calibrated with {samples} other samples, and cannot be calibrated again."
             raise Refusal("not-calibrated", detail)
         return self.calibration
 
 
 class Key(Message):
-    """What the log says of one key. A name may come again once its key is revoked."""
+    """The state of one key in the log. Its name may be used again once the key is revoked."""
 
     number: Positive
     name: Name
@@ -114,11 +114,11 @@ class Key(Message):
         return Budget(limit=limit, used=self.used, remaining=max(0, limit - self.used))
 
     def use(self, model: str) -> ModelUse:
-        """Return what a model did for the key."""
+        """Return the record of a model for the key."""
         return self.models.get(model, ModelUse())
 
     def at(self, time: str) -> Key:
-        """Return the key without what a wrong clock put too far ahead of the right time."""
+        """Return the key with times that a wrong clock put too far into the future set back."""
         now = datetime.fromisoformat(time)
         latest = as_text(now + GRACE)
         ends = [{"until": one.until and min(one.until, latest)} for one in self.secrets]
@@ -126,14 +126,14 @@ class Key(Message):
         return self.model_copy(update={"secrets": ended, "busy_until": min(self.busy_until, now.timestamp())})
 
     def end(self, time: str, secret: str | None = None) -> Literal["revoked-key", "expired-key"] | None:
-        """Return why the key, or one of its secrets by its hash, is worth nothing at a time, or ``None``."""
+        """Return why the key, or the secret with a hash, is not valid at a time; ``None`` if it is valid."""
         if self.revoked is not None:
             return "revoked-key"
         ends = (self.terms.expires, *(one.until for one in self.secrets if one.hash == secret))
         return "expired-key" if any(end is not None and end <= time for end in ends) else None
 
     def check(self, time: str, secret: str | None = None) -> None:
-        """Refuse the key, or one of its secrets by its hash, if it has ended."""
+        """Refuse the key, or the secret with a hash, if it has ended."""
         if kind := self.end(time, secret):
             how = "was revoked" if kind == "revoked-key" else "has expired"
             raise Refusal(kind, f"The key {how}; ask the provider for another.", key=self.name)
@@ -149,18 +149,18 @@ class Key(Message):
 
 
 def make_secret() -> str:
-    """Make a secret of 256 random bits, whose prefix tells a scanner of files what it is."""
+    """Make a secret of 256 random bits, with a prefix by which scanners of files recognise it."""
     return f"ucds_{secrets.token_urlsafe(32)}"
 
 
 def keep_secret(secret: str) -> Secret:
-    """Return what the ledger keeps of a secret."""
+    """Return the ledger's record of a secret."""
     # The secret is 256 random bits, so a slow hash would protect nothing.
     return Secret(hash=hashlib.sha256(secret.encode()).hexdigest(), tail=secret[-4:])
 
 
 def as_text(time: datetime) -> str:
-    """Write a time as the ledger does, in UTC; such texts are in the order of time."""
+    """Write a time as the ledger does, in UTC; these texts sort in the order of time."""
     return time.astimezone(UTC).isoformat(timespec="milliseconds")
 
 
@@ -184,7 +184,7 @@ def make_terms(present: Terms | None = None, **changes: Any) -> Terms:
 
 
 def check_name(name: str) -> None:
-    """Refuse what cannot be the name of a key."""
+    """Refuse a text that cannot be the name of a key."""
     if not re.fullmatch(_NAME, name) or name != without_secrets(name):  # a key is no name of one
         raise InputError(f"{brief(name)} cannot name a key: a name has up to 64 letters, digits and . _ @ -")
 

@@ -1,4 +1,4 @@
-"""The model of the service, rows in and one integer for each row out, and the queue before it."""
+"""The service's model, which gives one integer for each row, and the queue before it."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ _LONGEST_WAIT = 0.005  # seconds that a batch may wait to be filled
 class ModelLabeller:
     """A source model that answers in batches of one fixed size, 8 by default.
 
-    A row computed in batches of different sizes may differ in its last bits, and a near tie then has two
-    answers. In batches of one size a row comes out the same to the bit, whatever the other rows are.
+    In batches of different sizes, the result of a row may differ in its last bits, so that a near tie would
+    have two answers. In batches of one size, the result is the same to the bit, whatever the other rows are.
     """
 
     def __init__(
@@ -60,8 +60,8 @@ class ModelLabeller:
     def label(self, rows: Rows, means: Means | None = None) -> Labels:
         """Label ``(batch_size, *row_shape)`` rows: ``(batch_size,)`` in ``[0, n_clusters)``.
 
-        ``means`` holds the ``(batch_size, mean_width)`` mean from which each row is seen; NaN stands for the
-        model's own.
+        ``means`` holds the ``(batch_size, mean_width)`` mean that is subtracted from each row; NaN stands for
+        the model's own mean.
         """
         # The same steps as where labels are made offline, so that a tie is decided alike.
         features = self._head.features(self._features(rows), means)
@@ -94,7 +94,7 @@ class _Job:
     future: Future[Labels] = field(default_factory=Future)
 
     def fail(self, error: Exception) -> None:
-        """Tell who waits of an error, once."""
+        """Pass an error to the waiting request, once."""
         if not self.future.done():
             self.future.set_exception(error)
 
@@ -103,10 +103,11 @@ _Sample = tuple[_Job, int]
 
 
 class Batcher:
-    """One thread that runs the model on batches, which the waiting keys fill in turn, sample by sample.
+    """One thread that runs the model on batches, filled with samples of the waiting keys in turn.
 
-    So a key with a thousand samples delays another one by a batch. A batch that is not full waits a moment
-    for further requests; then it is filled up with zeros. What was submitted is computed, whoever waits.
+    So a key with a thousand samples delays another key by one batch. A batch that is not full waits a moment
+    for further requests, and is then filled up with zeros. Submitted samples are computed even if nobody
+    waits for them any more.
     """
 
     def __init__(self, labeller: ModelLabeller) -> None:
@@ -125,7 +126,7 @@ class Batcher:
         return self._thread.is_alive() and not self._stopping
 
     def submit(self, rows: Rows, key: int, mean: Means | None = None) -> Future[Labels]:
-        """Label ``(n, *row_shape)`` rows of a key, seen from a mean; from the model's own if ``None``."""
+        """Label ``(n, *row_shape)`` rows of a key after subtracting a mean; the model's own if ``None``."""
         job = _Job(rows, mean, np.empty(len(rows), np.int64), len(rows))
         with self._changed:
             if self._stopping:
@@ -136,7 +137,7 @@ class Batcher:
         return job.future
 
     def close(self) -> None:
-        """Stop the thread after its present batch; who waits for labels is refused."""
+        """Stop the thread after its present batch; requests that wait for labels are refused."""
         with self._changed:
             self._stopping = True
             self._changed.notify()

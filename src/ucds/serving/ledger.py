@@ -1,8 +1,9 @@
-"""The ledger of a label service: who may ask, how much, and what was answered, exact under many writers.
+"""The ledger of a label service: who may ask, how much, and what was answered; exact with many writers.
 
 The labels are computed first. Then one transaction reads the log to its end, checks the budget again, keeps
-the answers and appends to the log; only when it is on disk does the client get them. After a crash before
-that moment nothing is charged; after a crash later, the answers are kept and free when asked again.
+the answers and appends to the log. The client gets the answers only when the transaction is on disk. If the
+service crashes earlier, nothing is charged; if it crashes later, the answers are kept, and asking again is
+free.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ from ucds.serving.state import State
 
 _MEAN_TYPE = "<f4"
 BURST = 10.0
-"""Seconds of its rate that a key may save up."""
+"""Number of seconds of its rate that a key may save up."""
 
 
 @dataclass(frozen=True)
 class Answers:
-    """Answers that the ledger holds for a key."""
+    """The answers that the ledger holds for a key."""
 
     labels: dict[bytes, int]  # of each content asked about, as far as it is known
     entries: tuple[str, ...]  # hashes of the log's entries that charged for them, sorted
@@ -42,7 +43,7 @@ class Answers:
     budget: Budget
 
     def receipt(self, signer: Signer, model: str, privacy: str | None = None) -> Receipt:
-        """Return the receipt for these answers of a model, with the guarantee that it carries."""
+        """Return the receipt for these answers of a model, with the model's privacy guarantee."""
         return signer.sign(
             Receipt,
             entries=list(self.entries),
@@ -58,7 +59,7 @@ class Ledger(Replay):
     """The ledger of one service or of several replicas; :class:`Replay` explains arguments and errors."""
 
     def add_key(self, name: str, budget: int, **terms: Any) -> str:
-        """Make a key and return its secret, this once; the ledger keeps its hash alone.
+        """Make a key and return its secret, only this once; the ledger keeps only the secret's hash.
 
         Terms are a ``rate`` in samples a second, ``expires`` such as ``90d`` or a date, and ``networks`` such
         as ``["10.0.0.0/8"]``; those left out are without bound.
@@ -75,7 +76,7 @@ class Ledger(Replay):
         return secret
 
     def set_key(self, name: str, **changes: Any) -> keys.Terms:
-        """Change terms of a key from the next request on, as `add_key` takes them, and return all."""
+        """Change terms of a key, written as for `add_key`, from the next request on; return all its terms."""
         with self.writing() as writing:
             key = _find_active(writing.state, name)
             terms = keys.make_terms(key.terms, **changes)
@@ -83,7 +84,7 @@ class Ledger(Replay):
         return terms
 
     def renew_key(self, name: str, grace: timedelta = keys.GRACE) -> str:
-        """Give a key a new secret and return it; its last one ends after a grace, any before it at once."""
+        """Give a key a new secret and return it; the last secret ends soon, earlier ones at once."""
         secret = keys.make_secret()
         with self.writing() as writing:
             key = _find_active(writing.state, name)
@@ -92,12 +93,12 @@ class Ledger(Replay):
         return secret
 
     def revoke_key(self, name: str) -> None:
-        """Make a key worthless from the next request on; its name may be used again."""
+        """End a key from the next request on; its name may be used again."""
         with self.writing() as writing:
             writing.append(state.KeyRevoked(key=_find_active(writing.state, name).number))
 
     def forget_key(self, name: str) -> int:
-        """Delete answers and means of the last revoked key of a name, and return how many answers."""
+        """Delete answers and means of the last revoked key with a name; return the number of answers."""
         with self.writing() as writing:
             named = [key for key in writing.state.keys.values() if key.name == name and key.revoked]
             if not named or named[-1].forgotten:
@@ -127,9 +128,9 @@ class Ledger(Replay):
     def seconds_to_wait(self, key: keys.Key, pending: int) -> int | None:
         """Return the whole seconds until a key may ask again; ``None`` if it may now.
 
-        A request is let in as soon as there is room for one sample, whatever it holds. So a key exceeds its
-        rate by one request at most, and by what other replicas have in work at that moment. ``pending``
-        counts the samples of the key that are in work here.
+        A request of any size is accepted as soon as the rate allows one sample. So a key exceeds its rate by
+        at most one request, and by the requests that other replicas are working on. ``pending`` counts the
+        key's samples that are in work in this process.
         """
         rate = key.terms.rate
         if rate is None:
@@ -140,7 +141,7 @@ class Ledger(Replay):
         return max(1, math.ceil(wait)) if wait > 1e-6 else None
 
     def find_answers(self, key: keys.Key, model: str, contents: Sequence[bytes]) -> Answers:
-        """Return the answers that a key was given before; they are free."""
+        """Return the answers that a key has already received; they are free."""
         with self.reading() as (connection, present):
             key = present.keys[key.number]
             key.check(self._now(present))
@@ -159,17 +160,16 @@ class Ledger(Replay):
         calibration: str | None = None,
         privacy: str | None = None,
     ) -> Answers:
-        """Charge for the answers that are new, and return all. Whatever is raised, nothing is charged.
+        """Charge for the answers that are new, and return all answers. If this raises, nothing is charged.
 
-        ``computed`` holds the label of each content that was not known before, as the model gives it under
-        the calibration with this digest. A content that another request asked for meanwhile has the label
-        which that request got.
+        ``computed`` holds the model's label of each new content, under the calibration with this digest. If
+        another request has meanwhile asked about a content, that request's label counts.
         """
         with self.writing() as writing:
             key = writing.state.keys[key.number]
             key.check(writing.time)
             if calibration != key.use(model).calibration_digest:
-                raise Refusal("busy", "The key was calibrated meanwhile; come again.", retry_after=1)
+                raise Refusal("busy", "The key was calibrated meanwhile; try again.", retry_after=1)
             known = self._find(writing.connection, writing.state, key, model, contents)
             new = {content: computed[content] for content in contents if content not in known.labels}
             key.check_budget(len(new))
@@ -210,7 +210,7 @@ class Ledger(Replay):
         return there or told
 
     def mean(self, key: keys.Key, model: str) -> FloatArray | None:
-        """Return the ``(width,)`` mean from which a model sees the samples of a key; ``None`` for its own."""
+        """Return the ``(width,)`` mean to subtract from a key's samples; ``None`` for the model's own."""
         with self.reading() as (connection, present):
             digest = present.keys[key.number].use(model).mean
             if digest is None:
@@ -223,7 +223,7 @@ class Ledger(Replay):
     def _find(
         self, connection: Connection, present: State, key: keys.Key, model: str, contents: Sequence[bytes]
     ) -> Answers:
-        """Return answers that were given, once they agree with the entries that charged for them."""
+        """Return answers given before, after comparing them with the entries that charged for them."""
         asked = log.select_in(connection, log.answers.c.content, set(contents), key=key.number, model=model)
         found = {bytes(row.content): row for row in asked}
         numbers = {row.entry for row in found.values() if row.entry >= present.first}

@@ -1,4 +1,4 @@
-"""Limits of the service. The defaults suit one small machine; ``ucds serve --limit NAME=VALUE`` sets one."""
+"""Limits of the service. The defaults suit a small machine; ``ucds serve --limit NAME=VALUE`` sets one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SERVED_FORMATS = tuple(name for name in FORMATS if name != "HEIF")
 
 @dataclass(frozen=True)
 class Limits:
-    """Bounds on one request, and on the work that the service takes on at once.
+    """Bounds on one request, and on the work that the service accepts at a time.
 
     Attributes:
         max_batch: samples in one request.
@@ -25,12 +25,12 @@ class Limits:
         max_request_bytes: bytes of one request body.
         formats: formats of images that are read, by Pillow's names.
         decode_seconds: processor time for one image.
-        decode_memory_bytes: memory that a decoding process may take beyond that of its start.
-        decode_workers: processes that decode images; one more than processors if 0.
-        waste_seconds: seconds a minute that one key may cause for work that is not charged.
-        max_requests: requests for labels in work at once; further ones are told to come again.
-        max_body_bytes: bytes of all request bodies held at once.
-        max_queue: samples accepted but not yet answered.
+        decode_memory_bytes: memory that a decoding process may take beyond its memory at the start.
+        decode_workers: number of processes that decode images; if 0, one more than there are processors.
+        waste_seconds: seconds per minute that the service may spend on uncharged work for one key.
+        max_requests: largest number of label requests in work at a time; further ones must try again later.
+        max_body_bytes: bytes of all request bodies that are held at a time.
+        max_queue: largest number of samples that are accepted but not yet answered.
         client_share: share of requests, bodies and queue that one key may hold.
         body_seconds: time for a client to send a request's body.
         shutdown_seconds: time for requests in work when the service is asked to stop.
@@ -57,10 +57,10 @@ class Limits:
 
     @classmethod
     def parse(cls, settings: Iterable[str]) -> Limits:
-        """Return limits of which some are set by texts such as ``max-batch=64`` or ``formats=JPEG,PNG``.
+        """Return limits, some of them set by texts such as ``max-batch=64`` or ``formats=JPEG,PNG``.
 
         Raises:
-            InputError: there is no limit of a name, or it cannot have that value.
+            InputError: a limit has an unknown name or an impossible value.
         """
         defaults: dict[str, Any] = {field.name: field.default for field in fields(cls)}
         given: dict[str, Any] = {}
@@ -78,7 +78,7 @@ class Limits:
         return cls(**given)
 
     def for_one(self, total: int, least: int = 1) -> int:
-        """Return how much of an amount one key may hold, and at least so much that it can ask at all."""
+        """Return how much of an amount one key may hold: at least enough for one request."""
         return max(least, int(self.client_share * total))
 
     def __post_init__(self) -> None:
@@ -94,6 +94,6 @@ class Limits:
         if self.client_share > 1:
             raise InputError(f"client_share is at most 1, not {self.client_share:g}")
         if self.max_queue < self.max_batch:
-            raise InputError(f"max_queue {self.max_queue} has no room for a request of {self.max_batch}")
+            raise InputError(f"max_queue {self.max_queue} must be at least max_batch, {self.max_batch}")
         if self.max_body_bytes < self.max_request_bytes:
             raise InputError("max_body_bytes must be at least max_request_bytes")

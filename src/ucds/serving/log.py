@@ -1,4 +1,4 @@
-"""The ledger's tables: a log, whose entries are chained by hashes, and the answers and means they name."""
+"""The ledger's tables: a log of entries chained by hashes, and the answers and means that entries name."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Entry:
         return cls(*words, _hash(previous, *words))
 
     def follows(self, previous: str) -> bool:
-        """Return whether the hash is that of these words after an entry with the hash ``previous``."""
+        """Return whether the hash fits this entry after an entry with the hash ``previous``."""
         try:
             return self.hash == _hash(previous, *astuple(self)[:-1])
         except TypeError:  # SQLite keeps any type in any column
@@ -82,7 +82,7 @@ def _hash(*words: object) -> str:
 
 
 def read_entries(connection: Connection, first: int | None = None) -> Iterator[Entry]:
-    """Yield all entries, or those from a number on, a part of them in memory at a time."""
+    """Yield all entries, or those from a number on, with only some in memory at a time."""
     asked = select(log).order_by(log.c.number)
     asked = asked if first is None else asked.where(log.c.number >= first)
     for row in connection.execute(asked, execution_options={"yield_per": 1000}):
@@ -97,7 +97,7 @@ def read_snapshot(connection: Connection) -> Entry | None:
 
 
 def find_entries(connection: Connection, numbers: Iterable[int]) -> dict[int, Entry]:
-    """Return the entries of some numbers, as far as they are in the log."""
+    """Return those entries of some numbers that are in the log."""
     return {row.number: Entry(**row._mapping) for row in select_in(connection, log.c.number, numbers)}
 
 
@@ -110,14 +110,14 @@ def answers_of(connection: Connection, entries: Iterable[int]) -> dict[int, list
 
 
 def count_answers(connection: Connection) -> dict[tuple[int, str], int]:
-    """Return how many answers each key was given by each model."""
+    """Return the number of answers that each key received from each model."""
     kind = answers.c.key, answers.c.model
     rows = connection.execute(select(*kind, sa.func.count()).group_by(*kind))
     return {(key, model): number for key, model, number in rows}
 
 
 def digests_of_means(connection: Connection) -> dict[tuple[int, str], str]:
-    """Compute the SHA-256 of the mean that each key has of each model."""
+    """Compute the SHA-256 of the mean of each key for each model."""
     rows = connection.execute(select(means))
     return {(row.key, row.model): digest_of(row.mean) for row in rows if isinstance(row.mean, bytes)}
 
@@ -125,7 +125,7 @@ def digests_of_means(connection: Connection) -> dict[tuple[int, str], str]:
 def select_in(
     connection: Connection, column: sa.Column[Any], values: Iterable[object], **same: object
 ) -> Iterator[Row[Any]]:
-    """Yield the rows of a table that have one of some values in a column, and given values in others."""
+    """Yield the rows of a table with one of some values in a column, and given values in others."""
     wanted, asked = list(values), select(column.table).filter_by(**same)
     types = [other.type.python_type for other in column.table.columns]
     for start in range(0, len(wanted), _MOST_ASKED):
@@ -150,7 +150,7 @@ def to_line(entry: Entry) -> bytes:
 
 
 def read_archive(path: Path) -> Iterator[Entry]:
-    """Yield the entries of an archive; a file that is none is refused."""
+    """Yield the entries of an archive; refuse a file that is not an archive."""
     try:
         with path.open() as file:
             for line in file:

@@ -1,4 +1,4 @@
-"""What the operator is told: whether the service lives and can answer, its figures, and security events."""
+"""Reports to the operator: whether the service runs and can answer, its figures, and security events."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ security = logging.getLogger("ucds.security")
 def record(event: str, **fields: object) -> None:
     """Write one security event as a line of JSON on the standard error, which journald or syslog keep.
 
-    The fields say more of the event, which is named like ``failed-authentication``; they hold never a secret
+    The event has a name such as ``failed-authentication``. The fields describe it; they never hold a secret
     or a client's content.
     """
     line = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "event": event} | fields
@@ -35,7 +35,7 @@ def record(event: str, **fields: object) -> None:
 
 
 class Metrics:
-    """Figures of one service; none names a key or an image."""
+    """Figures of one service; they name no key and no image."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -50,7 +50,7 @@ class Metrics:
         self.failures = counter("ucds_failed_authentications", wrong, ["reason"])
 
     def watch(self, name: str, words: str, value: Callable[[], float]) -> None:
-        """Show a figure that is looked up when it is asked for."""
+        """Show a figure that is computed when it is requested."""
         Gauge(name, words, registry=self.registry).set_function(value)
 
     def count(self, path: str, status: int, seconds: float) -> None:
@@ -61,7 +61,7 @@ class Metrics:
 
 
 def create_ops_app(metrics: Metrics, check_ready: Callable[[], str]) -> Starlette:
-    """Build the application of the operator's port; `check_ready` refuses while the service cannot answer."""
+    """Build the application of the operator's port; `check_ready` raises while the service cannot answer."""
 
     def healthz(request: Request) -> Response:
         return PlainTextResponse("ok\n")

@@ -1,4 +1,4 @@
-"""Refusals: each request without an answer gets a problem document (RFC 9457) with one clear sentence."""
+"""Refusals: each refused request gets a problem document (RFC 9457) with one clear sentence."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TITLES = {
     "revoked-key": (403, "The key is revoked"),
     "expired-key": (403, "The key has expired"),
     "not-for-you": (403, "The key is bound to another network"),
-    "not-the-proxy": (403, "The proxy alone is answered"),
+    "not-the-proxy": (403, "Only the proxy is answered"),
     "not-found": (404, "Nothing is here"),
     "wrong-method": (405, "The method is not allowed here"),
     "not-calibrated": (409, "The key cannot be calibrated"),
@@ -40,7 +40,7 @@ TYPE_PREFIX = "urn:ucds:problem:"
 
 
 class Refusal(Exception):  # noqa: N818  (the service answers with it; the service has no fault)
-    """A request that gets no labels: a kind of `TITLES`, and a sentence on what is wrong and what to do."""
+    """A request is refused. The error has a kind from `TITLES`, and a sentence: what is wrong, what to do."""
 
     def __init__(
         self,
@@ -68,8 +68,8 @@ class Refusal(Exception):  # noqa: N818  (the service answers with it; the servi
 
 
 def stopping() -> Refusal:
-    """Return the refusal of a request whose answer the service cannot wait for, because it stops."""
-    return Refusal("stopping", "The service is being stopped; come again.", retry_after=5)
+    """Return the refusal of a request that the stopping service cannot wait for."""
+    return Refusal("stopping", "The service is stopping; try again later.", retry_after=5)
 
 
 async def _answer(request: Request, error: Exception) -> Response:
@@ -81,14 +81,14 @@ async def _answer(request: Request, error: Exception) -> Response:
     if error.status_code == 405:
         detail = f"{request.method} is not a method of this path."
         return Refusal("wrong-method", detail, headers=error.headers).response()
-    return Refusal("bad-request", "The request cannot be served.", headers=error.headers).response()
+    return Refusal("bad-request", "The request cannot be answered.", headers=error.headers).response()
 
 
 HANDLERS: dict[Any, Callable[[Request, Any], Coroutine[Any, Any, Response]]] = {
     Refusal: _answer,
     HTTPException: _answer,
 }
-"""Handlers with which an application answers every refusal by a problem document."""
+"""Handlers by which an application answers every refusal with a problem document."""
 
 
 def problem_schemas(*statuses: int) -> dict[int | str, dict[str, Any]]:

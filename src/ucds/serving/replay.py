@@ -1,9 +1,8 @@
-"""The ledger as one process follows it: the log read to its end, and the one right to append to it.
+"""The ledger as one process follows it: it reads the log to its end, and appends in exclusive transactions.
 
-The state advances by entries that are in the database, never by what a process means to write. Each
-transaction reads what was added, and first compares the last entry that this process saw: so a revocation
-holds from the next request on in all replicas, and a log that was set back is noticed whatever was added to
-it since.
+The state advances only by entries in the database, never by what a process intends to write. Each transaction
+first checks the last entry that this process saw, and then reads later entries. So a revocation holds from
+the next request on in all replicas, and a log that was set back is noticed even if entries were added since.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from ucds.serving.log import Entry
 from ucds.serving.signing import Signer
 
 MOST_AHEAD = timedelta(days=1)
-"""Time by which a clock may be ahead of the last entry: one that is wrong, once, must not date the log."""
+"""Time by which a clock may be ahead of the last entry, so that a wrong clock cannot date the log."""
 
 _RETRY_SECONDS = 1.0
 _ROOM = 2**20  # bytes that must be free before a service is ready again
@@ -38,7 +37,7 @@ _ROOM = 2**20  # bytes that must be free before a service is ready again
 
 @dataclass
 class Writing:
-    """A transaction that has the right to write, its time, and the state with what it has appended."""
+    """A transaction with the right to write, its time, and the state after its entries."""
 
     connection: Connection
     state: rules.State
@@ -48,17 +47,17 @@ class Writing:
 
     @property
     def time(self) -> str:
-        """Time of the next entry: that of the clock, but never before that of the last one."""
+        """Time of the next entry: the clock's, but never before the time of the last entry."""
         return max(self.clock, self.state.time)
 
     def append(self, body: rules.Body, blanks: int = 0) -> Entry:
-        """Append an entry to the log, with blanks behind it that mean nothing and take room."""
+        """Append an entry to the log, followed by blanks that hide its length."""
         is_accepted, last = isinstance(body, rules.ClockAccepted), self.state.time
         ahead = datetime.fromisoformat(self.clock) - datetime.fromisoformat(last)
         if self.state.number and not is_accepted and ahead > MOST_AHEAD:
             raise ServiceUnavailableError(
-                f"the clock says {self.clock}, a day or more after the ledger's last entry of {last}: set it "
-                "or, if it is right, say so by `ucds ledger accept-clock`"
+                f"the clock says {self.clock}, a day or more after the ledger's last entry of {last}: set "
+                "the clock or, if it is right, run `ucds ledger accept-clock`"
             )
         kind, words = type(body).__name__, body.model_dump_json() + " " * blanks
         number = self.state.number + 1
@@ -70,7 +69,7 @@ class Writing:
 
 
 class Replay:
-    """The log of a ledger as this process has read it. Usable from several threads.
+    """The log of a ledger as this process has read it; several threads may use it.
 
     Every method raises DamagedFileError when the log was changed or set back; ServiceUnavailableError when
     the database does not answer, does not take the transaction, or was deleted or replaced, or when the clock
@@ -111,7 +110,7 @@ class Replay:
     def trust(self, *signers: str) -> None:
         """Accept snapshots that these public keys have signed and no others, and read the log anew.
 
-        A service trusts its own key, whatever the log says. Without a call, any key will do.
+        A service trusts its own key, whatever the log says. Without a call of this, any key is accepted.
         """
         self.signers = read_signers(signers)
         self._state, self._tail = rules.State(), None
@@ -119,15 +118,15 @@ class Replay:
 
     @contextmanager
     def reading(self) -> Iterator[tuple[Connection, rules.State]]:
-        """Open a transaction, and read the log to its end; give the state of the ledger."""
+        """Open a transaction, read the log to its end, and yield the state of the ledger."""
         with self._until_damaged(), self._database.transaction() as connection:
             yield connection, self._advance(connection)
 
     @contextmanager
     def writing(self) -> Iterator[Writing]:
-        """Open a transaction that has the right to write, with the log read to its end; others wait.
+        """Open a transaction with the exclusive right to write, with the log read to its end.
 
-        One entry may be appended. It is on disk when the context ends, or nothing is.
+        It may append one entry. When the context ends, either the entry is on disk or nothing is.
         """
         try:
             with self._until_damaged(), self._queue, self._database.transaction(writes=True) as connection:
@@ -150,7 +149,7 @@ class Replay:
             return present
 
     def holds(self, told: rules.Statement) -> bool:
-        """Return whether the log holds the entry of a checkpoint, or its loss was accepted."""
+        """Return whether the log holds the entry that a checkpoint names, or its loss was accepted."""
         with self.reading() as (connection, present):
             entry = log.find_entries(connection, [told.number]).get(told.number)
         same = told.number < present.first if entry is None else entry.hash == told.hash
@@ -158,7 +157,7 @@ class Replay:
         return known and (same or present.excuses(told))
 
     def take_snapshot(self, signer: Signer, least: int = 1, blanks: int = 0) -> rules.Statement | None:
-        """Append the state, signed, if ``least`` entries came since the last one; else return ``None``."""
+        """Append a signed snapshot if ``least`` entries came since the last one; else return ``None``."""
         with self.writing() as writing:
             present = writing.state
             if present.unsigned < least:
@@ -169,12 +168,12 @@ class Replay:
         return told
 
     def accept_clock(self) -> str:
-        """Record that the clock is right, whatever the last entry says, and return the time."""
+        """Record that the clock is right despite the time of the last entry; return the time."""
         with self.writing() as writing:
             return writing.append(rules.ClockAccepted()).time
 
     def check_counts(self) -> None:
-        """Make sure that each key has as many answers of each model as the log charged for."""
+        """Make sure that each key has as many answers from each model as the log charged for."""
         with self.writing() as writing:  # so that no charge comes in between
             keys = [key for key in writing.state.keys.values() if not key.forgotten]
             charged = {
@@ -184,7 +183,7 @@ class Replay:
                 raise self._damaged("answers were added or removed")
 
     def check_ready(self, signer: Signer) -> None:
-        """Make sure that the log can be read, and that a write that failed would succeed now."""
+        """Make sure that the log can be read and, after a failed write, that writing works again."""
         self.state()
         failure = self._failure
         if failure is None:
@@ -195,7 +194,7 @@ class Replay:
         self.take_snapshot(signer, least=0, blanks=_ROOM)  # a small entry may fit where a charge does not
 
     def _advance(self, connection: Connection) -> rules.State:
-        """Read the entries that were added, and check that the last one seen is still there."""
+        """Read the entries that were added, after checking that the last one seen is still there."""
         with self._reading:
             present, tail = self._state, self._tail
             try:
@@ -215,16 +214,16 @@ class Replay:
             return present
 
     def _skip_archived(self, connection: Connection) -> tuple[rules.State, Entry]:
-        """Go on from the first entry, a signed snapshot, if all that this process saw was archived."""
+        """If all entries that this process saw are archived, continue from the first one left, a snapshot."""
         first = next(log.read_entries(connection), None)
         with suppress(rules.RuleBroken):
             if first is not None and first.number > self._state.number:
                 return rules.open_snapshot(first, self.signers), first
-        raise self._damaged(f"it does not hold entry {self._state.number} any more, which this process saw")
+        raise self._damaged(f"it no longer holds entry {self._state.number}, which this process saw")
 
     @contextmanager
     def _until_damaged(self) -> Iterator[None]:
-        """Use the ledger no more, for good, once any check of it has failed."""
+        """Refuse every use of the ledger once a check of it has failed."""
         if self._damage is not None:
             raise DamagedFileError(self._damage)
         try:
@@ -239,13 +238,13 @@ class Replay:
         )
 
     def _writing(self, connection: Connection) -> Writing:
-        """Return a transaction that writes, with the clock by which it does."""
+        """Return a transaction that may write, with its clock."""
         clock = self._database.read_clock(connection) or self._clock()
         return Writing(connection, self._state, as_text(clock), self._operator)
 
 
 def _operator() -> str:
-    """Return the name of the user who acts, for the log: ``UCDS_OPERATOR``, or else that of the process."""
+    """Return the name of the acting user for the log: ``UCDS_OPERATOR``, or else the process's user."""
     name = os.environ.get("UCDS_OPERATOR", "")
     if len(name) > log.LONGEST_NAME or not name.isprintable():
         raise InputError(f"UCDS_OPERATOR must be a name of at most {log.LONGEST_NAME} printable letters")

@@ -59,29 +59,29 @@ def serve(
 ) -> None:
     """Answer label requests over HTTP until SIGTERM, SIGINT or an event; ``ucds serve`` does the same.
 
-    The service does neither TLS nor the bounds on connections: that is the work of a reverse proxy in front,
-    see ``docs/operating.md``. Where there is no ledger yet and nobody else can reach the service, one is
-    made, with a first key.
+    The service neither encrypts nor bounds connections: a reverse proxy in front does both, see
+    ``docs/operating.md``. If there is no ledger yet, and only this machine can reach the service, it makes a
+    ledger with a first key.
 
     Args:
         run: folder of a finished source run.
-        host: name or number of an address of this machine, or ``unix:PATH``: a socket for user and group.
+        host: name or number of an address of this machine; or ``unix:PATH``, a socket for its user and group.
         port: port; 0 takes a free one.
         ops_port: port on the same host for ``/healthz``, ``/readyz`` and ``/metrics``; none if ``None``.
-        behind_proxy: address or network of the proxy in front, which alone is answered, and whose word on the
-            addresses of clients is believed; needed where ``host`` is not this machine's own.
+        behind_proxy: address or network of the proxy in front. Only the proxy is answered, and it tells the
+            addresses of clients. Needed if other machines can reach ``host``.
         ledger: SQLite file or PostgreSQL address; ``ledger.sqlite`` in the run folder if ``None``.
-        signing_key: PEM file of the key that signs receipts; it is made if it does not exist.
-            ``signing-key.pem`` in the run folder if ``None``.
-        signers: earlier public keys of the provider, whose snapshots of the ledger count, too.
+        signing_key: PEM file of the key that signs receipts, made if it does not exist; ``signing-key.pem``
+            in the run folder if ``None``.
+        signers: earlier public keys of the provider, whose snapshots of the ledger are also accepted.
         checkpoints: file for signed snapshots of the ledger's log; none are written outside the ledger if
             ``None``.
-        model_batch: samples that the model takes at a time; more are worth it on a GPU only.
+        model_batch: number of samples that the model takes at a time; larger numbers only help on a GPU.
         limits: limits of a request and of the service; the defaults if ``None``.
         accelerator: device to compute on.
-        notice: receives what the provider should know before the service starts.
-        ready: receives the service's URL once clients can connect.
-        stop: event that ends the service, set by another thread; signals reach the main thread alone.
+        notice: receiver of messages that the provider should see before the service starts.
+        ready: receiver of the service's URL, called once clients can connect.
+        stop: event by which another thread ends the service; signals reach only the main thread.
 
     Raises:
         InputError: the run, the address, the ledger or the file of checkpoints cannot be used; or the ledger
@@ -142,7 +142,7 @@ def listen(
 
 
 class _Server(uvicorn.Server):
-    """Stops at an event as at a signal, with status 0."""
+    """Server that stops at an event as at a signal, with status 0."""
 
     def __init__(
         self, app: ASGIApp, shutdown_seconds: float = 1, stop: threading.Event | None = None
@@ -174,7 +174,7 @@ class _Server(uvicorn.Server):
 
 @contextmanager
 def _in_thread(server: _Server, listening: socket.socket) -> Iterator[None]:
-    """Answer the operator in a thread of its own, which does not wait behind what clients ask."""
+    """Answer the operator in a separate thread, so that clients' requests cannot delay it."""
     thread = threading.Thread(target=server.run, args=([listening],), name="ops", daemon=True)
     thread.start()
     try:
@@ -185,7 +185,7 @@ def _in_thread(server: _Server, listening: socket.socket) -> Iterator[None]:
 
 
 def _addresses(host: str) -> list[str]:
-    """Return the addresses that a name, or a number, of this machine stands for."""
+    """Return the addresses for a name or a number of this machine."""
     try:
         found = socket.getaddrinfo(host or "0.0.0.0", None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
@@ -194,7 +194,7 @@ def _addresses(host: str) -> list[str]:
 
 
 def _is_loopback(host: str) -> bool:
-    """Return whether nobody outside this machine can reach an address of it."""
+    """Return whether only this machine can reach one of its addresses."""
     addresses = [] if _socket_path(host) else _addresses(host)
     return all(ip_address(address).is_loopback for address in addresses)
 
@@ -220,7 +220,7 @@ def _listening(host: str, port: int) -> Iterator[socket.socket]:
 
 
 def _bind_locally(path: Path) -> socket.socket:
-    """Make a Unix socket for user and group; one that nobody answers on any more is replaced."""
+    """Make a Unix socket for user and group, and replace a socket on which no process answers any more."""
     if path.is_socket():
         with suppress(ConnectionRefusedError), socket.socket(socket.AF_UNIX) as other:
             other.connect(str(path))
@@ -244,10 +244,10 @@ def _bind(number: str, port: int) -> socket.socket:
 
 
 def _check_exposure(host: str, behind_proxy: str | None) -> None:
-    """Refuse to answer strangers without the proxy that encrypts and bounds their connections."""
+    """Refuse to answer other machines without a proxy that encrypts and bounds their connections."""
     if behind_proxy is not None:
         if _socket_path(host):
-            raise InputError(f"the proxy of {host} has no address: leave `behind_proxy` out")
+            raise InputError(f"a proxy on {host} has no address: leave `behind_proxy` out")
         try:
             ip_network(behind_proxy)
         except ValueError:
@@ -256,13 +256,13 @@ def _check_exposure(host: str, behind_proxy: str | None) -> None:
             ) from None
     elif not _is_loopback(host):
         raise InputError(
-            f"{host} can be reached from other machines, and the service does not encrypt: put a reverse "
+            f"{host} can be reached from other machines, but the service does not encrypt: put a reverse "
             "proxy in front (docs/operating.md) and name its address as `behind_proxy`"
         )
 
 
 def _open_ledger(place: str | Path, may_make: bool, notice: Callable[[str], None]) -> Ledger:
-    """Open the ledger; make one, with a first key, where there is none and nobody else is answered."""
+    """Open the ledger; if there is none and only this machine is answered, make one with a first key."""
     url = ledger_url(place)
     is_there = url.get_backend_name() != "sqlite" or Path(str(url.database)).exists()
     is_new = may_make and not is_there

@@ -1,4 +1,4 @@
-"""The life of a request: whose it is, what it may take, what the model says, and what it is charged."""
+"""The course of a request: its key, its limits, the model's answers, and the charge."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ MULTIPART = "multipart/form-data"
 
 @dataclass(frozen=True)
 class _Upload:
-    """The samples of a request: their content keys in order, and each content once."""
+    """The samples of a request: content keys in order, and each content once."""
 
     key: Key
     length: int
@@ -49,10 +49,10 @@ class _Upload:
 
 
 class Service:
-    """The model, its queue, the ledger, and the bounds on what keys take; who makes it closes it.
+    """The model, its queue, the ledger, and the bounds on keys; the creator has to close it.
 
-    What a request began to compute is finished and charged, whether or not its client waits: asked again, the
-    answer is free. Work that comes to nothing is a debt of its key, see :class:`ucds.serving.bounds.Waste`.
+    A computation that has begun is finished and charged, whether or not the client waits; asking again is
+    free. Wasted work is a debt of the key, see :class:`ucds.serving.bounds.Waste`.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Service:
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="ledger-write")
 
     def close(self) -> None:
-        """Stop all threads and processes; charges that were begun are finished."""
+        """Stop all threads and processes, after finishing charges that were begun."""
         self.batcher.close()
         if self._decoder is not None:
             self._decoder.close()
@@ -96,11 +96,11 @@ class Service:
 
     @property
     def calibrates(self) -> bool:
-        """Whether a key can be calibrated: the model recentres, and one request can hold samples enough."""
+        """Whether a key can be calibrated: the model allows it, and one request can hold enough samples."""
         return self.labeller.mean_width is not None and self.limits.max_batch >= FEWEST_TO_CENTRE
 
     def check_ready(self) -> str:
-        """Say that the service is ready, and what it lacks; refuse where model or ledger cannot be used."""
+        """Say whether the service is ready, and what it lacks; refuse if model or ledger cannot be used."""
         if not self.batcher.alive:
             raise Refusal("busy", "The model does not answer.", retry_after=5)
         try:
@@ -110,7 +110,7 @@ class Service:
         return f"ready; {self.weakness}" if self.weakness else "ready"
 
     async def info(self, request: Request, shown: Shown) -> wire.ServiceInfo:
-        """Return what a client must know to ask, and the budget and the calibration of its key."""
+        """Return the facts that a client needs to ask, and the budget and the calibration of its key."""
         key = await self._authenticate(request, shown)
         labeller, limits = self.labeller, self.limits
         return wire.ServiceInfo(
@@ -163,7 +163,7 @@ class Service:
         )
 
     async def calibrate(self, request: Request, shown: Shown) -> tuple[wire.CalibrationAnswer, int]:
-        """Fix the mean that is subtracted from samples of a key; also return how many the request has."""
+        """Fix the mean that is subtracted from a key's samples; also return the number of samples sent."""
         async with self._admit(request, shown) as upload:
             key, fresh = upload.key, False
             with self.queue.taking(key.number, len(upload.samples)):
@@ -200,7 +200,7 @@ class Service:
         return await _ask(self._writer, charge)
 
     async def _calibrate(self, key: Key, rows: dict[bytes, Rows]) -> tuple[wire.Calibration, bool]:
-        """Return the mean of some samples as it is kept for a key, and whether that is new."""
+        """Return the mean of some samples, in the form kept for a key, and whether it is new."""
         if len(rows) < FEWEST_TO_CENTRE:
             detail = f"A calibration needs {FEWEST_TO_CENTRE} different samples, not {len(rows)}."
             raise Refusal("not-calibrated", detail)
@@ -214,12 +214,12 @@ class Service:
 
     @asynccontextmanager
     async def _admit(self, request: Request, shown: Shown) -> AsyncIterator[_Upload]:
-        """Refuse a request by its headers, or receive its samples and hold its places while it is in work."""
+        """Refuse a request by its headers, or receive its samples and count them while it is in work."""
         key = await self._authenticate(request, shown)
         length = self._check_headers(request)
         seconds = self.ledger.seconds_to_wait(key, self.queue.held_by(key.number))
         if seconds is not None:
-            raise Refusal("over-rate", "The key asks faster than it may; wait.", retry_after=seconds)
+            raise Refusal("over-rate", "The key asks faster than its rate allows; wait.", retry_after=seconds)
         self.queue.check(key.number)  # where there is no room for one sample, the body would come in vain
         with self._places.taking(key.number, 1), self._bytes.taking(key.number, length):
             await asyncio.sleep(self._waste.delay(key.number))
@@ -247,7 +247,7 @@ class Service:
         return key
 
     def _check_headers(self, request: Request) -> int:
-        """Return the length of a body that may be sent."""
+        """Return the length of the body, after a check of the headers."""
         found = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         wanted = MULTIPART if self.accepts == "images" else wire.NPY_TYPE
         if found != wanted:
@@ -265,7 +265,7 @@ class Service:
         return int(digits)
 
     async def _receive(self, request: Request) -> list[tuple[bytes, Any]]:
-        """Return the samples of a body, files or rows of numbers, each behind its content key."""
+        """Return the samples of a body (files or rows of numbers), each after its content key."""
         body, seconds = bytearray(), self.limits.body_seconds
         try:
             async with asyncio.timeout(seconds):
@@ -302,7 +302,7 @@ class Service:
 
 
 async def _ask(pool: ThreadPoolExecutor, work: Callable[[*Given], Result], *given: *Given) -> Result:
-    """Call the ledger in a thread of a pool, and turn what it refuses into an answer."""
+    """Call the ledger in a thread of a pool, and turn its errors into refusals."""
     try:
         return await asyncio.get_running_loop().run_in_executor(pool, work, *given)
     except UserError as error:
@@ -313,17 +313,19 @@ def _ledger_away(error: UserError) -> Refusal:
     kind = "verification-failed" if isinstance(error, DamagedFileError) else "ledger-away"
     record(kind, problem=str(error))
     return Refusal(
-        "ledger-away", "The ledger cannot be used, so nothing can be answered; come again.", retry_after=5
+        "ledger-away",
+        "The ledger cannot be used, so nothing can be answered; try again.",
+        retry_after=5,
     )
 
 
 def in_few_words(reason: str) -> str:
-    """Return the start of a reason in ASCII: as JSON, it takes at most 200 bytes."""
+    """Return the start of a reason in ASCII, at most 200 bytes as JSON."""
     return printable(reason).encode("ascii", "replace").decode()[:100]
 
 
 def _name(upload: _Upload, unusable: dict[bytes, str]) -> list[wire.UnusableSample]:
-    """Name the samples of a request that cannot be used, by their positions."""
+    """List the unusable samples of a request, by their positions."""
     return [
         wire.UnusableSample(position=position, reason=in_few_words(unusable[content]))
         for position, content in enumerate(upload.contents)

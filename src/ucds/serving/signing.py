@@ -52,13 +52,13 @@ class Signer:
         return cls(key)
 
     def sign(self, kind: type[_Statement], **fields: Any) -> _Statement:
-        """Return a signed statement of a kind."""
+        """Return a signed statement of the given class."""
         unsigned = kind(signer=self.public, signature=_UNSIGNED, **fields)
         return unsigned.model_copy(update={"signature": self._key.sign(unsigned.signed_bytes()).hex()})
 
 
 def _make_key_file(path: Path) -> None:
-    """Write a new key, all of it or none; of two processes that start at once, one wins."""
+    """Write a new key, all of it or none; if two processes start at once, one key remains."""
     key = Ed25519PrivateKey.generate()
     content = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     # Under another name at first, readable by its owner alone, so that nobody reads half a key.

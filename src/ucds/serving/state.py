@@ -1,7 +1,7 @@
-"""The state of a ledger: what its log means, and the rules that no entry may break.
+"""The state of a ledger, as its log gives it, and the rules that no entry may break.
 
-Every process makes the state from the log, entry by entry, and so does `ucds ledger verify`: what one of them
-refuses, all refuse. The first entry names the version of the rules by which its log is judged.
+Every process builds the state from the log, entry by entry, and so does `ucds ledger verify`: an entry that
+one of them refuses, all refuse. The first entry names the version of the rules for its log.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from ucds.serving.log import GENESIS, Entry
 
 
 class RuleBroken(Exception):  # noqa: N818  (what it means depends on who asks)
-    """An entry that cannot follow the log before it; the message is one sentence."""
+    """An entry cannot follow the log before it; the message is one sentence."""
 
 
 class Statement(wire.Signed):
-    """The provider's signed word on its log at one moment: a checkpoint."""
+    """The provider's signed statement about its log at one moment: a checkpoint."""
 
     format: Literal["ucds-snapshot/1"] = "ucds-snapshot/1"
     number: wire.Positive  # of entries
@@ -38,7 +38,7 @@ class Statement(wire.Signed):
 
 
 class Loss(wire.Message):
-    """A loss: the entry that accepted it, the era that begins there, and era and time of the entry before."""
+    """A loss: the entry that accepts it, the era that begins there, and era and time of the entry before."""
 
     entry: wire.Positive
     era: wire.Positive
@@ -47,7 +47,7 @@ class Loss(wire.Message):
 
 
 class Archive(wire.Message):
-    """The entry, by hash and time, that moved all entries before the ``first`` that stays into a file."""
+    """The entry (by hash and time) that archived all entries before ``first``, the first that stays."""
 
     hash: wire.Digest
     time: wire.Time
@@ -55,7 +55,7 @@ class Archive(wire.Message):
 
 
 class State(wire.Message):
-    """What a log says, from its first entry to one of them, whose number, hash and time come first."""
+    """The state after an entry of a log; number, hash and time of this entry come first."""
 
     number: wire.Count = 0
     hash: wire.Digest = GENESIS
@@ -81,7 +81,7 @@ class State(wire.Message):
         return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
 
     def excuses(self, told: Statement | wire.Receipt) -> bool:
-        """Return whether the entries that a signed word names are missing because of an accepted loss."""
+        """Return whether entries that a signed statement names are missing because of an accepted loss."""
         number = told.number if isinstance(told, Statement) else math.inf
         return any(
             (loss.after, loss.since) <= (told.era, told.time) and told.era < loss.era and loss.entry <= number
@@ -89,24 +89,24 @@ class State(wire.Message):
         )
 
     def find(self, name: str) -> Key | None:
-        """Return the key of a name that is not revoked, or else the last revoked one, or ``None``."""
+        """Return the active key with a name, or else the last revoked one; ``None`` if there is neither."""
         named = [key for key in self.keys.values() if key.name == name]
         return next((key for key in named if key.revoked is None), named[-1] if named else None)
 
     def owner(self, secret: str) -> Key | None:
-        """Return the key to which a secret belongs, by the secret's hash, or ``None``."""
+        """Return the key to which the secret with a hash belongs; ``None`` if there is none."""
         return next((k for k in self.keys.values() if any(one.hash == secret for one in k.secrets)), None)
 
     def after(self, entry: Entry, signers: Collection[str] = ()) -> State:
-        """Return the state after an entry; RuleBroken says why it cannot follow.
+        """Return the state after an entry; RuleBroken says why the entry cannot follow.
 
-        A snapshot must be signed with one of the public keys that are named; with any if none is.
+        A snapshot must be signed with one of the given public keys, or with any key if none is given.
         """
         if entry.number != self.number + 1:
             raise RuleBroken(f"entry {self.number + 1} is missing")
         with _named(entry):
             _require(entry.follows(self.hash), "was changed, or one before it")
-            _require(_is_time(entry.time), "has no time that ucds writes")
+            _require(_is_time(entry.time), "has a time in another form than ucds writes")
             body = parse_body(entry)
             in_order = entry.time >= self.time or isinstance(body, ClockAccepted)
             _require(in_order, f"is dated before entry {self.number}")
@@ -121,10 +121,10 @@ class State(wire.Message):
 
 
 class Body(wire.Message):
-    """What an entry says.
+    """The content of an entry.
 
-    The salt hides an entry behind its hash. Without one, a client could guess what it does not know of an
-    entry that its receipt names, such as the number of entries before it, and try the guess.
+    The salt hides an entry behind its hash. Without a salt, a client could guess unknown parts of an entry
+    that its receipt names, such as the number of entries before it, and check the guess by the hash.
     """
 
     salt: str = Field(default_factory=lambda: secrets.token_hex(16))
@@ -137,17 +137,17 @@ class Begun(Body):
 
 
 class LossAccepted(Body):
-    """A decision of the provider: to go on without what a checkpoint names."""
+    """The provider's decision to go on without entries that a checkpoint names."""
 
     lost: Statement
 
 
 class ClockAccepted(Body):
-    """The provider's word that the clock is right, though the last entry is far from it."""
+    """The provider's confirmation that the clock is right although the last entry's time is far from it."""
 
 
 class Archived(Body):
-    """The move of all entries before the ``first`` that stays into a file."""
+    """The archiving of all entries before ``first``, the first that stays."""
 
     first: wire.Positive
 
@@ -169,7 +169,7 @@ class KeyAdded(Body):
 
 
 class KeyEntry(Body):
-    """What happens to a key that is there."""
+    """A change of an existing key."""
 
     key: wire.Positive
 
@@ -181,7 +181,7 @@ class KeySet(KeyEntry):
 
 
 class KeyRenewed(KeyEntry):
-    """A new secret of a key; the last one ends at a time, and any before it at once."""
+    """A new secret of a key; the last secret ends at a given time, earlier ones at once."""
 
     secret: Secret
     until: wire.Time
@@ -196,7 +196,7 @@ class Forgotten(KeyEntry):
 
 
 class Calibrated(KeyEntry):
-    """The mean from which a model sees the samples of a key, for good."""
+    """The mean that a model subtracts from a key's samples, for good."""
 
     model: wire.ModelDigest
     calibration: wire.Calibration
@@ -204,7 +204,7 @@ class Calibrated(KeyEntry):
 
 
 class Answered(KeyEntry):
-    """A charge for samples that a key was answered about for the first time."""
+    """A charge for samples whose labels a key received for the first time."""
 
     model: wire.ModelDigest
     charged: wire.Positive
@@ -224,7 +224,7 @@ def parse_body(entry: Entry) -> Body:
     try:
         return _FORMS[entry.kind].model_validate_json(entry.body)
     except (KeyError, ValidationError):
-        raise RuleBroken("has a form that this version of ucds does not write") from None
+        raise RuleBroken("has a form that this version of ucds does not know") from None
 
 
 def open_snapshot(entry: Entry, signers: Collection[str] = ()) -> State:
@@ -232,14 +232,14 @@ def open_snapshot(entry: Entry, signers: Collection[str] = ()) -> State:
     with _named(entry):
         body = parse_body(entry)
         if not isinstance(body, Snapshot):
-            raise RuleBroken("begins the log, and is no snapshot")
+            raise RuleBroken("begins the log, but is not a snapshot")
         _check_snapshot(body, entry, signers)
     told = {"number": entry.number, "hash": entry.hash, "time": entry.time, "statement": body.statement}
     return body.state.model_copy(update=told)
 
 
 def _changes(state: State, entry: Entry, body: Body) -> dict[str, Any]:
-    """Check the rules of an entry, and return the new values of those fields of the state that it changes."""
+    """Check the rules of an entry, and return the new values of the fields that it changes in the state."""
     match body:
         case LossAccepted(lost=lost):
             era = 1 + max(state.era, lost.era)  # what was lost may have had eras of its own
@@ -250,7 +250,7 @@ def _changes(state: State, entry: Entry, body: Body) -> dict[str, Any]:
             return {"era": state.era + 1, "keys": keys}
         case Archived():
             last = 0 if state.statement is None else state.statement.number + 1
-            _require(body.first == last > 0, "archives, but not up to the last snapshot")
+            _require(body.first == last > 0, "archives entries, but not up to the last snapshot")
             return {"archive": Archive(hash=entry.hash, time=entry.time, first=body.first)}
         case Snapshot():
             _require(body.state == state, "holds a state that the log does not have")
@@ -259,7 +259,7 @@ def _changes(state: State, entry: Entry, body: Body) -> dict[str, Any]:
             present = state.find(name)
             is_free = present is None or present.revoked is not None
             is_new = number == len(state.keys) + 1 and state.owner(secret.hash) is None
-            _require(is_free and is_new, f"adds a key {name!r}, which is there already")
+            _require(is_free and is_new, f"adds a key {name!r}, which exists already")
             key = Key(number=number, name=name, terms=body.terms, created=entry.time, secrets=(secret,))
             return {"keys": state.keys | {number: key}}
     return {}
@@ -269,7 +269,7 @@ def _key_changes(state: State, entry: Entry, body: KeyEntry) -> dict[str, Any]:
     """Check the rules of an entry on a key, and return the keys as they are after it."""
     key = state.keys.get(body.key)
     if key is None:
-        raise RuleBroken(f"names a key {body.key}, which there is not")
+        raise RuleBroken(f"names a key {body.key}, which does not exist")
     was_revoked = f"uses the key {key.name!r} after it was revoked"
     _require(key.revoked is None or isinstance(body, Forgotten), was_revoked)
     if isinstance(body, Calibrated | Answered):
@@ -301,7 +301,7 @@ def _charge(key: Key, entry: Entry, body: Answered) -> dict[str, Any]:
     used, budget, use = key.used + body.charged, key.terms.budget, key.use(body.model)
     over = f"charges {used:,} samples in all to the key {key.name!r} of a budget of {budget:,}"
     _require(used <= budget, over)
-    _require(use.calibration_digest == body.calibration, "names another calibration than its key has")
+    _require(use.calibration_digest == body.calibration, "names a calibration that its key does not have")
     busy = 0.0
     if key.terms.rate is not None:
         time = datetime.fromisoformat(entry.time).timestamp()
@@ -312,13 +312,12 @@ def _charge(key: Key, entry: Entry, body: Answered) -> dict[str, Any]:
 
 
 def _check_snapshot(body: Snapshot, entry: Entry, signers: Collection[str]) -> None:
-    """Make sure that this is the signed word on its own state, which the entry follows."""
+    """Make sure that a snapshot is a signed statement about the state that it follows."""
     told, state = body.statement, body.state
     _require(wire.is_authentic(told) and told.state == state.digest(), "is a snapshot with a wrong signature")
     _require(
         not signers or told.signer in signers,
-        f"is a snapshot that the key {told.signer[:16]}.. signed; if that was a key of yours, name it as "
-        "`signer`",
+        f"is a snapshot signed with the key {told.signer[:16]}..; if that was your key, name it as `signer`",
     )
     placed = (told.number, told.hash) == (state.number, state.hash) and entry.number == state.number + 1
     _require(placed and entry.follows(told.hash), "is a snapshot of another log")
@@ -326,7 +325,7 @@ def _check_snapshot(body: Snapshot, entry: Entry, signers: Collection[str]) -> N
 
 @contextmanager
 def _named(entry: Entry) -> Iterator[None]:
-    """Name an entry in what is said against it."""
+    """Put the number of an entry into its error."""
     try:
         yield
     except RuleBroken as error:

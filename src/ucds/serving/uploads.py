@@ -1,4 +1,4 @@
-"""Takes the samples out of a request's body, which stays in memory: they may be images of patients."""
+"""Takes the samples out of a request's body, in memory only, because they may be images of patients."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _HEADER = re.compile(
 
 
 def read_images(body: bytes | bytearray, content_type: str, most: int) -> list[memoryview]:
-    """Return the files of a multipart body where they lie in it; refuse more than ``most``.
+    """Return the files of a multipart body as parts of it, without copies; refuse more than ``most``.
 
-    Not by a library: those that are kept look for the boundary step by step in Python, which costs a third of
-    a second for 16 MiB, and write long files to a temporary folder.
+    No library does this here: maintained ones search for the boundary step by step in Python, which takes a
+    third of a second for 16 MiB, and write long files to a temporary folder.
     """
     found = _BOUNDARY.search(content_type)
     delimiter = b"\r\n--" + (found[1] or found[2] if found else "").encode("latin-1", "replace")
@@ -56,9 +56,9 @@ def _file_in(body: bytes | bytearray, start: int, end: int) -> memoryview:
 
 
 def read_embeddings(data: bytes | bytearray, width: int, most: int) -> npt.NDArray[np.float32]:
-    """Return the ``(n, width)`` rows of an ``.npy`` file, in which minus zero has become zero.
+    """Return the ``(n, width)`` rows of an ``.npy`` file, with minus zero replaced by zero.
 
-    Not by NumPy's own reader, which evaluates what stands in the file's header.
+    NumPy's own reader is not used, because it evaluates the file's header.
     """
     begin = 10 if data[6:7] == b"\1" else 12
     end = begin + int.from_bytes(data[8:begin], "little")

@@ -1,4 +1,4 @@
-"""The check of a ledger: the log by its rules, the answers by the log, both by what is kept elsewhere."""
+"""The check of a ledger: log against rules, answers against log, both against outside records."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def verify(
     receipts: Iterable[Path] = (),
     archives: Sequence[Path] = (),
 ) -> Verdict:
-    """Check a whole ledger, as it is at one moment.
+    """Check a whole ledger at one moment.
 
     Without the provider's public keys, the signers, no snapshot stands for the entries before it, and nothing
     that is kept elsewhere can be compared. Archives are given the oldest first.
@@ -72,9 +72,9 @@ def verify(
 
 
 def archive(ledger: Ledger, out: Path) -> int:
-    """Move all entries before the last snapshot into a file, and return how many there are.
+    """Move all entries before the last snapshot into a file, and return their number.
 
-    Answers stay, so that a question asked again stays free. `verify` takes the file in place of the entries.
+    Answers stay, so that repeated questions stay free. `verify` reads the file in place of the entries.
     """
     out = require_writable(out)
     if out.exists():
@@ -132,7 +132,7 @@ class _Check:
         return Verdict(state.number, state.hash, self._first, faults, self._agreed, self._lost, unnamed)
 
     def _open(self, archives: Iterable[Path]) -> Iterator[Entry]:
-        """Return the entries to check, from the oldest that is given on; a snapshot replaces older ones."""
+        """Return the entries to check, from the oldest one given; a snapshot replaces older entries."""
         entries = log.read_entries(self._connection)
         first = next(entries, None)
         if first is None:
@@ -152,7 +152,7 @@ class _Check:
         return entries
 
     def _note(self, entry: Entry) -> None:
-        """Keep what is compared later."""
+        """Keep parts of an entry for later comparisons."""
         if entry.number in self._numbers:
             self._hashes[entry.number] = entry.hash
         if entry.hash in self._wanted:
@@ -167,7 +167,7 @@ class _Check:
         self._keys |= {row.key for row in rows}
         if not isinstance(body, Answered):
             if rows:
-                yield f"there are answers of entry {entry.number}, which gave none"
+                yield f"there are answers of entry {entry.number}, which charged for none"
         elif not rows:
             self._gone[entry.number] = body.key
         elif len(rows) != body.charged or log.digest_rows(rows) != body.digest:
@@ -176,7 +176,7 @@ class _Check:
             yield f"the answers of entry {entry.number} were given to another key, or by another model"
 
     def _check_rest(self) -> None:
-        """Check what only the whole log can tell."""
+        """Check the rules that need the whole log."""
         forgotten = {number for number, key in self._state.keys.items() if key.forgotten}
         gone = [entry for entry, key in self._gone.items() if key not in forgotten]
         self._faults += [f"the answers of entry {entry} are gone" for entry in gone]
@@ -191,8 +191,8 @@ class _Check:
         if self._connection.execute(asked).scalar_one() != self._answers:
             self._faults.append("there are answers of entries that are not in the log")
         if self._state.time > as_text(datetime.now(UTC) + _MOST_AHEAD):
-            what = f"the log ends at {self._state.time}, which is still to come"
-            self._faults.append(f"{what}: if the clock is right, `ucds ledger accept-clock` mends it")
+            what = f"the log ends at {self._state.time}, which lies in the future"
+            self._faults.append(f"{what}: if the clock is right, `ucds ledger accept-clock` repairs this")
 
     def compare_statement(self, source: str, told: Statement) -> None:
         """Compare a checkpoint with the log."""
@@ -221,7 +221,7 @@ class _Check:
         elif receipt.signer not in self._signers:
             self._faults.append(f"{source} is signed with another key than the provider's")
         elif receipt.answers_digest != answers_digest(labels.items()):
-            self._faults.append(f"{source} stands beside other labels than it was given for")
+            self._faults.append(f"{source} stands beside labels other than those it was given for")
         elif missing and self._state.excuses(receipt):
             self._lost += 1
         elif missing:
@@ -235,7 +235,7 @@ class _Check:
             self._named = max(self._named, *(self._entries[digest].number for digest in receipt.entries))
 
     def _holds(self, kept: KeptReceipt, labels: dict[bytes, int]) -> bool:
-        """Return whether the entries charged for these answers, as far as the ledger still has them."""
+        """Return whether the entries charged for these answers, those that the ledger still has."""
         entries = [self._entries[digest] for digest in kept.receipt.entries]
         bodies = [parse_body(entry) for entry in entries]
         charges = [body for body in bodies if isinstance(body, Answered)]

@@ -175,7 +175,7 @@ def settle_delta(delta: float | None, units: IntArray, unit: str) -> float:
         delta = min(LARGEST_DELTA, 1 / count)
     if delta > 1 / count:
         raise InputError(
-            f"delta {delta:g} is larger than 1 / {count:,}, 1 over the number of protected {unit}s: a model "
+            f"delta {delta:g} is larger than 1 / {count:,}, one per protected {unit}: a model "
             "may then reveal one of them; choose a smaller dp_delta"
         )
     return delta

@@ -1,4 +1,4 @@
-"""What a person does with clusters by hand: each action is recorded, and can be undone and redone."""
+"""Actions of a person on clusters: each is recorded, and can be undone and redone."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class Proposal:
 
     Attributes:
         partition: ``(n,)`` cluster of each sample after the action.
-        origins: for each cluster that the action changes, the present clusters of its samples, the most
-            frequent one first.
+        origins: for each cluster that the action changes, the present clusters of its samples, most frequent
+            first.
     """
 
     partition: Partition
@@ -59,12 +59,10 @@ class Actions:
         start: Remembered,
         features: FloatArray,
         names: dict[int, str],
-        *,
-        keep_clusters: bool = False,
     ) -> None:
         self.start, self.features, self.names = start, features, names
         self._path, self._lock = path, Lock()
-        self._doubts = start.doubts(keep_clusters=keep_clusters)
+        self._doubts = start.doubts()
         self._names_before: list[dict[int, str]] = []
         self._answers = read_answers(path, start.digest) if path.exists() else Answers()
         if self._answers.first > most_clusters(len(start.ids)):
@@ -117,8 +115,7 @@ class Actions:
     def move(self, ids: Sequence[str], cluster: int | Literal["new"]) -> int:
         """Move single samples to a cluster or to a new one, and return the number of this cluster.
 
-        A new cluster gets a number that no cluster has had. A cluster that is moved as a whole keeps its
-        number.
+        A new cluster gets a new number. A cluster that is moved as a whole keeps its number.
 
         Args:
             ids: ids of the samples.
@@ -166,8 +163,7 @@ class Actions:
             take: whether to split the cluster; if not, the result only shows what a split would make.
 
         Raises:
-            InputError: there is no such cluster, it cannot be split into these parts, or their number is not
-                2 to 6.
+            InputError: there is no such cluster, it cannot be split so, or the parts are not 2 to 6.
         """
         if not 2 <= parts <= MOST_PARTS:
             raise InputError(f"a cluster is split into 2 to {MOST_PARTS} parts, not {parts}")

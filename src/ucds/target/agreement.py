@@ -109,7 +109,7 @@ def agree(
 def average_labels(spaces: Spaces, labels: KnownLabels) -> Memberships:
     """Average labels over mutual neighbours: ``(n, K')`` memberships.
 
-    A sample without a label first gets that of the nearest labelled one.
+    A sample without a label first gets the label of the nearest labelled sample.
     """
     from sklearn.neighbors import NearestNeighbors
 
@@ -133,9 +133,6 @@ def draw_with_labels(
     """Draw at most ``most_samples`` samples, labelled ones first, and return them with their labels.
 
     The labels, if any, are in the order of the samples; labels that occur get new numbers from 0.
-
-    Raises:
-        InputError: the labels name more clusters than fit into memory.
     """
     labelled = np.empty(0, np.int64) if labels is None else labels.rows_in(data.samples.ids)
     data, drawn = draw_dataset(work, data, first=(labelled,))

@@ -36,7 +36,7 @@ class Answers:
     keys: dict[str, str] = field(default_factory=dict)  # content of each named sample, in hexadecimal, by id
 
     def add(self, record: Record) -> None:
-        """Add a record, which takes effect, undoes another one, or redoes it."""
+        """Add a record, which takes effect, or undoes or redoes another record."""
         self.recorded += 1
         self.first = max(self.first, record.get("first", 0))
         self.keys.update(record.get("keys", {}))
@@ -68,8 +68,7 @@ class Answers:
         """Return the records in force, with the ids that their samples have in another run.
 
         Samples are matched by their contents. If none matches, as with embeddings by another encoder, they
-        are matched by their ids. Samples that the other run lacks are left out, so that a record may have no
-        ids.
+        are matched by their ids. Samples that the other run lacks are left out, so a record may have no ids.
         """
         ids = {key.hex(): name for name, key in zip(reversed(start.ids), reversed(start.keys), strict=True)}
         same = {name: ids[key] for name, key in self.keys.items() if key in ids}
@@ -99,13 +98,9 @@ def _renamed(record: Record, same: Mapping[str, str]) -> Record:
 
 
 def read_answers(path: Path, digest: str | None) -> Answers:
-    """Read a file of answers; with a ``digest``, only one that starts from the clusters with this digest.
+    """Read a file of answers; with a ``digest``, the answers must start from the clusters with this digest.
 
     A last line without a line feed was left by a crash. It is dropped, because its answer did not count.
-
-    Raises:
-        InputError: the file cannot be read.
-        DamagedFileError: the file holds anything but answers, or answers about other clusters.
     """
     try:
         content = read_text(path)

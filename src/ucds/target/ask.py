@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ucds.arguments import checked
+from ucds.choices import GPUS
 from ucds.data.content import first_of_each
 from ucds.data.sources import Source, find_samples
-from ucds.errors import warn
+from ucds.errors import InputError
 from ucds.files import require_writable
 from ucds.labels.client import LabelClient
 from ucds.labels.cluster_labels import ClusterLabels
@@ -60,14 +61,7 @@ def select_spread(features: FloatArray, count: int, seed: int) -> IntArray:
 
     Distances are between directions, as everywhere in the method. A longer choice with the same seed begins
     with the shorter one, so the first ``m`` samples are well spread for every ``m``.
-
-    Args:
-        features: ``(n, d)`` features of the samples.
-        count: number of samples to choose; all are returned if there are fewer.
-        seed: seed of the random draws; equal seeds give equal choices.
-
-    Returns:
-        Positions in the order of choice.
+    Returned are positions among the ``(n, d)`` features in the order of choice.
 
     Source:
         D. Arthur and S. Vassilvitskii, k-means++: the advantages of careful seeding, SODA 2007.
@@ -119,12 +113,15 @@ def query(
         DamagedFileError: the journal beside ``out`` cannot be read.
 
     Warns:
-        UcdsWarning: some samples cannot be used, or ``encoder`` is ignored.
+        UcdsWarning: some samples cannot be used.
     """
     compute, choose = compute or Compute(), None
     require_writable(Path(out), ".json", inputs=files_read(None, images))
-    if max_queries is None and encoder is not None and encoder.backbone is not None:
-        warn("`backbone` is ignored without `max_queries`")
+    choosing = encoder not in (None, EncoderOptions()) or compute.accelerator in GPUS or seed != 0
+    if max_queries is None and choosing:
+        raise InputError(
+            "without `max_queries`, ucds asks about all samples: leave out encoder, `seed` and `accelerator`"
+        )
     how = {"allow_outside": allow_outside, "keep_metadata": keep_metadata}
     found = find_samples(images, by_domain=False)
     questions = open_questions(found, **how)

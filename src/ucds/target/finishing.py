@@ -14,7 +14,7 @@ import numpy as np
 from ucds.config import ConsensusSettings
 from ucds.data.sources import Source
 from ucds.encoders.spec import LENGTHS
-from ucds.files import making, read_object, write_text_atomically, writing
+from ucds.files import making, write_text_atomically, writing
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.arrays import FloatArray
 from ucds.math.consensus import Partition
@@ -34,6 +34,7 @@ from ucds.training.run_folder import (
     LABELS_FILE,
     MAP_FILE,
     RUN_FILE,
+    read_run,
 )
 from ucds.training.seeds import numpy_generator
 from ucds.training.work import Work
@@ -50,8 +51,7 @@ class ReviewedRun:
         path: run folder.
         answered: number of answers that count.
         n_clusters: number of clusters that have samples.
-        agreement: share of the clustered samples to which the model gives the cluster that they have in the
-            review.
+        agreement: share of the clustered samples that the model puts into their reviewed cluster.
     """
 
     path: Path
@@ -62,8 +62,9 @@ class ReviewedRun:
     @property
     def sentence(self) -> str:
         """Sentence that tells the person what was done."""
+        answers = "1 answer" if self.answered == 1 else f"{self.answered} answers"
         return (
-            f"{self.path} written: {self.n_clusters} clusters after {self.answered} answers; the model gives "
+            f"{self.path} written: {self.n_clusters} clusters after {answers}; the model gives "
             f"{self.agreement:.1%} of the samples the cluster that they have in the review"
         )
 
@@ -84,8 +85,8 @@ def write_successor(
 
     Returned is the share of the samples in a cluster that the model gives this cluster.
     """
-    before = read_object(run / RUN_FILE) or {}
-    reviewed = [*before.get("reviewed", []), load_model(run).fingerprint]  # models whose numbers are kept
+    before = read_run(run)
+    reviewed = [*(before.get("reviewed") or []), load_model(run).fingerprint]  # models whose numbers are kept
     after = {**before, "clusters": kept.n_clusters, "reviewed": reviewed, **(described or {})}
     stages = (*stored.card.stages, stage)
     stored = replace(stored, card=replace(stored.card, name=out.name, stages=stages))
@@ -128,11 +129,12 @@ def vote_afterwards(run: Path, images: Source | None, compute: Compute | None) -
 
     If there are more than ``most_samples``, that many are clustered, as in a training by consensus.
     """
-    model, described = load(run, role="target", compute=compute), read_object(run / RUN_FILE) or {}
+    model, described = load(run, role="target", compute=compute), read_run(run)
     data, labels = open_known(model, described, None, images).data, None
     if (run / LABELS_FILE).exists():
         labels = ClusterLabels.load(run / LABELS_FILE).align_with(data.samples)
-    bound = {"most_samples": described["settings"]["most_samples"]} if "settings" in described else {}
+    most = (described.get("settings") or {}).get("most_samples")
+    bound = {"most_samples": most} if most else {}
     settings = ConsensusSettings(transfer="own", **bound)
     work = Work(settings, model.compute)
     data, known = draw_with_labels(work, data, labels)

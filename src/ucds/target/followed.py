@@ -43,7 +43,7 @@ class Explained(NamedTuple):
 
 
 class Followed(NamedTuple):
-    """How far clusters follow a column."""
+    """Result of a test: how far clusters follow a column."""
 
     name: str
     effect: float  # 0 by chance, 1 at most, see ucds.math.followed
@@ -56,8 +56,7 @@ def what_is_followed(clusters: IntArray, about: About, group: str | None = None)
     """Test which columns the clusters ``(n,)`` of samples follow; the strongest comes first.
 
     Columns with a single value, or with a different value for most samples, are left out. The column
-    ``group`` says which samples belong together, such as those of a patient; without it, samples count as
-    independent.
+    ``group`` says which samples belong together, such as those of a patient; without it, all are independent.
 
     Raises:
         InputError: there is no such column of groups, or it has too few groups.

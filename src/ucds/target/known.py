@@ -51,12 +51,7 @@ class Gathered:
 
 
 class KnownSamples(Samples):
-    """Samples that a run remembers, found by their content, under the ids that they have in the run.
-
-    Args:
-        remembered: samples of the run.
-        parts: samples of each place where some of them lie; of two places, the first counts.
-    """
+    """Samples that a run remembers, found by their content, under the ids that they have in the run."""
 
     def __init__(self, remembered: Remembered, parts: Sequence[Samples]) -> None:
         part, row = np.full((2, len(remembered.ids)), -1)
@@ -86,17 +81,18 @@ class KnownSamples(Samples):
 
 
 class Opened(NamedTuple):
-    """Samples that were opened, texts of some by their ids, and what to say of those that are gone."""
+    """Samples that were opened, texts of some by their ids, and what a person should know of the others."""
 
     data: Dataset
     texts: Mapping[str, str]
-    lost: str = ""
+    told: Sequence[str] = ()
 
 
 def places_in(described: Mapping[str, Any]) -> list[Path]:
     """Return where the samples of a run lay, by its description: the latest place first."""
-    places = [described.get("images"), *described.get("earlier", ())]
-    return [Path(place) for place in dict.fromkeys(places) if isinstance(place, str)]
+    earlier = described.get("earlier")
+    places = [described.get("images"), *(earlier if isinstance(earlier, list) else ())]
+    return [Path(place) for place in dict.fromkeys(each for each in places if isinstance(each, str))]
 
 
 def open_samples(model: Model, source: Source) -> Opened:
@@ -112,15 +108,6 @@ def open_known(
 
     Where they are no longer as the training found them, or lie in several places, those are opened that the
     run remembers, and no others: a run that somebody else made may name any place.
-
-    Args:
-        model: model of the run.
-        described: description of the run.
-        remembered: samples of the run, if it remembers them.
-        moved: another place, where all of them lie now.
-
-    Raises:
-        InputError: the run does not say where they lay, or none of them is there.
     """
     places: list[Any] = [*places_in(described)] if moved is None else [moved]
     if not places:
@@ -135,7 +122,8 @@ def open_known(
             problems.append(error)
     if not opened:
         raise problems[0]
-    first = opened[0]
+    first, kind = opened[0], opened[0].data.samples.kind
+    opened = [each for each in opened if each.data.samples.kind == kind]  # pictures and features do not mix
     same = first.data.samples.fingerprint == described.get("data")
     if len(places) == 1 and (same or (remembered is None and moved is not None)):
         return first
@@ -145,9 +133,14 @@ def open_known(
             f"{places[0]} does not hold what the run was trained on: name the samples as `images`"
         )
     names = [opened[number].data.samples.ids[row] for number, row in found.rows.origins]
-    known = zip(found.ids, names, found.rows.part.tolist(), strict=True)
-    texts = {own: opened[number].texts.get(name, "") for own, name, number in known}
-    total, gone = len(remembered.ids), len(remembered.ids) - len(found)
-    lost = f"{gone:,} of {total:,} samples of the run are no longer where it found them"
-    told = f"{lost}: name a folder that holds all as `images`" if gone else ""
+    rows = zip(found.ids, names, found.rows.part.tolist(), strict=True)
+    texts = {own: opened[number].texts.get(name, "") for own, name, number in rows}
+    known = keys_of(remembered.keys).array
+    gone, told = len(known) - len(found), list[str]()
+    new = sum(int((~np.isin(keys_of(each.data.samples.keys).array, known)).sum()) for each in opened)
+    if gone:
+        lost = f"{gone:,} of {len(known):,} samples of the run are no longer where it found them"
+        told.append(f"{lost}: name a folder that holds all as `images`")
+    if new:
+        told.append(f"{new:,} samples there are new to the run, and left out: `ucds update` takes them in")
     return Opened(Dataset(found, first.data.view), {own: text for own, text in texts.items() if text}, told)

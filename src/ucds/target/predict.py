@@ -49,9 +49,8 @@ def predict(
         images: samples, see :func:`ucds.data.sources.find_samples`. Files that cannot be used are left out of
             the result and of the table, which name samples by ids.
         out: table to write, in .csv; none if ``None``.
-        sort_into: folder to make, with the images in one folder per cluster, or one that an earlier call made
-            with this run or a review of it, see :func:`ucds.target.predictions.sort_into_folders`; none if
-            ``None``.
+        sort_into: folder to make, with the images in one folder per cluster; or the folder of an earlier call
+            with this run or a review of the run, see :func:`ucds.target.predictions.sort_into_folders`.
         sort_how: ``"copy"`` or ``"link"``: the images in that folder are copies or symbolic links.
         about: table about the samples, for a run that was centred by one of its columns; see
             :func:`ucds.training.centring.as_trained`.

@@ -29,7 +29,6 @@ from ucds.errors import InputError
 from ucds.files import (
     making,
     read_json,
-    read_object,
     require_space,
     require_writable,
     write_text_atomically,
@@ -37,7 +36,7 @@ from ucds.files import (
 )
 from ucds.math.arrays import Watch, counted
 from ucds.showing import shows
-from ucds.training.run_folder import RUN_FILE
+from ucds.training.run_folder import read_run
 
 if TYPE_CHECKING:
     from ucds.training.model_file import StoredModel
@@ -171,7 +170,7 @@ class SortingRecord(BaseModel):
 
     def require_of(self, folder: Path, run: Path, model: str) -> None:
         """Refuse a folder that neither the model of a run has sorted nor one that the run is a review of."""
-        if self.model not in (model, *(read_object(run / RUN_FILE) or {}).get("reviewed", [])):
+        if self.model not in (model, *(read_run(run).get("reviewed") or [])):
             raise InputError(f"another model sorted into {folder}: choose another `sort_into`")
 
     def save(self, folder: Path) -> None:
@@ -188,7 +187,7 @@ def read_sorting(folder: Path) -> SortingRecord | None:
         return read_json(record, SortingRecord, "record of a sorting")
     names = [path.name for path in folder.iterdir()] if folder.exists() else []
     if any(name[0] != "." and name != "lost+found" for name in names):
-        raise InputError(f"{folder} is not empty, and nothing was sorted into it: choose another `sort_into`")
+        raise InputError(f"{folder} is not empty, but holds no sorted images: choose another `sort_into`")
     return None
 
 
@@ -210,9 +209,9 @@ def sort_into_folders(
 ) -> None:
     """Sort images into one folder per cluster, under names that differ and that every file system takes.
 
-    The folder of a named cluster has this name; clusters of one name share a folder, and others do not.
-    Images without a cluster have a folder of their own. A file in a sub-folder, ``a/b.jpg``, becomes
-    ``a__b.jpg``; if that is too long or taken, ``sample 7.jpg``, where 7 is the sample's row in the table.
+    The folder of a named cluster has this name; clusters with the same name share a folder. Images without a
+    cluster have a folder of their own. A file in a sub-folder, ``a/b.jpg``, becomes ``a__b.jpg``; if that is
+    too long or taken, ``sample 7.jpg``, where 7 is the sample's row in the table.
 
     In a folder of an earlier call, new images are added, and images whose cluster has changed are moved. What
     a person removed, renamed, changed or added there stays as it is. If an image cannot be sorted, none is.

@@ -22,7 +22,7 @@ class Question:
     """A question about groups of samples.
 
     Attributes:
-        kind: ``"one-or-two"``: whether two groups are one; ``"place"``: where a group belongs.
+        kind: ``"one-or-two"`` asks whether two groups are one, ``"place"`` where a group belongs.
         groups: ids of the samples of each group: of the two groups; or of the group in doubt, then of each
             cluster that is offered.
         clusters: numbers of the clusters of these groups, in the same order.
@@ -60,7 +60,7 @@ class Question:
 
     @property
     def about(self) -> str:
-        """What the question is about, as part of a sentence."""
+        """Subject of the question, as part of a sentence."""
         one, other = self.clusters[:2]
         if one in self.clusters[1:]:
             change = f"{self.changes} samples do not belong in cluster {one}"

@@ -1,9 +1,9 @@
-"""What a target run remembers of its clustering, so that a person can review it without the encoder."""
+"""Stores the clustering in a target run, so that a person can review it without the encoder."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -36,10 +36,9 @@ MOST_SHARES = 2**26
 """Most numbers in the remembered matrix of samples by the provider's clusters."""
 
 SOURCES = ("model", "clustering", "person")
-"""What gave a sample its cluster: the model, the clustering that a person has reviewed, or that person."""
+"""Origin of a sample's cluster: the model, the clustering that a person has reviewed, or that person."""
 
-_BY_SAMPLE = ("own", "partitions", "labels", "keys", "by_person", "proposed")
-_ARRAYS = ("ids", "n_clusters", *_BY_SAMPLE)
+_ARRAYS = ("ids", "n_clusters", "own", "partitions", "labels", "keys", "by_person", "proposed")
 
 LABELS_WEIGHT = 0.5
 """Weight of a provider's labels beside the client's votes, in a review's questions."""
@@ -59,29 +58,21 @@ def most_clusters(n: int) -> int:
 class Remembered:
     """The clustering of a run.
 
-    Attributes:
-        ids: ids of the samples that were clustered.
-        partitions: ``(P, n)`` own clusterings that voted.
-        own: ``(n,)`` clusters of the run; -1 for samples in no cluster: a person has set them aside, or they
-            wait.
-        n_clusters: number of clusters of the run, K.
-        labels: ``(n, K')`` share of each of the provider's labels among a sample and its neighbours, rows of
-            unit length; ``None`` without labels.
-        keys: content keys of the samples.
-        by_person: ``(n,)`` whether a person has placed the sample itself, and not a cluster that it was in;
-            ``None`` in a run that was neither reviewed nor updated.
-        proposed: ``(n,)`` cluster that is proposed for each sample, see :mod:`ucds.target.update`; ``None``
-            if there are no proposals.
+    A sample in no cluster has the number -1: a person has set it aside, or it waits. A run that was neither
+    reviewed nor updated does not say what was done by a person: that a sample itself was named in a
+    correction, and not a cluster that it was in.
     """
 
-    ids: tuple[str, ...]
-    partitions: NDArray[np.integer[Any]]
-    own: Partition
-    n_clusters: int
-    keys: Sequence[bytes]
-    labels: FloatArray | None = None
-    by_person: NDArray[np.bool_] | None = None
-    proposed: Partition | None = None
+    ids: tuple[str, ...]  # of the samples that were clustered
+    partitions: NDArray[np.integer[Any]]  # (P, n) own clusterings that voted
+    own: Partition  # (n,) own consensus
+    n_clusters: int  # of the run, K
+    keys: Sequence[bytes]  # of the contents of the samples
+    labels: FloatArray | None = (
+        None  # (n, K') share of each provider's label around a sample; rows of unit length
+    )
+    by_person: NDArray[np.bool_] | None = None  # (n,)
+    proposed: Partition | None = None  # (n,) cluster that is proposed for each sample, see `update`
 
     @property
     def waiting(self) -> NDArray[np.bool_]:
@@ -89,7 +80,7 @@ class Remembered:
         outside = self.own == ASIDE
         return outside if self.by_person is None else np.asarray(outside & ~self.by_person)
 
-    def doubts(self, *, keep_clusters: bool = False) -> Doubts:
+    def doubts(self) -> Doubts:
         """Make the doubts about the clusters; the client's clusterings and any labels compare the groups."""
         votes = own_votes = memberships(list(self.partitions))
         if self.labels is not None:
@@ -97,7 +88,7 @@ class Remembered:
         inside, parts = np.flatnonzero(self.own != ASIDE), np.full(len(self.own), ASIDE)
         rng = numpy_generator(0, "review-parts")
         parts[inside] = cut_into_parts(own_votes[inside], self.own[inside], rng)
-        found = Doubts(votes, self.own, parts, self.n_clusters, keep_clusters=keep_clusters)
+        found = Doubts(votes, self.own, parts, self.n_clusters)
         if self.proposed is not None:
             moves = np.flatnonzero(self.proposed != self.own)
             pairs = np.stack([self.own[moves], self.proposed[moves]], 1)
@@ -120,9 +111,9 @@ class Remembered:
 
         With positions ``(m,)``, the shares of these samples are computed, as if there were no others.
 
-        The shares are made as in the training. In those of single clusterings, the share of a sample's
-        cluster at the start goes to its new one; shares of other clusters follow these clusters. Samples that
-        are set aside have no shares.
+        The shares are made as in the training. In the shares of single clusterings, the share of a sample's
+        first cluster goes to its present one; shares of other clusters go where these clusters went. Samples
+        that are set aside have no shares.
         """
         rows = np.arange(len(clusters)) if rows is None else rows
         before, clusters = self.own[rows], clusters[rows]
@@ -239,7 +230,7 @@ def read_remembered(folder: Path) -> tuple[Remembered, FloatArray]:
         found = read_arrays(path, _ARRAYS)
         ids = tuple(parse_json(require_few(found["ids"].tobytes(), path)))
         n_clusters = int(found["n_clusters"])
-        _require_fitting(len(ids), features, n_clusters, **{name: found.get(name) for name in _BY_SAMPLE})
+        _require_fitting(len(ids), features, n_clusters, found)
         labels = found["labels"].astype(np.float32) if "labels" in found else None
         keys = Column[bytes](found["keys"].view(KEY_TYPE).ravel())
         partitions, by_person = found["partitions"], found.get("by_person")
@@ -250,18 +241,10 @@ def read_remembered(folder: Path) -> tuple[Remembered, FloatArray]:
         raise DamagedFileError(f"{path} is damaged ({error}): train again") from None
 
 
-def _require_fitting(
-    n: int,
-    features: Any,
-    n_clusters: int,
-    own: Any,
-    partitions: Any,
-    labels: Any,
-    keys: Any,
-    by_person: Any,
-    proposed: Any,
-) -> None:
+def _require_fitting(n: int, features: Any, n_clusters: int, arrays: Mapping[str, Any]) -> None:
     """Make sure that arrays are about ``n`` samples, and name no more clusters than these can have."""
+    own, partitions, keys = (arrays[name] for name in ("own", "partitions", "keys"))
+    labels, by_person, proposed = map(arrays.get, ("labels", "by_person", "proposed"))
     wide, flat = [features, partitions.T, labels, keys], [own, by_person, proposed]
     fits = all(each is None or (each.ndim == 2 and len(each) == n) for each in wide)
     fits &= all(each is None or each.shape == (n,) for each in flat)

@@ -63,9 +63,7 @@ class Review(Actions):
     when they were called, and may run in another thread.
 
     Args:
-        run: folder of the run; it gains the file ``answers.jsonl``, from which a later review continues.
-        keep_clusters: whether answers leave the number of clusters as it is: a new cluster is made once two
-            others have been merged. Changes by hand may still change the number.
+        run: folder of the run; it gains the file ``answers.jsonl``, which a later review goes on from.
         images: samples of a run whose encoder was trained, if they are no longer where the run found them.
             Such a run remembers no clusterings: its first review makes them.
         compute: device, cache and reporter of clustering and encoding; the defaults if ``None``.
@@ -79,14 +77,13 @@ class Review(Actions):
 
     Raises:
         InputError: there is no finished target run in the folder, or its samples are gone and needed.
-        DamagedFileError: its answers cannot be read, or belong to other clusters.
+        DamagedFileError: the answers of the run cannot be read, or belong to other clusters.
     """
 
     def __init__(
         self,
         run: str | Path,
         *,
-        keep_clusters: bool = False,
         images: Source | None = None,
         compute: Compute | None = None,
     ) -> None:
@@ -94,7 +91,7 @@ class Review(Actions):
         if not (self.run / VOTES_FILE).exists():
             vote_afterwards(self.run, images, compute)
         (start, features), names = read_remembered(self.run), read_names(self.run)
-        super().__init__(self.run / ANSWERS_FILE, start, features, names, keep_clusters=keep_clusters)
+        super().__init__(self.run / ANSWERS_FILE, start, features, names)
         self._seen: tuple[int, Seen] | None = None
         self._words: tuple[Mapping[str, str] | None, TellingWords] | None = None
 
@@ -127,7 +124,7 @@ class Review(Actions):
                 ``"skip"`` is not recorded.
 
         Raises:
-            InputError: there is no question, or it has no such answer.
+            InputError: there is no question, or the question has no such answer.
             NoSpaceError: the answer cannot be written, and does not count.
         """
         question = self.question()
@@ -270,7 +267,7 @@ class Review(Actions):
             folder: new or empty folder, or one of an earlier call.
             files: image files of the run; those that are not in the review are left out.
             how: ``"copy"`` or ``"link"``: copies or symbolic links.
-            watch: told after each image.
+            watch: called after each image.
 
         Returns:
             Number of images that were sorted.

@@ -103,8 +103,8 @@ class Seen:
 
         Args:
             number: number of the cluster.
-            order: "typical" lists the most typical samples first, "doubtful" the most doubtful; "row" keeps
-                their order.
+            order: "typical" lists the most typical samples first, "doubtful" the doubtful ones; "row" keeps
+                the order.
 
         Raises:
             InputError: there is no such cluster.

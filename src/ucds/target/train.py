@@ -10,10 +10,9 @@ from typing import Any, cast
 from ucds.arguments import checked
 from ucds.choices import Method, read_clusters
 from ucds.config import ConsensusSettings, MethodSettings, choose_settings
-from ucds.data.about import choose_rows, column_of, find_about
+from ucds.data.about import KeptAbout, choose_rows, column_of, find_about
 from ucds.data.content import find_places
 from ucds.data.dataset import Dataset
-from ucds.data.kept_about import KeptAbout
 from ucds.data.sources import Source, find_samples, place_of
 from ucds.encoders.encoder import Encoder
 from ucds.errors import InputError, warn
@@ -57,8 +56,7 @@ def train_target(
         labels: label file or labels of a provider, see :func:`ucds.query`; ``None`` clusters the samples
             alone.
         n_clusters: number of clusters, K; ``"auto"`` or a range such as ``"3..40"`` lets ucds choose from the
-            features of the frozen encoder, whatever the provider's number; ``None`` takes the provider's
-            number.
+            features of the frozen encoder, whatever the provider's number, which ``None`` takes.
         encoder: encoder for images, of any architecture, or one of your own; the one in the package if
             ``None``.
         method: ``"consensus"``, or ``"pcd"``, the paper's method; if ``None``, the method of the settings, or
@@ -90,6 +88,9 @@ def train_target(
     place = place_of(images)
     if centre_by is not None and not isinstance(chosen, ConsensusSettings):
         raise InputError("`centre_by` is for the method consensus, whose encoder stays frozen: leave it out")
+    uses = chosen.transfer if isinstance(chosen, ConsensusSettings) else "own"
+    if labels is None and uses not in ("own", "guarded"):
+        raise InputError("bad settings: 'transfer' says how labels are used: give `labels`, or leave it out")
     RunFolder(out).require_usable(place, resume=options.resume)
     answers = ClusterLabels.load(labels) if isinstance(labels, str | Path) else labels
     found = find_samples(images, by_domain=False)
@@ -144,7 +145,7 @@ def fit_target(
     """Learn a clustering model of the target's samples, by the method of the run's settings."""
     if labels is not None and len(labels.ids) < len(data.samples):
         message = f"{len(labels.ids):,} of {len(data.samples):,} samples have a label of the provider"
-        warn(f"{message}; the others are clustered along with them")
+        warn(f"{message}; the others are clustered without labels")
     ours = isinstance(work.settings, ConsensusSettings)
     if labels is not None and not ours and not isinstance(read_clusters(n_clusters), int):
         raise InputError(

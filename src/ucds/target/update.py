@@ -14,19 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ucds.arguments import checked
 from ucds.config import ConsensusSettings
-from ucds.data.about import choose_rows
+from ucds.data.about import KeptAbout, choose_rows, join_about
 from ucds.data.content import Column, find_places, keys_of
 from ucds.data.dataset import Dataset
-from ucds.data.kept_about import KeptAbout, join_about
 from ucds.data.samples import Samples, subset
 from ucds.data.sources import Source, place_of, require_there
 from ucds.encoders.spec import LENGTHS
 from ucds.errors import InputError
-from ucds.files import read_object
 from ucds.labels.cluster_labels import ClusterLabels, marks_of
 from ucds.math.arrays import FloatArray, IntArray
 from ucds.math.corrections import ASIDE
@@ -36,7 +33,7 @@ from ucds.target.agreement import write_evidence
 from ucds.target.answers import ANSWERS_FILE
 from ucds.target.finishing import fit, write_successor
 from ucds.target.followed import tell_followed
-from ucds.target.growing import Growth, grow
+from ucds.target.growing import grow
 from ucds.target.guard import KnownLabels
 from ucds.target.known import places_in
 from ucds.target.predictions import read_names
@@ -48,9 +45,9 @@ from ucds.training.options import Compute
 from ucds.training.run_folder import (
     ABOUT_FILE,
     LABELS_FILE,
-    RUN_FILE,
     VOTES_FILE,
     RunFolder,
+    read_run,
     require_model,
 )
 from ucds.training.seeds import numpy_generator
@@ -84,7 +81,7 @@ class UpdatedRun:
 
     @property
     def sentences(self) -> list[str]:
-        """What has changed, in five lines."""
+        """Five lines that tell what has changed."""
         some = f" ({', '.join(self.moved[:5])}{', ..' * (len(self.moved) > 5)})" if self.moved else ""
         new, doubtful = (", ".join(map(str, each)) for each in (self.new_clusters, self.doubtful))
         forgotten = f", and {self.forgotten:,} old ones were forgotten" if self.forgotten else ""
@@ -120,12 +117,10 @@ def update(
         images: new samples alone, or along with old ones, which are recognised by their content; see
             :func:`ucds.data.sources.find_samples`.
         out: run folder to make.
-        labels: label file or labels of the new samples, from the provider's model that labelled the run's
-            samples.
+        labels: label file or labels of the new samples, from the provider's model that labelled the run.
         about: table about the new samples, see :func:`ucds.data.about.find_about`; if ``None``, the columns
             that the run keeps are read from the image files.
-        group: column that says which samples belong together, such as the patient; the run's column if
-            ``None``.
+        group: column that says which samples belong together, such as the patient; the run's if ``None``.
         forget_missing: whether old samples that are not among ``images`` leave the run.
         compute: device, precision, cache and reporter; the defaults if ``None``.
 
@@ -138,9 +133,9 @@ def update(
     RunFolder(out).require_usable(place, resume=False)
     require_model(run)
     require_there(images)
-    model, described = load(run, role="target", compute=compute), read_object(run / RUN_FILE) or {}
+    model, described = load(run, role="target", compute=compute), read_run(run)
     known, given = _open_labels(run, labels)
-    settings, seed = _settings_of(described), int(described.get("seed", 0))
+    settings, seed = _settings_of(described), described.get("seed") or 0
     before, features, names = _remembered(run, model, compute)
     data = model.open(images)
     # 1. What is known is recognised by its content.
@@ -154,9 +149,8 @@ def update(
     clusters = np.concatenate([before.own[old], np.full(len(new), ASIDE)])
     held = np.zeros(len(ids), bool)
     held[: len(old)] = False if before.by_person is None else before.by_person[old]
-    values = _label_all(known, given, [before.ids[row] for row in old.tolist()], data.samples, new)
-    rows = np.flatnonzero(values >= 0)
-    answers = _answers_of(known, values, rows, ids, keys)
+    old_ids, marks = [before.ids[row] for row in old.tolist()], marks_of(Column[bytes](keys))
+    answers = _join_labels(known, given, old_ids, data.samples, new, ids, marks)
     found = grow(
         features,
         clusters,
@@ -164,11 +158,13 @@ def update(
         before.n_clusters,
         settings,
         numpy_generator(seed, "update"),
-        None if answers is None else KnownLabels(values[rows], rows, answers.n_clusters),
+        None if answers is None else KnownLabels(answers.labels, answers.rows_in(ids), answers.n_clusters),
         lengths=model.stored.card.encoder.name == LENGTHS,
         watch=Work(settings, compute).watch,
     )
-    after = _remember(found, ids, Column[bytes](keys), held)
+    proposed = found.proposed if (found.proposed != found.clusters).any() else None
+    about_each = (Column[bytes](keys), found.labels, held, proposed)
+    after = Remembered(ids, found.partitions, found.clusters, found.n_clusters, *about_each)
     done, latest = _compare(out, before, after, old, clusters), place and str(place.resolve())
     entries = {
         "images": latest,
@@ -205,16 +201,6 @@ def _bound(new: IntArray, settings: ConsensusSettings, seed: int, compute: Compu
     return new[drawn]
 
 
-def _remember(
-    found: Growth, ids: tuple[str, ...], keys: Column[bytes], held: NDArray[np.bool_]
-) -> Remembered:
-    """Return what the new run remembers."""
-    proposed = found.proposed if (found.proposed != found.clusters).any() else None
-    return Remembered(
-        ids, found.partitions, found.clusters, found.n_clusters, keys, found.labels, held, proposed
-    )
-
-
 def _compare(
     out: Path, before: Remembered, after: Remembered, old: IntArray, clusters: IntArray
 ) -> UpdatedRun:
@@ -249,16 +235,6 @@ def _encode(
     return model.outputs(data).features, centring
 
 
-def _answers_of(
-    known: ClusterLabels | None, values: IntArray, rows: IntArray, ids: Sequence[str], keys: NDArray[np.void]
-) -> ClusterLabels | None:
-    """Return the provider's labels of the samples at some rows; ``None`` if there are none."""
-    if known is None or not len(rows):
-        return None
-    marks, chosen = marks_of(Column[bytes](keys[rows])), [ids[row] for row in rows.tolist()]
-    return ClusterLabels(chosen, values[rows], known.n_clusters, known.provider, marks, known.columns)
-
-
 def _remembered(
     run: Path, model: Model, compute: Compute
 ) -> tuple[Remembered, FloatArray, Mapping[int, str]]:
@@ -278,7 +254,7 @@ def _remembered(
 
 def _settings_of(described: dict[str, Any]) -> ConsensusSettings:
     """Return the settings of the vote: those of the run, if it was made by consensus."""
-    given = described.get("settings", {})
+    given = described.get("settings") or {}
     if described.get("method") == "consensus":
         return ConsensusSettings.model_validate_json(json.dumps(given))
     bound = {"most_samples": given["most_samples"]} if "most_samples" in given else {}
@@ -294,7 +270,7 @@ def _open_labels(
     if given is None:
         return known, None
     if known is None:
-        raise InputError("the run was trained without labels: leave out `labels`, or train again with them")
+        raise InputError("the run was trained without labels: leave out `labels`, or train again with labels")
     if (given.provider, given.n_clusters) != (known.provider, known.n_clusters):
         raise InputError(
             f"the labels are those of {given.provider!r} ({given.n_clusters} clusters), and the run has "
@@ -308,7 +284,7 @@ def _find_new(before: Remembered, samples: Samples, forget: bool) -> tuple[IntAr
     old_keys, keys = keys_of(before.keys).array, keys_of(samples.keys).array
     old = np.flatnonzero(np.isin(old_keys, keys)) if forget else np.arange(len(old_keys))
     if not len(old):
-        raise InputError("none of the images of the run is here: `forget_missing=True` would forget them all")
+        raise InputError("none of the run's images was given: `forget_missing=True` would forget all of them")
     return old, np.flatnonzero(~np.isin(keys, old_keys))
 
 
@@ -329,13 +305,26 @@ def _name_all(before: Remembered, samples: Samples, old: IntArray, new: IntArray
     return (*ids, *(samples.ids[place] for place in new.tolist()))
 
 
-def _label_all(
-    known: ClusterLabels | None, given: ClusterLabels | None, ids: list[str], samples: Samples, new: IntArray
-) -> IntArray:
-    """Return the label of each old sample, by its id, and of each new one; -1 where there is none."""
-    found = []
-    aligned = None if given is None else given.align_with(samples)
-    for labels, names in ((known, ids), (aligned, [samples.ids[place] for place in new.tolist()])):
-        places = np.full(len(names), -1) if labels is None else find_places(names, labels.ids)
-        found.append(places if labels is None else np.where(places < 0, -1, labels.labels[places]))
-    return np.concatenate(found)
+def _join_labels(
+    known: ClusterLabels | None,
+    given: ClusterLabels | None,
+    old_ids: list[str],
+    samples: Samples,
+    new: IntArray,
+    ids: Sequence[str],  # of old and new samples in the new run
+    marks: Column[str],  # of their contents
+) -> ClusterLabels | None:
+    """Join the labels of old samples, by their ids before, and of new ones; ``None`` without any."""
+    if known is None:
+        return None
+    new_ids = [samples.ids[place] for place in new.tolist()]
+    aligned, values = given and given.align_with(samples), np.full(len(ids), -1)
+    for labels, names, start in ((known, old_ids, 0), (aligned, new_ids, len(old_ids))):
+        if labels is not None:
+            places = find_places(names, labels.ids)
+            values[start : start + len(names)] = np.where(places < 0, -1, labels.labels[places])
+    rows = np.flatnonzero(values >= 0)
+    if not len(rows):
+        return None
+    of_rows = [ids[row] for row in rows.tolist()], values[rows]
+    return ClusterLabels(*of_rows, known.n_clusters, known.provider, marks.take(rows), known.columns)

@@ -14,10 +14,9 @@ from pathlib import Path
 import numpy as np
 from scipy import sparse
 
-from ucds.data.about import About, find_about
+from ucds.data.about import About, KeptAbout, find_about
 from ucds.data.dataset import Dataset
 from ucds.data.images import MemoryImages
-from ucds.data.kept_about import KeptAbout
 from ucds.data.samples import Samples
 from ucds.data.vectors import read_arrays
 from ucds.encoders.encoder import Encoder
@@ -147,7 +146,7 @@ def features_of(encoder: Encoder, data: Dataset, compute: Compute) -> Samples:
 
 
 def as_trained(run: Path, model: Model, data: Dataset, about: str | Path | None = None) -> Dataset:
-    """Return samples that a model has opened, centred if those of its training were centred.
+    """Return samples that a model has opened, centred if the training's samples were centred.
 
     A table ``about`` them tells the column that the run was centred by. It may be left out for samples that
     the run knows, and for image files that tell it themselves.

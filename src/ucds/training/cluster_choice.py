@@ -34,11 +34,8 @@ def settle_clusters(
     All methods get the same number: it is chosen before any training, and a provider's labels play no part in
     the choice. The run folder, if there is one, gets the evidence in ``clusters.json``; a resumed run takes
     the number from there. :func:`ucds.choices.read_clusters` says what may be asked for. If no number stands
-    out, ``finest`` takes the largest of those that are about as good as the best, so that a person can join
-    clusters; without ``finest``, the best number is taken.
-
-    Warns:
-        UcdsWarning: no number of clusters stands out.
+    out, ``finest`` takes the largest number that is about as good as the best, so that a person can join
+    clusters; without ``finest``, the best number is taken. A warning says so.
     """
     asked = read_clusters(n_clusters)
     if isinstance(asked, int):

@@ -247,7 +247,7 @@ class ClusteringEstimator(
         model, source = self._fitted, cast("Source", X)
         if not isinstance(X, str | Path):
             if self.stored_.card.encoder.input_size is not None:
-                raise InputError("this estimator was fitted on images: give a folder of them, not an array")
+                raise InputError("this estimator was fitted on images: give a folder of images, not an array")
             source = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
         return model.open(source, side)
 

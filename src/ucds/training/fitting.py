@@ -102,8 +102,7 @@ def tell_what_drawing_costs(
     """Say how far the model's answers agree with the clustering, for samples that were drawn and for others.
 
     Features and targets belong to the clustered samples, as in :func:`fit_prototypes`. Prototypes that were
-    ``fitted`` are fitted once more without every fifth sample: this estimates the agreement on samples that
-    were not drawn.
+    ``fitted`` are fitted once more without every fifth sample: this estimates the agreement on other samples.
     """
     wanted, out = targets.argmax(1), np.arange(len(targets)) % _LEFT_OUT == 0
     inside = (head.logits(features).argmax(1) == wanted).mean()

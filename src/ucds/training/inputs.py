@@ -176,7 +176,7 @@ def _load_encoder(folder: Path, manifest: Manifest) -> Encoder:
     except (OSError, SafetensorError, KeyError) as error:
         raise DamagedFileError(f"{path} cannot be read as the encoder of the features ({error})") from None
     if encoder.digest != manifest.weights:
-        raise DamagedFileError(f"{path} holds another encoder than the one that computed the features")
+        raise DamagedFileError(f"{path} holds an encoder other than the one that computed the features")
     return encoder
 
 
@@ -186,7 +186,7 @@ def _require_encoder(features: FeatureFolder, encoder: Encoder) -> None:
     same = encoder.spec.name != FUNCTION and _spec_of(manifest, features.folder) == encoder.spec
     if not same or manifest.weights != encoder.digest:
         raise InputError(
-            f"{features.folder} holds features of another encoder than this model's: compute them anew"
+            f"{features.folder} holds features of an encoder other than this model's: compute them again"
         )
 
 

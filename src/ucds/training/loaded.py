@@ -142,8 +142,8 @@ class Model:
 
         Args:
             data: samples that :meth:`open` returned.
-            recentred: whether the samples are all of one domain. The model may then centre them on their own
-                mean, if it was made to do so and there are at least :data:`FEWEST_TO_CENTRE`.
+            recentred: whether the samples are all of one domain. The model may then subtract their own mean,
+                if its card says ``recentres`` and there are at least :data:`FEWEST_TO_CENTRE`.
 
         Raises:
             InputError: a feature or a logit is NaN or infinite.

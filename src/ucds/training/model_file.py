@@ -126,7 +126,7 @@ def load_model(run: Path, *, role: Role | None = None, encoder: Encoder | None =
     card, arrays = _read(path)
     if role is not None and card.role != role:
         raise InputError(
-            f"{run} holds a model of role '{card.role}', and only one of role {brief(role)} may be used "
+            f"{run} holds a model of role '{card.role}', but only one of role {brief(role)} may be used "
             "here: source models stay with their owner, who answers with labels"
         )
     try:

@@ -130,10 +130,10 @@ class EncoderOptions:
     Attributes:
         backbone: ONNX file, ``hf:OWNER/NAME`` for a repository of the Hugging Face hub, folder with the files
             of one, or name of a network in timm or torchvision; the encoder in the package if ``None``.
-        weights: file of weights for a network by its name; ``"default"`` for published ones, ``"none"`` for a
+        weights: file of weights, for a network by name; ``"default"`` for published ones, ``"none"`` for a
             random start.
         image_size: side of the square crop in pixels; the encoder's own if ``None``.
-        output: output of an ONNX graph that holds the features; its only one if ``None``.
+        output: output of an ONNX graph that holds the features; if ``None``, the only output.
         pooling: rule that makes features of an image from an ONNX graph's features of tokens.
 
     Raises:
@@ -168,7 +168,7 @@ class EncoderOptions:
         require_extra("torch", '`tune="full"`')
         if self.backbone is not None and self._graph(compute) is not None:
             raise InputError(
-                f'`tune="full"` trains a network by its name, and {self.backbone} is an ONNX graph'
+                f'`tune="full"` trains only a network by name, but {self.backbone} is an ONNX graph'
             )
         return self._network()
 

@@ -31,6 +31,7 @@ from ucds.files import (
     lock,
     make_private,
     parse_json,
+    read_object,
     refuse_inside,
     require_writable,
     sweep,
@@ -69,6 +70,16 @@ RUN_FILES = (
     "names.json",
 )
 """Files of a run, which no other output may replace."""
+
+RUN_FORM = {
+    **dict.fromkeys(("images", "data", "method"), str | None),
+    **dict.fromkeys(("reviewed", "earlier"), list | None),
+    "seed": int | None,
+    "settings": {"most_samples": int | None},
+    "update": {"sentences": list | None},
+    "versions": {},
+}
+"""Kinds of the entries of run.json that are used again."""
 
 _VOLATILE = frozenset({"versions", "images"})
 """Entries of run.json that may differ between the first start and a resumed one."""
@@ -204,6 +215,11 @@ def place_of_output(
         run / RUN_FILE, needed=needed
     )  # a link under the name of the output is replaced, and not followed
     return run / name
+
+
+def read_run(run: Path) -> dict[str, Any]:
+    """Read the description of a run; empty if there is none."""
+    return read_object(run / RUN_FILE, RUN_FORM) or {}
 
 
 def require_model(run: Path) -> Path:

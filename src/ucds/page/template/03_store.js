@@ -76,23 +76,15 @@ export function shownRows() {
     (group) => !state.picked.size || state.picked.has(group.number),
   );
   const now = view();
+  const among = (rows) => {
+    const found = new Set(rows);
+    return (row) => found.has(row);
+  };
   const sets = {
     doubtful: () => (row) => now.sure[row] < 50,
-    overruled: () =>
-      (
-        (found) => (row) =>
-          found.has(row)
-      )(findOverruled(data.labels, now.clusters)),
-    outliers: () =>
-      (
-        (found) => (row) =>
-          found.has(row)
-      )(new Set(data.outliers)),
-    twins: () =>
-      (
-        (found) => (row) =>
-          found.has(row)
-      )(new Set(data.twins)),
+    overruled: () => among(findOverruled(data.labels, now.clusters)),
+    outliers: () => among(data.outliers),
+    twins: () => among(data.twins),
   };
   const wanted = sets[state.show]?.() ?? (() => true);
   const rows = groups.flatMap((group) => orderRows(group.rows.filter(wanted), state.order, now));

@@ -34,6 +34,10 @@ let last = Promise.resolve();
 // Carries out an action after those before it, and says what it did.
 /** @type {(action: string, values: object, said: (moved: number) => string) => Promise<boolean>} */
 export function act(action, values, said) {
+  if (state.preview && state.preview.action !== action) {
+    say("Take the preview, or cancel it, first.");
+    return Promise.resolve(false);
+  }
   const done = last.then(async () => {
     const before = state.now;
     const now = await ask("tell", { ...values, action, number: before.number });
@@ -105,6 +109,7 @@ export async function preview(action, values, title) {
     picked: new Set(action === "split" ? Object.keys(found.origins).map(Number) : []),
     chosen: new Set(),
     mode: "grid",
+    screen: "middle",
     near: null,
   });
   say(`Preview: ${title}. Nothing changes until you take it.`);
@@ -112,7 +117,7 @@ export async function preview(action, values, title) {
 
 export async function takePreview() {
   const { action, values, title } = state.preview;
-  await act(action, values, (moved) => `Done: ${title}. ${things(moved)} have another cluster.`);
+  await act(action, values, (moved) => `Done: ${title}. ${things(moved)} changed their cluster.`);
 }
 
 export function dropPreview() {
@@ -121,30 +126,21 @@ export function dropPreview() {
   set({ picked: new Set(), said: "Nothing was changed." });
 }
 
+function showLike(found, of) {
+  if (found)
+    set({ near: { ...found, of }, asking: false, screen: "side", said: `${things(found.rows.length)} like ${of}.` });
+}
+
 /** @type {(rows: number[]) => Promise<void>} */
 export async function findLike(rows) {
   if (!rows.length) return say(`Choose ${data.what}s first.`);
-  const found = state.live ? await ask("like", { rows }) : { rows: data.near?.[rows[0]] ?? [] };
-  if (found)
-    set({
-      near: { ...found, of: things(rows.length) },
-      asking: false,
-      screen: "side",
-      said: `${things(found.rows.length)} like this.`,
-    });
+  showLike(state.live ? await ask("like", { rows }) : { rows: data.near?.[rows[0]] ?? [] }, things(rows.length));
 }
 
 /** @type {(file: File) => Promise<void>} */
 export async function findLikeFile(file) {
   say(`Looking for ${data.what}s like ${file.name}.`);
-  const found = await ask("like", file);
-  if (found)
-    set({
-      near: { ...found, of: file.name },
-      asking: false,
-      screen: "side",
-      said: `${things(found.rows.length)} like ${file.name}.`,
-    });
+  showLike(await ask("like", file), file.name);
 }
 
 // Writes what was asked for, while everything else goes on.

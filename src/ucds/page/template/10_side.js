@@ -89,16 +89,17 @@ function Picked() {
   const [parts, setParts] = useState(2);
   const [proposed, propose] = useState([]);
   const only = groups.length === 1 ? groups[0] : null;
+  const live = state.live && !state.preview;
   useEffect(() => {
     let stale = false;
     propose([]);
-    if (only && state.live) ask(`suggest/${only.number}`).then((found) => !stale && propose(found?.words ?? []));
+    if (only && live) ask(`suggest/${only.number}`).then((found) => !stale && propose(found?.words ?? []));
     return () => (stale = true);
   }, [only?.number, state.now.number]);
   if (groups.length > 1) {
     return html`<h2>${groups.length} clusters</h2><ul>${groups.map((group) => html`<li key=${group.number}>
       ${swatch(group.number)} ${group.name}</li>`)}</ul>
-      ${state.live && html`<p class="buttons"><button type="button" id="join" class="main"
+      ${live && html`<p class="buttons"><button type="button" id="join" class="main"
         onClick=${join}>Join ${groups.length} clusters (J)</button></p>`}`;
   }
   if (!only) return null;
@@ -113,7 +114,7 @@ function Picked() {
   return html`<h2>${swatch(only.number)} ${only.name}</h2>
     <p class="soft">${count(only.rows.length, data.what)}, ${Math.round(100 - 100 * only.doubt)}% sure on average</p>
     ${
-      state.live &&
+      live &&
       html`<label class="row">Name <input id="name" key=${`${only.number} ${state.now.number}`} maxlength="80"
         autocomplete="off" defaultValue=${state.now.names[only.number] ?? ""}
         onChange=${(event) => rename(only.number, event.target.value.trim())} /></label>

@@ -54,7 +54,7 @@ function TakeAway() {
   const choice = (label, name, values) =>
     html`<label class="row">${label} <select name=${name}>${values.map(([value, words]) => html`<option
       value=${value}>${words}</option>`)}</select></label>`;
-  return html`<${Dialog} id="finish" title="Finish, and take away"><form onSubmit=${start}>
+  return html`<${Dialog} id="finish" title="Finish, and save the result"><form onSubmit=${start}>
     <label class="row"><input type="checkbox" name="run" ref=${run} defaultChecked=${state.now.answered > 0}
       disabled=${!state.now.answered} /> A new run that sorts images as you did</label>
     ${choice("Table of all samples", "table", [
@@ -82,18 +82,18 @@ const KEYS = [
   ["Arrows", "go to another picture; with Shift, choose all on the way"],
   ["Space", "choose a picture, or drop it"],
   ["Ctrl-A", "choose all pictures that are shown"],
-  ["T", "move what is chosen: type a name or number"],
-  ["C", "make it a new cluster"],
-  ["X", "set it aside"],
-  ["L", "show what is like it"],
+  ["T", "move the choice: type a name or number"],
+  ["C", "make the choice a new cluster"],
+  ["X", "set the choice aside"],
+  ["L", "show pictures like the choice"],
   ["J", "join the chosen clusters"],
-  ["F", "coarser or finer"],
-  ["U, Ctrl-Z", "take back"],
-  ["R, Ctrl-Y", "do it again"],
-  ["Q", "the question, with the keys on its buttons"],
+  ["F", "make the clusters coarser or finer"],
+  ["U, Ctrl-Z", "undo the last action"],
+  ["R, Ctrl-Y", "redo what was undone"],
+  ["Q", "show the question; its buttons name their keys"],
   ["G, K", "grid, map"],
   ["/", "find a cluster"],
-  ["Esc", "drop a preview, or choose nothing"],
+  ["Esc", "close a preview, or clear the choice"],
 ];
 
 const Help =
@@ -137,7 +137,7 @@ function Preview() {
 
 export async function openFiner() {
   const found = await ask("cuts");
-  if (found) set({ finer: found });
+  if (found) set({ finer: found, screen: "middle" });
 }
 
 function Head() {
@@ -162,9 +162,9 @@ function Head() {
         onClick=${() => set({ mode: "map" })}>Map</button></span>
       ${select("Show", "show", [
         option("all", "everything"),
-        option("doubtful", "what is in doubt"),
+        option("doubtful", "doubtful"),
         data.labels && option("overruled", "overruled labels"),
-        data.outliers && option("outliers", "what is unlike all others"),
+        data.outliers && option("outliers", "unlike all others"),
         data.twins && option("twins", "near-duplicates"),
       ])}
       ${
@@ -177,7 +177,7 @@ function Head() {
               data.foldered && option("folder", "by folder"),
             ])
       }
-      ${state.mode === "grid" && html`<label><span class="word">Size</span> <input type="range" id="side"
+      ${state.mode === "grid" && html`<label><span class="word">Size</span> <input type="range" id="picture-side"
         aria-label="Size of the pictures" min="64" max="256" step="16" value=${state.side}
           onInput=${(event) => set({ side: Number(event.target.value) })} /></label>`}</p></header>`;
 }

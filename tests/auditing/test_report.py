@@ -1,10 +1,10 @@
-"""Tests of `ucds.math.attack_scores`: areas and rates with ties."""
+"""Tests of `ucds.auditing.report`: areas and rates with ties."""
 
 import numpy as np
 import pytest
 from scipy.stats import binom
 
-from ucds.math.attack_scores import attack_success
+from ucds.auditing.report import attack_success
 
 
 def test_scores_that_are_all_equal_find_nobody() -> None:
