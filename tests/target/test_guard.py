@@ -1,5 +1,7 @@
 """Tests of the guard: the use of a provider's labels, and the sentence about it."""
 
+from __future__ import annotations
+
 import json
 from dataclasses import replace
 from typing import Any
@@ -100,9 +102,9 @@ def test_each_rule_at_its_edge(figures: dict[str, Any], use: str) -> None:
 def test_the_sentence_tells_use_and_reasons() -> None:
     found = Evidence("opinion", 0.8, 0.6, 0.5, 0.45, K, K, N, "guarded")
     assert found.trust == pytest.approx(0.9 - 0.8)
-    for words in ("90% as often", "to 0.80 and with the labels to 0.60", "trust 0.10", "from -0.05"):
+    for words in ("90% as often", "to 0.80 and with the labels to 0.60", "trust 0.10", "needed: -0.05"):
         assert words in found.sentence
-    assert "used from 0.08" in replace(found, own_agreement=GUARD.undivided, provider_agreement=0.9).sentence
+    assert "needed: 0.08" in replace(found, own_agreement=GUARD.undivided, provider_agreement=0.9).sentence
     assert "labels were not used" in replace(found, use="own").sentence
     assert "as much as all your own clusterings together" in replace(found, use="equal").sentence
     assert "decided where your own clusterings were divided," in found.sentence
