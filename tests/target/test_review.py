@@ -153,7 +153,7 @@ def test_the_reviewed_run_has_the_clusters(review: Review, tmp_path: Path) -> No
         ("no answers\n", "holds no answers"),
         ('{"format": "ucds-answers/9"}\n', "holds no answers"),
         ("[1]\n", "holds no answers"),
-        ('{"format": "ucds-answers/1", "clusters": "0"}\n', "belongs to other clusters"),
+        ('{"format": "ucds-answers/1", "clusters": "0"}\n', "holds answers about other clusters"),
     ],
 )
 def test_a_file_of_other_answers_or_none_is_refused(run: Path, content: str, problem: str) -> None:

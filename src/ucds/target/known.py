@@ -90,8 +90,7 @@ class Opened(NamedTuple):
 
 def places_in(described: Mapping[str, Any]) -> list[Path]:
     """Return where the samples of a run lay, by its description: the latest place first."""
-    earlier = described.get("earlier")
-    places = [described.get("images"), *(earlier if isinstance(earlier, list) else ())]
+    places = [described.get("images"), *(described.get("earlier") or ())]
     return [Path(place) for place in dict.fromkeys(each for each in places if isinstance(each, str))]
 
 
@@ -116,7 +115,8 @@ def open_known(
     for place in places:
         try:
             if moved is None and not Path(place).exists():
-                raise InputError(f"the samples of the run were in {place}, which is gone: name their folder")
+                there = f"the samples of the run were in {place}"
+                raise InputError(f"{there}, which is gone: give their new folder")
             opened.append(open_samples(model, place))
         except UserError as error:
             problems.append(error)
@@ -130,7 +130,7 @@ def open_known(
     found = None if remembered is None else KnownSamples(remembered, [each.data.samples for each in opened])
     if found is None or remembered is None or not len(found):
         raise InputError(
-            f"{places[0]} does not hold what the run was trained on: name the samples as `images`"
+            f"{places[0]} does not hold the run's samples: give the folder that holds them as `images`"
         )
     names = [opened[number].data.samples.ids[row] for number, row in found.rows.origins]
     rows = zip(found.ids, names, found.rows.part.tolist(), strict=True)
