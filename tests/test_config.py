@@ -297,3 +297,5 @@ def test_the_method_is_that_of_its_settings() -> None:
         choose_settings("pcd", "source", PCDSettings(), tune="head")
     with pytest.raises(InputError, match="as a mapping, not as list"):
         choose_settings("pcd", "source", ["batch_size=8"])  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="^`method` must be one of .*, not 'kmeans'$"):
+        choose_settings("kmeans", "source", None)  # type: ignore[arg-type]
