@@ -125,7 +125,11 @@ def test_a_setting_of_the_other_side_is_refused(method: Method, side: Role, text
 
 @pytest.mark.parametrize(
     ("texts", "tune"),
-    [(("batch_size=8", "batch_size=16"), None), (("tune=head",), "full"), (("tune=head", "tune=full"), None)],
+    [
+        (("batch_size=8", "batch_size=16"), None),
+        (("tune=head", "tune=full"), None),
+        pytest.param(("tune=head",), "full", marks=pytest.mark.torch),
+    ],
 )
 def test_one_setting_with_two_values_is_refused(texts: tuple[str, ...], tune: Tune | None) -> None:
     with pytest.raises(InputError, match="is given twice: "):
@@ -169,8 +173,12 @@ def test_without_anything_it_is_the_methods_default(side: Role) -> None:
     assert read_settings("consensus", side) == ConsensusSettings()
     assert (PCDSettings().tune, ConsensusSettings().tune) == ("full", "head")
     assert read_settings("consensus", side, tune="head") == ConsensusSettings()
+
+
+@pytest.mark.torch
+def test_the_consensus_trains_no_whole_network() -> None:
     with pytest.raises(InputError, match="'tune' is a setting of method 'pcd'"):
-        read_settings("consensus", side, tune="full")
+        read_settings("consensus", "target", tune="full")
 
 
 @pytest.mark.parametrize(
@@ -289,3 +297,5 @@ def test_the_method_is_that_of_its_settings() -> None:
         choose_settings("pcd", "source", PCDSettings(), tune="head")
     with pytest.raises(InputError, match="as a mapping, not as list"):
         choose_settings("pcd", "source", ["batch_size=8"])  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="^`method` must be one of .*, not 'kmeans'$"):
+        choose_settings("kmeans", "source", None)  # type: ignore[arg-type]

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from cli_kit import draw_domain, in_subprocess, run_command, tree
 
@@ -20,6 +21,7 @@ def bad(tmp_path_factory: pytest.TempPathFactory) -> Path:
     draw_domain(root / "flawed" / "good", ("white", "black"), 4, count=1)
     (root / "flawed" / "bad").mkdir()
     (root / "flawed" / "bad" / "x.png").write_bytes(b"no picture")
+    np.save(root / "equal.npy", np.ones((9, 6), np.float32))
     (root / "images.tar").write_bytes(b"junk" * 1000)
     (root / "broken").mkdir()
     (root / "broken" / "model.safetensors").write_bytes(b"junk")
@@ -57,6 +59,7 @@ MISTAKES = {
     # Of data.
     "no such data": (source(data="{bad}/absent"), "no folder"),
     "no such vectors": (source(data="{bad}/absent.npz"), "There is no file"),
+    "vectors are all equal": (source(data="{bad}/equal.npy"), "only 1 of the 9 samples are different"),
     "no images": (source(*NO_WEIGHTS, data="{bad}/empty"), "images"),
     "a domain of bad images": (
         source("--backbone", "ucds/oriented_edges", *NO_WEIGHTS, "--quiet", data="{bad}/flawed"),

@@ -193,24 +193,27 @@ FULL: dict[str, tuple[Callable[[Path], object], str]] = {
 }
 
 
+WRITING = [
+    *("report {disk}/run t.csv", "report target t.csv --out {disk}/r.html"),
+    *("export {disk}/run", "export target --out {disk}/m.onnx"),
+    *("export {disk}/run --format hub", "export target --format hub --out {disk}/hub"),
+    *("evaluate {disk}/run t.csv", "predict target t.csv --out {disk}/c.csv"),
+    *("label source t.csv --out {disk}/l.json", "update target t.csv --out {disk}/new"),
+    *("train-target t.csv --clusters 3 --out {disk}/new", "features {pictures}/target --out {disk}/f"),
+    "audit source --members t.csv --others t.csv --out {disk}/a.html",
+    "demo --out {disk}/demo",
+]
+OF_RESEARCH = ["benchmark {config} --data . --results {disk}/own", "table {config} --results {disk}/own"]
+
+
+@pytest.mark.parametrize("commands", [WRITING, pytest.param(OF_RESEARCH, marks=pytest.mark.torch)])
 @pytest.mark.parametrize("kind", FULL)
 def test_a_place_that_takes_nothing_is_refused_before_the_work(
-    place: Path, disk: Path, pictures: Path, kind: str
+    place: Path, disk: Path, pictures: Path, kind: str, commands: list[str]
 ) -> None:
     shutil.copytree(place / "target", disk / "run")
     fill, words = FULL[kind]
     fill(disk)
-    commands = [
-        *("report {disk}/run t.csv", "report target t.csv --out {disk}/r.html"),
-        *("export {disk}/run", "export target --out {disk}/m.onnx"),
-        *("export {disk}/run --format hub", "export target --format hub --out {disk}/hub"),
-        *("evaluate {disk}/run t.csv", "predict target t.csv --out {disk}/c.csv"),
-        *("label source t.csv --out {disk}/l.json", "update target t.csv --out {disk}/new"),
-        *("train-target t.csv --clusters 3 --out {disk}/new", "features {pictures}/target --out {disk}/f"),
-        "audit source --members t.csv --others t.csv --out {disk}/a.html",
-        "demo --out {disk}/demo",
-        *("benchmark {config} --data . --results {disk}/own", "table {config} --results {disk}/own"),
-    ]
     before = state(disk)
     for line in commands:
         done = run_command(*line.format(disk=disk, pictures=pictures, config=CONFIG).split())

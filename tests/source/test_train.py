@@ -15,7 +15,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:stage .* (empty|collapsed):ucds.
 
 BRIEF = {
     "pcd": ucds.PCDSettings(source_epochs=2, bottleneck_width=8),
-    "consensus": ucds.ConsensusSettings(starts=2, bottleneck_width=8),
+    "consensus": ucds.ConsensusSettings(starts=1, bottleneck_width=8),
 }
 CPU, RESUMED = ucds.RunOptions(seed=3), ucds.RunOptions(seed=3, resume=True)
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from quick import quick
 from sklearn.metrics import adjusted_rand_score
 
 from ucds.config import ConsensusSettings
@@ -28,11 +29,10 @@ CLEAR, BLURRED = groups(0.05), groups(0.5)
 def run(
     vectors: np.ndarray, labels: Partition | None = None, rows: Partition | None = None, **settings: Any
 ) -> Agreed:
-    chosen = ConsensusSettings(**({"starts": 1} | settings))
     known = None
     if labels is not None:
         known = KnownLabels(labels, np.arange(N) if rows is None else rows, len(np.unique(labels)))
-    return agree(vectors, K, chosen, np.random.default_rng(0), known)
+    return agree(vectors, K, quick(**settings), np.random.default_rng(0), known)
 
 
 def rand_index(agreed: Agreed) -> float:
@@ -111,7 +111,7 @@ def test_the_guard_lets_right_labels_count_where_own_clusterings_are_divided() -
 
 def test_the_providers_number_of_clusters_is_not_that_of_the_clusters_that_occur() -> None:
     three = np.flatnonzero(TRUTH < 3)
-    settings, rng = ConsensusSettings(starts=1), np.random.default_rng(0)
+    settings, rng = quick(), np.random.default_rng(0)
     for said in (3, K):
         found = agree(BLURRED, K, settings, rng, KnownLabels(TRUTH[three], three, said))
         assert found.evidence is not None

@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from quick import Listener
+from quick import Listener, quick
 
-from ucds.config import ConsensusSettings, MethodSettings
+from ucds.choices import OpinionChoices
+from ucds.config import MethodSettings
 from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
 from ucds.encoders.encoder import IdentityEncoder
@@ -58,7 +59,7 @@ def train(
     seed: int = 0,
     **given: Any,
 ) -> Trained:
-    settings = ConsensusSettings(**({"starts": 1, "bottleneck_width": 10} | given))
+    settings = quick(**{"bottleneck_width": 10} | given)
     data, run, listener = data or blob_data(), None, Listener()
     aligned = None if labels is None else labels.align(data.samples.ids)
     with ExitStack() as stack:
@@ -107,7 +108,7 @@ def test_the_start_looks_from_the_mean_at_the_middle_of_each_cluster() -> None:
 
 
 def test_the_stability_of_the_clusters_is_told_and_written(tmp_path: Path) -> None:
-    said, second = train(folder=tmp_path / "run").said
+    said, second = train(folder=tmp_path / "run", second_opinion=OpinionChoices()).said
     assert not (tmp_path / "run" / "transfer.json").exists()
     assert json.loads((tmp_path / "run" / "stability.json").read_text()) == {
         "own_agreement": pytest.approx(1),

@@ -1,5 +1,7 @@
 """Tests of the guard: the use of a provider's labels, and the sentence about it."""
 
+from __future__ import annotations
+
 import json
 from dataclasses import replace
 from typing import Any

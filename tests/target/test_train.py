@@ -17,7 +17,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:stage .* (empty|collapsed):ucds.
 
 BRIEF = {
     "pcd": ucds.PCDSettings(clustering_epochs=2, refinement_epochs=2, bottleneck_width=8),
-    "consensus": ucds.ConsensusSettings(starts=2, bottleneck_width=8),
+    "consensus": ucds.ConsensusSettings(starts=1, bottleneck_width=8),
 }
 CPU = ucds.RunOptions(seed=3)
 ANSWERS = (np.arange(48) % 4 + 1) % 4

@@ -65,7 +65,7 @@ def test_a_clone_of_a_loaded_estimator_makes_the_same_file_again(
 
 
 def test_a_loaded_estimator_has_the_parameters_of_its_run(x: Any, tmp_path: Path) -> None:
-    settings, options = ConsensusSettings(starts=2), ucds.RunOptions(seed=7)
+    settings, options = ConsensusSettings(starts=1), ucds.RunOptions(seed=7)
     ucds.train_target(x, tmp_path / "run", n_clusters="2..4", settings=settings, options=options)
     found = TargetClustering.load(tmp_path / "run", accelerator="cpu").get_params()
     assert {name: found[name] for name in ("method", "n_clusters", "random_state", "settings", "tune")} == {
@@ -104,7 +104,7 @@ def test_a_network_that_was_trained_starts_from_where_it_started(images: Path, t
 
 
 def test_run_json_the_card_and_the_model_say_the_same(x: Any, tmp_path: Path) -> None:
-    settings = ConsensusSettings(starts=2)
+    settings = ConsensusSettings(starts=1)
     ucds.train_target(x, tmp_path, n_clusters="4", settings=settings, options=ucds.RunOptions(seed=7))
     described, model = json.loads((tmp_path / "run.json").read_text()), ucds.load(tmp_path)
     making = asdict(model.stored.card.making)

@@ -135,7 +135,10 @@ def test_views_follow_the_encoder() -> None:
         _ = VECTORS.stored_size
 
 
-def test_the_cache_is_the_users_own_unless_a_path_or_a_text_names_another(tmp_path: Path) -> None:
+def test_the_cache_is_the_users_own_unless_a_path_or_a_text_names_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("UCDS_CACHE", raising=False)
     cache = Compute().cache
     assert cache is not None
     assert cache.name == "ucds"
