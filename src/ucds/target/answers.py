@@ -27,7 +27,7 @@ _ACTIONS = {*get_args(Change), "joined", "divided", "aside", "named", "undone", 
 
 @dataclass
 class Answers:
-    """Contents of a file of answers. No cluster gets the number of another, not even of one that was undone."""
+    """Contents of a file of answers. Two clusters never have the same number, even if one was undone."""
 
     kept: list[Record] = field(default_factory=list)  # those that count, in their order
     undone: list[Record] = field(default_factory=list)  # those that can be done again, the next one last
