@@ -129,6 +129,28 @@ def test_the_domain_term_warms_up(
         assert terms == {"information": pytest.approx(-1), "domain": pytest.approx(weight, rel=1e-5)}
 
 
+def test_the_domain_is_to_be_told_from_neither_view(source: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    views, asked = [], []
+    pairs, joint = acids.pair_probabilities, acids.domain_joint
+
+    def spied_pairs(*arguments: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        views.append(pairs(*arguments))
+        return views[-1]
+
+    def spied_joint(probabilities: torch.Tensor, counts: Any) -> torch.Tensor:
+        asked.append(joint(probabilities, counts))
+        assert counts == (16, 16)
+        return asked[-1]
+
+    monkeypatch.setattr(acids, "pair_probabilities", spied_pairs)
+    monkeypatch.setattr(acids, "domain_joint", spied_joint)
+    learn(source)
+    assert len(views) == len(asked) == 2 * 2 * 4
+    for (first, second), found in zip(views, asked, strict=True):
+        both = joint(torch.cat([first[:, :16], second[:, :16], first[:, 16:], second[:, 16:]], 1), (32, 32))
+        torch.testing.assert_close(found, both)
+
+
 def test_the_domain_term_makes_clusters_independent_of_the_domain() -> None:
     """Two groups, one of which is frequent in one domain and the other in the other."""
     rng = np.random.default_rng(0)
