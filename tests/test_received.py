@@ -277,11 +277,11 @@ def test_a_run_that_names_other_samples_than_its_own_shows_none_of_them(
     np.save(tmp_path / "private.npy", blobs({"a": 60}, 3, seed=9)["a"])
     assert report(run, compute=CPU).samples == 60
     _change(run / "run.json", images=str(tmp_path / "private.npy"))
-    with pytest.raises(InputError, match=r"private\.npy does not hold what the run was trained on"):
+    with pytest.raises(InputError, match=r"private\.npy does not hold the run's samples"):
         report(run, compute=CPU)
     assert report(run, tmp_path / "private.npy", compute=CPU).samples == 60  # which the user names
     (run / "votes.npz").unlink()
-    with pytest.raises(InputError, match="does not hold what the run was trained on"):
+    with pytest.raises(InputError, match="does not hold the run's samples"):
         Review(run)
 
 
