@@ -91,6 +91,8 @@ def measure(run: Path, samples: int) -> Iterable[Row]:
             viewport={"width": 1440, "height": 900},
         )
         page, waits = browser.pages[0], dict[str, float]()
+        page.wait_for_timeout(1000)
+        blank = memory_of(profile)
         begun = time.perf_counter()
         page.goto(address)
         page.wait_for_function(FIRST_PICTURE)
@@ -108,9 +110,7 @@ def measure(run: Path, samples: int) -> Iterable[Row]:
         page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
         turns = cycle([-60] * 20 + [60] * 20)
         zoom = frames(page, lambda: page.mouse.wheel(0, next(turns)))
-        memory = sum(
-            one.memory_full_info().pss for one in psutil.Process().children(True) if profile in args(one)
-        )
+        memory = memory_of(profile)
         resident = psutil.Process(server).memory_info().rss
         load = os.getloadavg()[0]
         yield {
@@ -119,6 +119,7 @@ def measure(run: Path, samples: int) -> Iterable[Row]:
             "grid": round(grid, 1),
             "zoom": round(zoom, 1),
             "browser_mb": round(memory / 1e6),
+            "blank_mb": round(blank / 1e6),
             "server_mb": round(resident / 1e6),
             "load": round(load, 1),
         }
@@ -168,7 +169,7 @@ def act(page: Any, waits: dict[str, float]) -> None:
     waits["question after that"] = time.perf_counter() - begun + 0.5  # as long as was waited before
     wait("answer", partial(press, "m"), "Answered")
     page.click("#grid [role=option] >> nth=3")
-    wait("like this", partial(press, "l"), "like this")
+    wait("like this", partial(press, "l"), " like ")
 
 
 def frames(page: Any, move: Callable[[], object]) -> float:
@@ -178,6 +179,11 @@ def frames(page: Any, move: Callable[[], object]) -> float:
         move()
         page.wait_for_timeout(30)
     return float((page.evaluate("frames_seen") - before) / (time.perf_counter() - begun))
+
+
+def memory_of(profile: str) -> int:
+    """Return the bytes that all processes of the browser with a profile hold."""
+    return sum(one.memory_full_info().pss for one in psutil.Process().children(True) if profile in args(one))
 
 
 def args(process: psutil.Process) -> str:
@@ -197,6 +203,7 @@ def page_of(runs: Sequence[Row]) -> str:
             "frames of the grid": f"{run['grid']:.0f}",
             "frames of the map": f"{run['zoom']:.0f}",
             "browser (MB)": str(run["browser_mb"]),
+            "browser before the page (MB)": str(run["blank_mb"]),
             "server (MB)": str(run["server_mb"]),
             "load before": f"{run['load']:.1f}",
         }
