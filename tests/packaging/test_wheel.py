@@ -227,5 +227,5 @@ def test_the_tutorials_run_to_the_end_without_a_network_or_pytorch(wheel: Path, 
     apart = [*APART, "-c", script]
     done = subprocess.run(apart, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=1500)
     assert done.returncode == 0, done.stderr[-3000:]
-    for made in ("answers.json", "alone/report.html", "sorted", "next.csv", "audit.html"):
+    for made in ("answers.json", "mine/report.html", "sorted", "next.csv", "audit.html"):
         assert (tmp_path / made).exists(), made

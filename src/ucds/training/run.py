@@ -56,7 +56,10 @@ def require_able(settings: MethodSettings, options: RunOptions, compute: Compute
         from ucds.gradients.session import require_devices  # it brings torch, which takes seconds
 
         require_devices(compute, options.devices)
-    elif options.devices != 1:
+        return
+    if settings.dp_epsilon is not None:
+        require_extra("privacy", "training with `dp_epsilon`")
+    if options.devices != 1:
         raise InputError(
             '`devices` is for `method="pcd"`: the method consensus runs in one process. For many images, '
             '`ucds features` with `engine="ray"` computes the features in several processes.'
