@@ -162,7 +162,7 @@ def open_subject(
             attacker = IdentityEncoder(info.width, info.columns)
         elif encoder is None:
             raise InputError(
-                "a service of images needs the attacker's encoder: give `backbone` and `weights`"
+                "to audit a service of images, give the attacker an encoder: `backbone` and `weights`"
             )
         else:
             attacker = encoder.find(compute)

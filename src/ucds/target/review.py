@@ -65,7 +65,7 @@ class Review(Actions):
     Args:
         run: folder of the run; it gains the file ``answers.jsonl``, which a later review goes on from.
         images: samples of a run whose encoder was trained, if they are no longer where the run found them.
-            Such a run remembers no clusterings: its first review makes them.
+            The first review of such a run clusters the samples, because the run remembers no clusterings.
         compute: device, cache and reporter of clustering and encoding; the defaults if ``None``.
 
     Attributes:
