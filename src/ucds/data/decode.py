@@ -99,7 +99,7 @@ def decode_image(
             return _decode(data, size, path, formats, bounds)
         except UnusableImageError:
             raise
-        except Exception:
+        except Exception:  # whatever broke it, it may be the metadata
             if (plain := bare_file(data)) is None:
                 raise
         return _decode(plain, size, path, formats, bounds)

@@ -165,14 +165,8 @@ def update(
     proposed = found.proposed if (found.proposed != found.clusters).any() else None
     about_each = (Column[bytes](keys), found.labels, held, proposed)
     after = Remembered(ids, found.partitions, found.clusters, found.n_clusters, *about_each)
-    done, latest = _compare(out, before, after, old, clusters), place and str(place.resolve())
-    entries = {
-        "images": latest,
-        "earlier": [each for each in map(str, places_in(described)) if each != latest],
-        "data": data.samples.fingerprint,
-        "labels": answers and answers.fingerprint,
-        "update": {**asdict(done), "path": out.name, "sentences": done.sentences},
-    }
+    done = _compare(out, before, after, old, clusters)
+    entries = _entries(described, place, data.samples, answers, done)
     stored = fit(model.stored, after, after.own, after.n_clusters, features)
 
     def write_more(folder: Path) -> None:
@@ -259,6 +253,24 @@ def _settings_of(described: dict[str, Any]) -> ConsensusSettings:
         return ConsensusSettings.model_validate_json(json.dumps(given))
     bound = {"most_samples": given["most_samples"]} if "most_samples" in given else {}
     return ConsensusSettings(transfer="own", **bound)
+
+
+def _entries(
+    described: Mapping[str, Any],
+    place: Path | None,
+    samples: Samples,
+    answers: ClusterLabels | None,
+    done: UpdatedRun,
+) -> dict[str, Any]:
+    """Describe the updated run where it differs from the run that is ``described``."""
+    latest = place and str(place.resolve())
+    return {
+        "images": latest,
+        "earlier": [each for each in map(str, places_in(described)) if each != latest],
+        "data": samples.fingerprint,
+        "labels": answers and answers.fingerprint,
+        "update": {**asdict(done), "path": done.path.name, "sentences": done.sentences},
+    }
 
 
 def _open_labels(
