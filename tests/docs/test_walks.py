@@ -1,8 +1,8 @@
 """The pages for beginners are followed word by word: every command is run, and every piece of code.
 
 Small drawn pictures stand in for the photographs; random weights, in the hub's cache, for the published ones
-of the encoders; a graph of a few nodes for DINOv2. What a person does in the report is written to the files
-that the report would save.
+of the encoders; a graph of a few nodes for DINOv2. In place of a person, :class:`ucds.Review` names a cluster
+and finishes.
 """
 
 import re
