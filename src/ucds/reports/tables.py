@@ -40,11 +40,10 @@ def write_table(benchmark: Benchmark, folder: Path) -> str:
 
     Figures go into the folder; the page is written beside it, as ``folder.md``.
     """
-    for suffix in (".md", ".tex"):
-        require_writable(folder.with_name(f"{folder.name}{suffix}"))
+    path = require_writable(folder.with_name(f"{folder.name}.md"))
     results = collect(benchmark, read_records(folder / FILE))
     text = page(results, all_tables(results), draw_figures(results, folder))
-    write_text_atomically(folder.parent / f"{folder.name}.md", text)
+    write_text_atomically(path, text)
     return text
 
 
