@@ -119,7 +119,7 @@ MISTAKES = {
         "needs image files",
     ),
     "predict into a folder": (predict("{runs}/target", out="{bad}/occupied"), "name the file to write"),
-    "predict an archive": (predict("{runs}/target", "{bad}/images.tar"), "is a file; give a folder"),
+    "predict an archive": (predict("{runs}/target", "{bad}/images.tar"), "is neither a folder"),
     "evaluate vectors": (["evaluate", "{runs}/target", "{v}/target.npy"], "has no class folders"),
 }
 

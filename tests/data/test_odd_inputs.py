@@ -90,6 +90,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: pyarrow.table({"emb": pyarrow.array(ROWS.tolist())}),
         "'emb' holds no numbers",
     ),
+    "lists of several lengths": (lambda: [{"v": [1.0]}, {"v": [1.0, 2.0]}], "'v' holds no numbers"),
     "array without dimensions": (lambda: np.array(1.0), "several samples at a time"),
     "one vector": (lambda: ROWS[0], r"shape \(n, d\)"),
     "generator": (lambda: (row for row in ROWS), "several samples at a time"),

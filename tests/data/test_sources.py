@@ -188,6 +188,10 @@ def test_numbers_of_rows_are_no_measurements(tmp_path: Path) -> None:
         np.testing.assert_allclose(found.read(np.arange(4)), VECTORS[:, :2], rtol=1e-6)
 
 
+def test_a_column_without_a_name_that_holds_fractions_is_a_measurement() -> None:
+    assert vectors_of(pandas.DataFrame({"": [0.5, 1.0], "b": [1.0, 2.0]})).columns == ("", "b")
+
+
 def test_only_line_feeds_and_carriage_returns_separate_the_paths_of_a_list(tmp_path: Path) -> None:
     names = ("a\u2028b.png", "c\x85.png", "d.png")
     (tmp_path / "list.txt").write_bytes("\r\n".join(names).encode())

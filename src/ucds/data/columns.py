@@ -147,11 +147,16 @@ def _joined(columns: Columns) -> tuple[np.ndarray[Any, Any], tuple[str, ...] | N
     Columns that are named by their positions are sorted by position, and have no names.
     """
     apart = {name for name in columns if plain_column(name) in (*ID_NAMES, *TEXT_NAMES, DOMAIN_NAME)}
-    for kind, what in ((CLASS_NAMES, "may be classes"), (INDEX_NAMES, "number the rows")):
-        if found := sorted(name for name in columns if plain_column(name) in kind):
-            warn(f"columns that {what} are left out: {', '.join(name or repr(name) for name in found)}")
-            apart.update(found)
-    chosen = {name: _plain(np.asarray(column)) for name, column in columns.items() if name not in apart}
+    plain = {name: _plain(column) for name, column in columns.items() if name not in apart}
+    classes = [name for name in plain if plain_column(name) in CLASS_NAMES]
+    numbers = [
+        name for name in plain if plain_column(name) in INDEX_NAMES and not _has_fractions(plain[name])
+    ]
+    for found, what in ((classes, "may be classes"), (numbers, "number the rows")):
+        if found:
+            told = ", ".join(name or repr(name) for name in sorted(found))
+            warn(f"columns that {what} are left out: {told}")
+    chosen = {name: plain[name] for name in plain if name not in (*classes, *numbers)}
     words = [name for name, column in chosen.items() if column.dtype.kind not in "fiub" or column.ndim != 1]
     if words:
         raise InputError(_why_not_numbers(brief(words[0]), chosen[words[0]]))
@@ -164,10 +169,18 @@ def _joined(columns: Columns) -> tuple[np.ndarray[Any, Any], tuple[str, ...] | N
     return array, None if numbered else tuple(names)
 
 
-def _plain(column: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _plain(column: Column) -> np.ndarray[Any, Any]:
     """Return decimals, as databases have them, in floating point; other values as they are."""
-    is_exact = column.dtype == object and all(isinstance(value, Decimal) for value in column)
-    return column.astype(np.float64) if is_exact else column
+    try:
+        array = np.asarray(column)
+    except ValueError:  # lists of several lengths
+        array = np.fromiter(column, object, len(column))
+    is_exact = array.dtype == object and all(isinstance(value, Decimal) for value in array)
+    return array.astype(np.float64) if is_exact else array
+
+
+def _has_fractions(column: np.ndarray[Any, Any]) -> bool:
+    return column.dtype.kind == "f" and bool((column % 1).any())
 
 
 def _why_not_numbers(name: str, column: np.ndarray[Any, Any]) -> str:

@@ -138,7 +138,9 @@ def _folder(root: str | Path) -> Path:
     if not root.exists():
         raise InputError(f"There is no folder {root}.")
     if not root.is_dir():
-        raise InputError(f"{root} is a file; give a folder of images.")
+        raise InputError(
+            f"{root} is neither a folder of images nor a .csv, .parquet, .npy, .npz or .txt file."
+        )
     return root
 
 
