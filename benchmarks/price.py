@@ -55,7 +55,7 @@ def main() -> None:
     sides = (HERE, sys.executable), (given.checkout.resolve(), given.python)
     rows = []
     for count in given.sizes:
-        rounds = [[train(*side, count) for side in sides] for _ in range(given.rounds)]
+        rounds = [[train(where, python, count) for where, python in sides] for _ in range(given.rounds)]
         row = {"vectors": f"{count:,}"}
         for part, name in enumerate(("seconds", "of processors")):
             pairs = [(ours[part], theirs[part]) for ours, theirs in rounds]

@@ -63,6 +63,54 @@ def test_the_message_says_what_is_right(name: str, argument: str, value: object,
     assert str(caught.value) == message
 
 
+METHODS = {
+    "move": [(), 0],
+    "aside": [()],
+    "join": [()],
+    "split": [0, 2],
+    "cut": [2],
+    "name": [0, "cat"],
+    "take": ["answers.jsonl"],
+    "suggest": [None, 3],
+    "like": [(), 3],
+    "like_picture": ["a.jpg", 3],
+    "finish": [None],
+    "save_table": ["a.csv"],
+    "sort_into": ["sorted", None],
+}
+"""Methods of a review with arguments of the right kinds, of which "like_picture" takes any picture."""
+
+
+@pytest.mark.parametrize("value", [object(), "0001.jpg", 2.5])
+@pytest.mark.parametrize("method", METHODS)
+def test_a_method_of_a_review_refuses_another_kind_by_name(method: str, value: object) -> None:
+    function, given = getattr(ucds.Review, method), METHODS[method]
+    texts = {"name", "take", "finish", "save_table", "sort_into"}
+    for place in range(method == "like_picture", len(given)):
+        if isinstance(value, str) and method in texts:
+            continue
+        arguments = [*given[:place], value, *given[place + 1 :]]
+        with pytest.raises(ucds.InputError, match="^`[a-z]+` must be"):
+            function(ucds.Review.__new__(ucds.Review), *arguments)
+
+
+@pytest.mark.parametrize(
+    ("make", "argument"),
+    [
+        (lambda: ucds.LabelClient(3), "url"),
+        (lambda: ucds.LabelClient("http://127.0.0.1:1", timeout="long"), "timeout"),
+        (lambda: ucds.Limits(max_batch="many"), "max_batch"),
+        (lambda: ucds.FunctionEncoder(3), "function"),
+        (lambda: ucds.FunctionEncoder(abs, "wide"), "width"),
+        (lambda: ucds.Review(3), "run"),
+        (lambda: ucds.TargetClustering(3, cache=3).fit(np.ones((9, 2))), "cache"),
+    ],
+)
+def test_an_object_refuses_another_kind_by_name(make: Callable[[], object], argument: str) -> None:
+    with pytest.raises(ucds.InputError, match=f"^`{argument}` must be"):
+        make()
+
+
 def test_numbers_of_numpy_and_paths_are_as_good_as_those_of_python(tmp_path: Path) -> None:
     assert ucds.RunOptions(seed=np.int64(3), devices=np.int32(2)).seed == 3
     assert ucds.Compute(cache=str(tmp_path)).cache == tmp_path

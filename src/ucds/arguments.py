@@ -15,6 +15,8 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
 
+import numpy as np
+
 from ucds.errors import InputError, brief
 
 P = ParamSpec("P")
@@ -30,6 +32,8 @@ _WORDS = {
     Path: "a path",
     NoneType: "None",
     Sized: "a collection",
+    tuple: "a tuple",
+    np.ndarray: "an array",
     Callable: "a function",
 }
 
@@ -49,7 +53,7 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
 def require_kinds(kinds: Mapping[str, Any], given: Mapping[str, object]) -> None:
     """Make sure that values are of their kinds: annotations, by the names of the arguments."""
     for name, value in given.items():
-        allowed = _alternatives(kinds[name])
+        allowed = _alternatives(kinds.get(name, Any))  # `self` has no annotation
         if not any(_is(value, kind) for kind in allowed):
             words = " or ".join(dict.fromkeys(map(_told, allowed)))
             raise InputError(f"`{name}` must be {words}, not {brief(value)}")
@@ -61,6 +65,8 @@ def require_fields(options: object) -> None:
 
 
 def _alternatives(kind: Any) -> tuple[Any, ...]:
+    if kind is Any:
+        return (object,)
     return get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
 
 
@@ -79,6 +85,6 @@ def _told(kind: Any) -> str:
     origin = get_origin(kind) or kind
     if origin is Literal:
         return f"one of {', '.join(get_args(kind))}"
-    if get_args(kind) and issubclass(origin, Iterable):
+    if origin not in _WORDS and get_args(kind) and issubclass(origin, Iterable):
         return "a mapping" if issubclass(origin, Mapping) else "a sequence"
     return str(_WORDS.get(origin, origin.__name__))

@@ -123,6 +123,14 @@ def test_a_whole_cluster_that_is_made_a_new_one_stays_as_it_is(review: ucds.Revi
     assert review.recorded == 0
 
 
+@pytest.mark.parametrize("kind", [list, iter, np.array])
+def test_ids_may_come_in_a_list_an_array_or_one_by_one(review: ucds.Review, kind: Callable[..., Any]) -> None:
+    review.aside(kind(ids(0, 1, 2)))
+    assert [review.clusters[name] for name in ids(0, 1, 2)] == [-1, -1, -1]
+    review.move(kind(ids(0, 1)), 3)
+    assert [review.clusters[name] for name in ids(0, 1, 2)] == [3, 3, -1]
+
+
 def test_what_is_set_aside_is_in_no_cluster_until_it_is_moved_back(review: ucds.Review) -> None:
     number = of(review, 0)
     review.aside(ids(0, 1, 2))

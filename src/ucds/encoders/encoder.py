@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ucds.arguments import checked
 from ucds.choices import Accelerator, Precision
 from ucds.encoders.spec import FUNCTION, IDENTITY, LENGTHS, ChannelTriple, EncoderSpec
 from ucds.errors import InputError
@@ -152,6 +153,7 @@ class FunctionEncoder(Encoder):
     weights = "given"
     computed_by = "function"
 
+    @checked
     def __init__(
         self,
         function: Callable[[FloatArray], Any],

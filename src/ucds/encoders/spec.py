@@ -41,7 +41,7 @@ class EncoderSpec:
 
     Raises:
         InputError: the width is below 1, a size below 1 or above :data:`LARGEST_INPUT`, the crop is larger
-            than the image, the number of columns is wrong, or a standard deviation is not above 0.
+            than the image, or the number of columns, means or standard deviations is wrong, or their value.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid", strict=True)
@@ -79,6 +79,9 @@ class EncoderSpec:
             raise InputError(
                 f"images of {self.resize} pixels are too small or too large for a crop of {self.input_size}"
             )
+        for colours in (self.mean, self.std):
+            if colours is not None and len(colours) != 3:
+                raise InputError(f"mean and standard deviation have 3 numbers, not {len(colours)}")
         if self.std is not None and not all(value > 0 for value in self.std):
             raise InputError(f"an encoder's standard deviations must be above 0, not {self.std}")
         if self.pooling not in (None, *get_args(Pooling)):

@@ -18,6 +18,7 @@ from urllib.parse import SplitResult, urlsplit
 import httpx
 from pydantic import ValidationError
 
+from ucds.arguments import require_fields
 from ucds.errors import InputError, RefusedError, ServiceUnavailableError, first_problem, shown
 from ucds.labels import wire
 from ucds.labels.questions import Body
@@ -77,6 +78,7 @@ class LabelClient:
 
     def __post_init__(self) -> None:
         """Refuse unusable addresses and keys, and addresses that would expose the key."""
+        require_fields(self)
         self.url = self.url.rstrip("/")
         local = _check_url(self.url)
         self._http = httpx.Client(

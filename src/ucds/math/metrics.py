@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import linear_sum_assignment
 
+from ucds.errors import InputError
 from ucds.math.arrays import DoubleArray, IntArray
 from ucds.math.consensus import match
 from ucds.showing import shows
@@ -48,7 +49,7 @@ def match_clusters(labels: ArrayLike, classes: ArrayLike) -> dict[int, int]:
         Class of each matched cluster, in the order of the clusters.
 
     Raises:
-        ValueError: the two are empty, of different length, not integers, or negative.
+        InputError: the two are empty, of different length, not integers, or negative.
     """
     return match(*_checked(labels, classes))
 
@@ -92,11 +93,11 @@ def _checked(labels: ArrayLike, classes: ArrayLike) -> tuple[IntArray, IntArray]
     clusters, truth = np.asarray(labels), np.asarray(classes)
     for array, name in ((clusters, "cluster labels"), (truth, "classes")):
         if array.ndim != 1 or array.size == 0:
-            raise ValueError(f"{name} must be a vector of at least one integer, not of shape {array.shape}")
+            raise InputError(f"{name} must be a vector of at least one integer, not of shape {array.shape}")
         if not np.issubdtype(array.dtype, np.integer):
-            raise ValueError(f"{name} must be integers, not {array.dtype}")
+            raise InputError(f"{name} must be integers, not {array.dtype}")
         if array.min() < 0:
-            raise ValueError(f"{name} must not be negative, but {array.min()} occurs")
+            raise InputError(f"{name} must not be negative, but {array.min()} occurs")
     if len(clusters) != len(truth):
-        raise ValueError(f"{len(clusters)} cluster labels cannot be compared with {len(truth)} classes")
+        raise InputError(f"{len(clusters)} cluster labels cannot be compared with {len(truth)} classes")
     return clusters.astype(np.int64), truth.astype(np.int64)

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Any
 
+from ucds.arguments import require_fields
 from ucds.data.decode import COMMON_FORMATS, FORMATS
 from ucds.errors import InputError, brief
 
@@ -83,6 +84,7 @@ class Limits:
 
     def __post_init__(self) -> None:
         """Refuse limits under which no request could ever be answered."""
+        require_fields(self)
         for name, value in vars(self).items():
             is_number = name != "formats" and (name, value) != ("decode_workers", 0)
             if is_number and not 0 < value < 2**53:

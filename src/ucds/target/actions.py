@@ -11,6 +11,7 @@ from typing import Literal
 
 import numpy as np
 
+from ucds.arguments import checked
 from ucds.errors import DamagedFileError, InputError, brief
 from ucds.math.arrays import FloatArray, IntArray
 from ucds.math.consensus import Partition
@@ -112,7 +113,8 @@ class Actions:
         places = self.start.places
         return np.array(sorted({places[name] for name in names if name in places}), np.int64)
 
-    def move(self, ids: Sequence[str], cluster: int | Literal["new"]) -> int:
+    @checked
+    def move(self, ids: Iterable[str], cluster: int | Literal["new"]) -> int:
         """Move single samples to a cluster or to a new one, and return the number of this cluster.
 
         A new cluster gets a new number. A cluster that is moved as a whole keeps its number.
@@ -124,25 +126,29 @@ class Actions:
         Raises:
             InputError: there is no such sample or cluster.
         """
+        ids = list(ids)
         rows = self._known_rows(ids)
         if cluster == ASIDE:
             self.aside(ids)
         elif cluster != "new":
-            self._record({"did": "placed", "group": list(ids), "to": self._anchors(cluster)})
+            self._record({"did": "placed", "group": ids, "to": self._anchors(cluster)})
         elif (old := int(self.partition[rows[0]])) == ASIDE or not np.array_equal(rows, self._of(old)):
-            self._record({"did": "made", "group": list(ids)})
+            self._record({"did": "made", "group": ids})
         return int(self.partition[rows[0]])
 
-    def aside(self, ids: Sequence[str]) -> None:
+    @checked
+    def aside(self, ids: Iterable[str]) -> None:
         """Set samples aside: they are in no cluster of any output, and the model learns nothing from them.
 
         Raises:
             InputError: there is no such sample.
         """
+        ids = list(ids)
         self._known_rows(ids)
-        self._record({"did": "aside", "group": list(ids)})
+        self._record({"did": "aside", "group": ids})
 
-    def join(self, clusters: Sequence[int]) -> int:
+    @checked
+    def join(self, clusters: Iterable[int]) -> int:
         """Join several clusters, and return the number of the joint cluster: that of the largest.
 
         Raises:
@@ -154,6 +160,7 @@ class Actions:
         self._record({"did": "joined", "groups": groups})
         return self._doubts.cluster_of(self.rows(groups[0]))
 
+    @checked
     def split(self, cluster: int, parts: int, *, take: bool = True) -> Proposal:
         """Split a cluster into parts that the votes keep together; the largest part keeps the number.
 
@@ -176,6 +183,7 @@ class Actions:
         others = sorted(groups, key=len, reverse=True)[1:]
         return self._propose({"did": "divided", "groups": list(map(self._ids, others))}, take)
 
+    @checked
     def cut(self, n: int, *, take: bool = True) -> Proposal:
         """Join or divide clusters until there are ``n``; the largest part of a cluster keeps its number.
 
@@ -209,6 +217,7 @@ class Actions:
         divided = [self._ids(np.flatnonzero(groups == group)) for group in pairs[1][off].tolist()]
         return self._propose({"did": "divided", "groups": divided, "cut": n}, take)
 
+    @checked
     def name(self, cluster: int, name: str) -> None:
         """Name a cluster, or remove its name with an empty text; a name stays with most of its samples.
 
@@ -235,6 +244,7 @@ class Actions:
                 self._answers.write(self._path, {"did": "redone"}, self.start)
                 self._apply(record)
 
+    @checked
     def take(self, path: str | Path) -> tuple[int, int]:
         """Apply the actions of another review, such as one on another machine or of an earlier run.
 
@@ -266,7 +276,7 @@ class Actions:
     def _known_rows(self, ids: Sequence[str]) -> IntArray:
         """Return the positions of at least one sample, by ids."""
         if strangers := set(ids) - self.start.places.keys():
-            raise InputError(f"there is no sample {brief(min(strangers))} in this run")
+            raise InputError(f"there is no sample {brief(min(strangers, key=str))} in this run")
         if not ids:
             raise InputError("no sample is named")
         return self.rows(ids)

@@ -8,7 +8,7 @@ records: there is no other state, an undo is one more record, and a review conti
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from ucds.choices import Sorting, require_choice
+from ucds.arguments import checked
+from ucds.choices import Sorting
 from ucds.data.bounds import UnusableImageError
 from ucds.data.content import find_places, keys_of
 from ucds.data.folders import Scan
@@ -80,6 +81,7 @@ class Review(Actions):
         DamagedFileError: the answers of the run cannot be read, or belong to other clusters.
     """
 
+    @checked
     def __init__(
         self,
         run: str | Path,
@@ -156,6 +158,7 @@ class Review(Actions):
         places = find_places(self.start.ids, labels.ids)
         return np.where(places < 0, -1, labels.labels[places])
 
+    @checked
     def suggest(self, texts: Mapping[str, str] | None = None, most: int = 3) -> dict[int, list[str]]:
         """Suggest names of clusters: words that set each cluster apart from the others, the best word first.
 
@@ -169,7 +172,8 @@ class Review(Actions):
             self._words = texts, TellingWords(found)
         return self._words[1].of(self.partition, most)
 
-    def like(self, ids: Sequence[str], most: int = 30) -> Near:
+    @checked
+    def like(self, ids: Iterable[str], most: int = 30) -> Near:
         """Find the samples of all clusters that are nearest to given ones; the given ones are left out.
 
         Args:
@@ -179,9 +183,10 @@ class Review(Actions):
         Raises:
             InputError: there is no such sample.
         """
-        rows = self._known_rows(ids)
+        rows = self._known_rows(list(ids))
         return self.seen.near(self.directions[rows].mean(0), most, rows)
 
+    @checked
     def like_picture(self, picture: Any, most: int = 30) -> Near:
         """Find the samples nearest to a picture from outside the run, which is encoded and not kept.
 
@@ -204,6 +209,7 @@ class Review(Actions):
             raise InputError("the image is damaged, or of a format that cannot be read: choose another one")
         return self.seen.near(features[0], most, np.empty(0, np.int64))
 
+    @checked
     def finish(self, out: str | Path | None = None) -> ReviewedRun:
         """Write a new run whose model gives the reviewed clusters, in seconds and without encoding.
 
@@ -246,6 +252,7 @@ class Review(Actions):
             kept = replace(self.start, own=own, n_clusters=number, by_person=by_person, proposed=None)
             return kept, self.names, answered
 
+    @checked
     def save_table(self, path: str | Path) -> Path:
         """Write a table of the samples with their clusters, as ``ucds predict`` does.
 
@@ -258,6 +265,7 @@ class Review(Actions):
         """
         return self._predictions().save(path, marked=True)
 
+    @checked
     def sort_into(
         self, folder: str | Path, files: Scan, *, how: Sorting = "copy", watch: Watch | None = None
     ) -> int:
@@ -281,7 +289,6 @@ class Review(Actions):
         rows = np.flatnonzero(places >= 0)
         if not len(rows):
             raise InputError(f"none of the images in {files.root} is in the review of {self.run}")
-        require_choice("how", how, Sorting)
         refuse_inside(folder, files.root)
         if (before := read_sorting(folder)) is not None:
             before.require_of(folder, self.run, self._stored.fingerprint)

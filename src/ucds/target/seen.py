@@ -119,6 +119,8 @@ class Seen:
 
     def near(self, direction: FloatArray, most: int, without: IntArray) -> Near:
         """Find the samples nearest to a direction ``(d,)``, except those at some positions."""
+        if most < 1:
+            raise InputError(f"`most` must be at least 1, not {most}")
         similarity = self.directions @ (direction / max(float(np.linalg.norm(direction)), 1e-12))
         similarity[without] = -np.inf
         count = min(most, len(similarity) - len(without))

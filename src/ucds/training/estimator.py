@@ -253,7 +253,7 @@ class ClusteringEstimator(
 
     def _compute(self) -> Compute:
         reporter = terminal_reporter() if self.verbose else Quiet()
-        cache = default_cache_dir() if self.cache is None else Path(self.cache)
+        cache = default_cache_dir() if self.cache is None else self.cache
         return Compute(self.accelerator, self.precision, cache, reporter)
 
 

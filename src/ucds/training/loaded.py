@@ -26,6 +26,7 @@ from ucds.training.features import BATCH, frozen_features, takes_features
 from ucds.training.inputs import open_for_prediction
 from ucds.training.model_file import StoredModel, load_model, save_model
 from ucds.training.options import Compute
+from ucds.training.run_folder import MODEL_FILE
 
 FEWEST_TO_CENTRE = 32
 """Least number of samples whose mean says more about their domain than the means of other domains do."""
@@ -129,8 +130,16 @@ class Model:
         data = self.open(source)
         return data.samples.as_listed(self.outputs(data).features, np.nan)
 
+    @checked
     def save(self, folder: str | Path) -> None:
-        """Write the model into a run folder, which is made if it does not exist."""
+        """Write the model into a run folder, which is made if it does not exist.
+
+        Raises:
+            InputError: the folder has a model already.
+            NoSpaceError: the folder cannot be written.
+        """
+        if (Path(folder) / MODEL_FILE).exists():
+            raise InputError(f"{folder} has a model already: choose another folder")
         save_model(Path(folder), self.stored)
 
     def open(self, source: Source, side: Role = "target") -> Dataset:
