@@ -103,6 +103,14 @@ def test_an_id_that_tables_cannot_hold_is_refused(name: str) -> None:
         find_samples([{"id": name, "x": 1.0}, {"id": "b", "x": 2.0}], by_domain=False)
 
 
+@pytest.mark.parametrize("empty", ["", None, float("nan")])
+def test_an_empty_id_is_the_number_of_its_row(empty: Any, tmp_path: Path) -> None:
+    frame = pandas.DataFrame({"id": ["a", empty, empty], "x": [1.0, 2.0, 3.0]})
+    frame.to_csv(tmp_path / "x.csv", index=False)
+    for source in (frame, tmp_path / "x.csv"):
+        assert find_samples(source, by_domain=False).ids == ("a", "1", "2")
+
+
 @pytest.mark.parametrize("column", ["path", "image"])
 def test_a_table_of_paths_keeps_its_ids_and_texts(column: str, images: Path) -> None:
     table = pandas.DataFrame({column: NAMES, "id": list("pqrs"), "text": ["one", "two", "three", "four"]})

@@ -21,7 +21,7 @@ from PIL import Image
 
 from ucds.data.bounds import UnusableImageError
 from ucds.data.content import domains_by_name, number_rows, present_domains, require_ids, texts_of
-from ucds.data.folders import Scan, scan_files
+from ucds.data.folders import Scan, is_empty, scan_files
 from ucds.data.image_files import read_image_bytes
 from ucds.data.samples import Samples
 from ucds.data.tables import READ_SUFFIXES, Column, Columns, plain_column, read_table, texts_of_names
@@ -85,7 +85,7 @@ def samples_in_columns(columns: Columns, what: str, root: Path) -> Scan | Vector
     Warns:
         UcdsWarning: a column of classes, or of row numbers, is left out.
     """
-    domains, ids = _texts_of([DOMAIN_NAME], columns), _texts_of(ID_NAMES, columns)
+    domains, ids = _texts_of([DOMAIN_NAME], columns), _ids_in(columns)
     try:
         if (paths := _texts_of(PATH_NAMES, columns)) is not None:
             return scan_files(paths, root, domains, ids)
@@ -108,7 +108,7 @@ def read_texts(path: Path) -> dict[str, str]:
     columns = read_table(path, WORD_NAMES)
     texts = _texts_of(TEXT_NAMES, columns) or []
     paths = _texts_of((*PATH_NAMES, *PICTURE_NAMES), columns)
-    return dict(zip(_texts_of(ID_NAMES, columns) or paths or number_rows(len(texts)), texts, strict=False))
+    return dict(zip(_ids_in(columns) or paths or number_rows(len(texts)), texts, strict=False))
 
 
 def content_of(value: object) -> object:
@@ -200,6 +200,12 @@ def _texts_of(names: Iterable[str], columns: Columns) -> list[str] | None:
     return None if name is None else texts_in(columns[name])
 
 
+def _ids_in(columns: Columns) -> list[str] | None:
+    """Return the ids in a table; an empty one is the number of its row, as in a table without ids."""
+    ids = _texts_of(ID_NAMES, columns)
+    return ids and [str(row) if is_empty(name) else name for row, name in enumerate(ids)]
+
+
 def texts_in(column: Column | Sequence[object]) -> list[str]:
     """Return values as texts; whole numbers lose the decimal point that a missing value gave their column."""
     return list(map(_text, np.asarray(column, dtype=object).tolist()))
@@ -246,7 +252,7 @@ def _in_rows(source: Any, n: int, first: Mapping[str, Any]) -> Scan | Samples | 
             (_picture(source, i, picture) for i in range(n)),
             _texts_of([DOMAIN_NAME], columns),
         )
-        ids = _texts_of(ID_NAMES, columns) or number_rows(n)
+        ids = _ids_in(columns) or number_rows(n)
         return Pictures(pictures, ids, *domains_by_name(domains, n, "images"))
     if first_present((*PATH_NAMES, *PICTURE_NAMES, *VECTOR_NAMES), keys) is None:
         for i, row in enumerate(rows):

@@ -105,10 +105,11 @@ def scan_files(
 ) -> Scan:
     """List image files in the order given.
 
-    Relative paths start from the root. Without ids, the paths as given are the ids. An empty path counts as a
-    file that is not there, which has the number of its row for a name.
+    Relative paths start from the root. Without ids, the paths as given are the ids. Blanks around a path do
+    not count, unless there is a file with them. An empty path counts as a file that is not there, which has
+    the number of its row for a name.
     """
-    listed = [_or_row(str(path), row) for row, path in enumerate(paths)]
+    listed = [_meant(str(path), row, root) for row, path in enumerate(paths)]
     if not listed:
         raise InputError("there are no image files")
     given = None if ids is None else texts_of(ids)
@@ -216,8 +217,15 @@ def _readable(text: str) -> str:
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
-def _or_row(path: str, row: int) -> str:
-    return f"row {row} (no path)" if path.strip().lower() in _EMPTY else path
+def is_empty(text: str) -> bool:
+    """Return whether a text stands for an empty cell of a table."""
+    return text.strip().lower() in _EMPTY
+
+
+def _meant(path: str, row: int, root: Path) -> str:
+    if is_empty(path):
+        return f"row {row} (no path)"
+    return path if path == path.strip() or (root / path).exists() else path.strip()
 
 
 def _quoted(names: Sequence[str]) -> str:

@@ -147,7 +147,8 @@ def _in_memory(source: Any) -> Scan | Samples | Pictures:
     if isinstance(source, Set):
         raise InputError("samples need an order, which a set does not have: give a list")
     if isinstance(source, Mapping):
-        raise InputError(f"the input holds several data sets ({brief([*source])[1:-1]}): give one of them")
+        names = brief([*source])[1:-1]
+        raise InputError(f"the input is a mapping of {names}: give one data set, or a data frame of columns")
     if not hasattr(source, "__getitem__"):
         raise InputError(
             f"samples need positions, which a {type(source).__name__} does not have: give a list"
