@@ -52,6 +52,12 @@ def test_the_run_lies_beside_the_images_and_three_commands_say_how_to_go_on(sort
     assert sum(1 for _ in folders.glob("*/*.png")) == 36
 
 
+def test_a_warning_that_two_steps_of_a_command_find_is_said_once(place: Path) -> None:
+    shutil.copy(place / "photos/IMG_0.png", place / "photos/copy.png")
+    done = run_successfully("sort", place / "photos", *BARE, "--out", place / "other")
+    assert done.err.count("duplicates another") == 1
+
+
 def test_the_same_command_opens_what_is_there_and_other_images_are_refused(place: Path) -> None:
     model = (place / "photos-groups/model.safetensors").read_bytes()
     again = run_command("sort", place / "photos", *BARE)

@@ -16,7 +16,7 @@ import ucds.cli  # (it adds the commands)
 from ucds.cli.options import app
 
 COMMANDS: Any = typer.main.get_command(app)
-UsageError: Any = typer.BadParameter.__mro__[1]
+UsageError: Any = typer.BadParameter.__base__
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 NUMBERS = {"N": "5", "E": "1", "RATE": "2", "SAMPLES_A_SECOND": "2"}
 """Numbers in place of the words that stand for numbers on the pages."""

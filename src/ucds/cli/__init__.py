@@ -22,7 +22,8 @@ from ucds.training.progress import end_bar
 
 _show_library_warning = warnings.showwarning
 _command_line: Any = typer.main.get_command(app)
-_UsageError: Any = typer.BadParameter.__mro__[1]  # Typer gives its parent, of all wrong usage, no name
+_UsageError: Any = typer.BadParameter.__base__  # of all wrong usage
+_warned = set[str]()
 
 _LONGEST_PARTING = 15.0
 _INTERRUPTED = 130  # exit status that shells give a command which Ctrl-C ends
@@ -50,6 +51,7 @@ def _outlive(first: int) -> None:
 
 
 def _run() -> NoReturn:
+    _warned.clear()
     warnings.showwarning = _show_warning
     try:
         try:
@@ -79,11 +81,12 @@ def _run() -> NoReturn:
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *place: Any, **named: Any) -> None:
-    """Print this package's warnings as one line; warnings of libraries keep their place in the code."""
-    if issubclass(category, UcdsWarning):
-        say(f"warning: {message}")
-    else:
+    """Print this package's warnings as one line, once; warnings of libraries keep their place in the code."""
+    if not issubclass(category, UcdsWarning):
         _show_library_warning(message, category, *place, **named)
+    elif str(message) not in _warned:  # steps of a command that open the same samples find the same
+        _warned.add(str(message))
+        say(f"warning: {message}")
 
 
 def _fail_unforeseen(error: Exception) -> NoReturn:
