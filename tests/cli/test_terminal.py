@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
-from cli_kit import WITHOUT
+from cli_kit import WITHOUT, run_command
 
 LIBRARIES = "numpy torch scipy sklearn timm fastapi sqlalchemy"
 
@@ -142,3 +142,10 @@ def _seconds_of(pid: int) -> float:
     """Processor time that a process has used, in seconds."""
     times = psutil.Process(pid).cpu_times()
     return times.user + times.system
+
+
+@pytest.mark.parametrize("group", ["keys", "ledger"])
+def test_a_group_of_commands_alone_shows_its_help_and_no_error(group: str) -> None:
+    done = run_command(group)
+    assert (done.status, done.err) == (0, "")
+    assert "list" in done.out or "verify" in done.out

@@ -60,7 +60,9 @@ def _run() -> NoReturn:
         finally:
             end_bar()
     except _UsageError as error:
-        _fail(error.format_message())
+        if told := error.format_message():  # there is none where a group of commands shows its help
+            _fail(told)
+        sys.exit(0)
     except Interrupted:
         say("stopped; all work is saved: run the same command with --resume")
         sys.exit(_INTERRUPTED)
