@@ -85,7 +85,7 @@ def evaluate(
     truth = read_ground_truth(samples)
     if truth is None:
         what = data if isinstance(data, str | Path) else "the input"
-        raise InputError(f"{what} has no class folders to score against")
+        raise InputError(f"{what} has no class folders to score against, or files outside them")
     labels, _ = model.decide(as_trained(run, model, opened))
     report = Report(
         run=model.stored.card.name,

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from ucds.data.samples import Listing
-from ucds.errors import warn
 from ucds.math.arrays import IntArray
 
 
@@ -35,8 +34,7 @@ def read_ground_truth(samples: Listing) -> GroundTruth | None:
     set: in a part with one class, the class folder looks like a wrapper.
 
     Returns:
-        ``None`` if there are fewer than two classes, or if a file lies outside the class folders
-        (then with a warning, if other files lie inside).
+        ``None`` if there are fewer than two classes, or if a file lies outside the class folders.
     """
     paths = samples.readable_paths
     if not any("/" in name for name in paths):  # rows of an array lie in no folder
@@ -47,11 +45,7 @@ def read_ground_truth(samples: Listing) -> GroundTruth | None:
         folders[positions] = _classes_of_domain([paths[i] for i in positions], name)
     inside = [folder for folder in folders if folder is not None]
     names = tuple(sorted(set(inside)))
-    if len(names) < 2:
-        return None
-    if len(inside) < len(folders):
-        outside = f"{len(folders) - len(inside):,} of {len(folders):,} files"
-        warn(f"{outside} lie outside the class folders: no ground truth is used.")
+    if len(names) < 2 or len(inside) < len(folders):
         return None
     number = {folder: k for k, folder in enumerate(names)}
     return GroundTruth(names, np.array([number[folder] for folder in inside], dtype=np.int64))

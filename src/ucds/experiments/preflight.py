@@ -89,7 +89,9 @@ def survey(benchmark: Benchmark, machine: Machine) -> Survey:
             scan = scan_domains(located.path, located.domains)
             truth = read_ground_truth(scan)
             if truth is None:
-                raise InputError(f"{located.path} has no class folders to score against")
+                raise InputError(
+                    f"{located.path} has no class folders to score against, or files outside them"
+                )
             check_counts(name, scan, truth.n_classes)
             for target in targets:
                 if located.folders.get(target) not in scan.domain_names:
