@@ -77,7 +77,7 @@ def test_unusable_folders_are_refused(tmp_path):
     with pytest.raises(UserError, match="no folder"):
         scan_domains(tmp_path / "none")
     touch(tmp_path, "file.jpg")
-    with pytest.raises(UserError, match="is a file"):
+    with pytest.raises(UserError, match="is neither a folder"):
         scan_domains(tmp_path / "file.jpg")
     with pytest.raises(UserError, match="no domain folders"):
         scan_domains(tmp_path)
@@ -86,7 +86,7 @@ def test_unusable_folders_are_refused(tmp_path):
         scan_domains(tmp_path / "empty")
     with pytest.raises(UserError, match=r"There are no images in .*empty"):
         scan_folder(tmp_path / "empty")
-    with pytest.raises(UserError, match="is a file"):
+    with pytest.raises(UserError, match="is neither a folder"):
         scan_folder(tmp_path / "file.jpg")
 
 
