@@ -117,16 +117,14 @@ def test_what_it_gives_fits_together() -> None:
     np.testing.assert_allclose(found.proportions, [part.mean(0) for part in parts], atol=1e-6)
 
 
-@pytest.mark.parametrize("order", [[0, 1], [1, 0]])
-def test_domains_share_their_clusters_and_have_proportions_of_their_own(order: list[int]) -> None:
-    sizes = np.array([[40, 20, 12, 8], [8, 14, 24, 34]])[order]
+def test_domains_share_their_clusters_and_have_proportions_of_their_own() -> None:
+    sizes = np.array([[40, 20, 12, 8], [8, 14, 24, 34]])
     domains, truths = shifted(sizes.tolist())
     found, truth = run(domains), np.concatenate(truths)
     labels = found.assignments.argmax(1)
     assert adjusted_rand_score(truth, labels) == 1  # each domain is seen from its own mean
     names = match(truth, labels)
     np.testing.assert_allclose(found.proportions[:, [names[k] for k in range(K)]], sizes / 80, atol=0.05)
-    np.testing.assert_array_equal(run(domains).prototypes, found.prototypes)  # the generator decides
 
 
 def directions(groups: int, width: int, seed: int = 0) -> FloatArray:

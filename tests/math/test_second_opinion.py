@@ -15,7 +15,8 @@ from ucds.math.second_opinion import cluster_by_opinions
 from ucds.math.spaces import make_spaces
 
 K, QUICK = 4, OpinionChoices()
-ANYTHING = replace(QUICK, draws=1, steps=60, most_inertia=np.inf, most_change=np.inf, most_fall=np.inf)
+FEW = replace(USUAL, halves=3).with_starts(2)
+ANYTHING = replace(QUICK, draws=1, steps=30, most_inertia=np.inf, most_change=np.inf, most_fall=np.inf)
 NOTHING = replace(ANYTHING, most_inertia=0.0)
 
 
@@ -30,13 +31,13 @@ BLURRED, TRUTH = blobs(150, 0.4)
 
 def ask(vectors: FloatArray, second: OpinionChoices = QUICK, seed: int = 0) -> Vote:
     return cluster_by_opinions(
-        make_spaces(vectors, K), K, np.random.default_rng(seed), choices=USUAL.with_starts(2), second=second
+        make_spaces(vectors, K), K, np.random.default_rng(seed), choices=FEW, second=second
     )
 
 
 def own_vote(vectors: FloatArray) -> Vote:
     spaces = make_spaces(vectors, K).vectors
-    return cluster_by_vote(list(spaces.values()), K, np.random.default_rng(0), choices=USUAL.with_starts(2))
+    return cluster_by_vote(list(spaces.values()), K, np.random.default_rng(0), choices=FEW)
 
 
 def test_without_embeddings_the_consensus_is_the_own_one() -> None:
@@ -62,7 +63,7 @@ def measure(vectors: FloatArray, partition: IntArray) -> tuple[float, float, flo
 
 
 # Links rise and evenness falls; or the contrary.
-@pytest.mark.parametrize(("n", "noise", "links", "evenness"), [(80, 0.5, 1, -1), (100, 0.5, -1, 1)])
+@pytest.mark.parametrize(("n", "noise", "links", "evenness"), [(100, 0.55, 1, -1), (90, 0.5, -1, 1)])
 def test_each_of_three_figures_decides_at_its_limit(n: int, noise: float, links: int, evenness: int) -> None:
     vectors = blobs(n, noise)[0]
     own, joint = own_vote(vectors), ask(vectors, ANYTHING)
@@ -108,18 +109,12 @@ def test_samples_move_from_where_the_second_opinion_has_them() -> None:
     assert [one.opinion and one.opinion.agreement for one in (found, other)] == [pytest.approx(alike)] * 2
 
 
-def test_clear_groups_are_found_by_both() -> None:
-    found = ask(blobs(150)[0])
-    assert found.opinion is not None
-    assert (found.opinion.taken, found.opinion.agreement) == (True, pytest.approx(1))
-    assert adjusted_rand_score(TRUTH, found.partition) == 1
-
-
 def test_of_many_samples_some_have_a_place_and_the_others_vote_like_them() -> None:
     order = np.random.default_rng(0).permutation(3300)
     vectors, truth = (found[order] for found in blobs(3300))
     found = ask(vectors, replace(QUICK, draws=1, steps=150))
     assert found.opinion is not None
+    assert found.opinion.taken
     assert all(one.shape == truth.shape for one in found.opinion.partitions)
     assert found.opinion.agreement > 0.95
     assert adjusted_rand_score(truth, found.partition) == 1
@@ -129,6 +124,6 @@ def test_equal_seeds_give_equal_votes_for_any_number_of_threads() -> None:
     found = []
     for threads in (1, 3):
         with threadpool_limits(threads):
-            found.append(ask(BLURRED, replace(ANYTHING, steps=30)))
+            found.append(ask(BLURRED, ANYTHING))
     np.testing.assert_array_equal(found[1].partition, found[0].partition)
     np.testing.assert_array_equal(found[1].memberships.toarray(), found[0].memberships.toarray())
