@@ -77,15 +77,13 @@ def test_a_loaded_estimator_has_the_parameters_of_its_run(x: Any, tmp_path: Path
     }
     assert (found["accelerator"], found["backbone"]) == ("cpu", None)
     assert TargetClustering.load(tmp_path / "run", random_state=8).get_params()["random_state"] == 8
-    again = clone(TargetClustering.load(tmp_path / "run")).fit(x)
-    for name, array in ucds.load(tmp_path / "run").stored.arrays.items():
-        np.testing.assert_array_equal(again.stored_.arrays[name], array)
 
 
 def test_a_frozen_encoder_of_images_is_a_parameter_as_the_run_holds_it(images: Path, tmp_path: Path) -> None:
     encoder = ucds.EncoderOptions(EDGES, image_size=28)  # a size that no parameter of the estimator has
     compute = ucds.Compute("cpu", cache=tmp_path / "cache")
-    ucds.train_target(images, tmp_path / "run", n_clusters=3, encoder=encoder, compute=compute)
+    given: dict[str, Any] = {"encoder": encoder, "compute": compute, "settings": {"starts": 1}}
+    ucds.train_target(images, tmp_path / "run", n_clusters=3, **given)
     loaded = TargetClustering.load(tmp_path / "run", cache=tmp_path / "cache")
     again = clone(loaded).fit(images)
     assert again.stored_.card.encoder == loaded.stored_.card.encoder
