@@ -17,10 +17,8 @@ from ucds.training.model_file import save_model
 PICTURES = np.random.default_rng(0).integers(0, 256, (5, 20, 20, 3), dtype=np.uint8)
 SPEC = EncoderSpec("means.onnx", 6, 16)
 HOSTILE: dict[str, tuple[bytes, EncoderSpec, str]] = {
-    "weights in other files": (REFUSED["weights in other files"][0], SPEC, "its weights lie in other files"),
     "a vendor's operator": (REFUSED["an operator of a vendor"][0], SPEC, "not one of the ONNX standard"),
     "a giant": (GIANTS["a constant"], SPEC, "needs more than 4 GiB of memory"),
-    "no graph": (b"nothing", SPEC, "not an ONNX file"),
     "another width": (means(), EncoderSpec("means.onnx", 7, 16), "returns features of shape"),
     "an output that is not there": (means(), EncoderSpec("m", 6, 16, output="y"), "cannot compute it"),
     "images of another size": (means(size=24), SPEC, "cannot compute it"),

@@ -1,9 +1,7 @@
 """Tests of a trained model in Python: what it returns."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
-from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -38,14 +36,6 @@ def of_vectors(made: Make) -> Model:
 @pytest.fixture(params=["head", "full"])
 def of_images(made: Make, request: pytest.FixtureRequest) -> Model:
     return made(PICTURES, tune=request.param)
-
-
-def test_images_on_their_way_through_the_encoder_are_counted(of_images: Model, of_vectors: Model) -> None:
-    listener = Mock()
-    compute, two_batches = Compute("cpu", reporter=listener), np.repeat(PIXELS, 20, axis=0)
-    replace(of_images, compute=compute).predict(two_batches)
-    replace(of_vectors, compute=compute).predict(VECTORS)
-    assert {shown.args[::2] for shown in listener.show.mock_calls} == {("predict", 2)}
 
 
 def test_decisions_are_the_most_probable_clusters(of_images: Model, of_vectors: Model) -> None:
