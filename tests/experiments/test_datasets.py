@@ -29,19 +29,6 @@ def make(root: Path, names: Iterable[str]) -> Path:
     return root
 
 
-OFFICE = ("amazon", "dslr", "webcam")
-
-
-def test_the_folder_itself_or_one_in_it(tmp_path: Path) -> None:
-    inner = make(tmp_path / "office31", OFFICE)
-    make(tmp_path / "PACS", KNOWN["pacs"].counts)
-    for given in (inner, tmp_path):
-        found = locate(given, "office31", ["webcam"])
-        assert found.path == inner
-        assert found.domains == ["amazon", "dslr", "webcam"]
-        assert found.folders["webcam"] == "webcam"
-
-
 def test_case_spaces_and_hyphens_do_not_matter(tmp_path: Path) -> None:
     inner = make(tmp_path / "Office-Home", ["Art", "clipart", "Product", "RealWorld"])
     found = locate(tmp_path, "officehome", ["Real World", "Clipart"])
