@@ -189,15 +189,6 @@ def test_the_tightest_clusterings_give_a_consensus_that_all_and_random_halves_of
     assert adjusted_rand_score(groups, votes(vectors, 5, starts=4).partition) > 0.75
 
 
-@pytest.mark.parametrize("representatives", [20, 40, N])
-def test_the_consensus_of_all_samples_or_some_is_better_than_any_voter(representatives: int) -> None:
-    assert max(adjusted_rand_score(TRUTH, partition) for partition in NOISY) < 0.8
-    joined = memberships(NOISY)
-    for seed in range(3):
-        start = join_samples(joined, K, some_of(representatives, seed))
-        assert adjusted_rand_score(TRUTH, refine(joined, start, K)) > 0.97
-
-
 def test_every_space_votes_into_several_numbers_of_clusters_the_first_of_which_is_k() -> None:
     found = votes(BLOBS)
     assert len(found.by_space) == 4
