@@ -47,7 +47,7 @@ def blobs(truth: Partition = TRUTH, noise: float = 0.1, width: int = 8) -> Float
     return (vectors + 0.5).astype(np.float32)
 
 
-BLOBS, NOISE = blobs(), rng(1).normal(size=(N, 8)).astype(np.float32)
+BLOBS = blobs()
 
 
 def spaces_of(vectors: FloatArray, n_clusters: int = K, **options: Any) -> list[FloatArray]:

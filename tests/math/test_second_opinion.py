@@ -26,7 +26,7 @@ def blobs(n: int, noise: float = 0.1) -> tuple[FloatArray, IntArray]:
     return (vectors + 0.5).astype(np.float32), truth
 
 
-BLURRED, TRUTH = blobs(150, 0.4)
+BLURRED = blobs(150, 0.4)[0]
 
 
 def ask(vectors: FloatArray, second: OpinionChoices = QUICK, seed: int = 0) -> Vote:
