@@ -16,14 +16,18 @@ from ucds.experiments.runner import run_benchmark, visible_devices
 
 pytestmark = pytest.mark.torch
 
+FULL = {"tune": 'tune = "full"', "backbone": 'backbone = "test_resnet"\nimage_size = 32'}
+"""A small network that is trained as a whole, so that its stages are saved."""
+
 FAILING = """
 from ucds.errors import UserError
 from ucds.experiments.methods import METHODS
 
 def fail(pipeline):
+    found = METHODS["pcd"].run(pipeline)
     if pipeline.options.seed == 0:
         raise UserError("seed 0 is bad")
-    return METHODS["po"].run(pipeline)
+    return found
 
 def do(pipeline):
     return METHODS["po"].run(pipeline)
@@ -123,9 +127,11 @@ def test_a_method_that_fails_is_told_and_the_others_are_recorded(
 ) -> None:
     (tmp_path / "failing_method.py").write_text(FAILING)
     monkeypatch.syspath_prepend(str(tmp_path))
-    asked = small(tmp_path, methods=["failing_method:fail", "failing_method:do", "po"])
+    asked = small(tmp_path, methods=["failing_method:fail", "failing_method:do", "po"], **FULL)
     with pytest.raises(UserError, match="1 of 6 cells failed.*failing_method:fail.*seed 0 is bad"):
         run_benchmark(asked, tmp_path, machine)
+    kept = [path.parent.name[:12] for path in (tmp_path / UNFINISHED).glob("*/**/checkpoint.pt")]
+    assert sorted(kept) == ["cluster-targ", "learn-source", "refine-targe"]  # a second try goes on from them
     assert cells_of(read_records(tmp_path / FILE)) == [
         ("a", 0, "po"),
         ("a", 0, "failing_method:do"),
@@ -136,8 +142,7 @@ def test_a_method_that_fails_is_told_and_the_others_are_recorded(
 
 
 def test_unfinished_stages_leave_nothing_in_the_end(tmp_path: Path, machine: Machine) -> None:
-    network = 'backbone = "test_resnet"\nimage_size = 32'
-    asked = small(tmp_path, methods=["pcd"], seeds=[0], tune='tune = "full"', backbone=network)
+    asked = small(tmp_path, methods=["pcd"], seeds=[0], **FULL)
     assert run_benchmark(asked, tmp_path / "out", machine) == 1
     assert not (tmp_path / "out" / UNFINISHED).exists()
 
