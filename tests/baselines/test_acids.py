@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from baseline_kit import assert_only_the_seed_decides, pictures, read_all, session, weights_of
+from baseline_kit import assert_only_the_seed_decides, pictures, read_all, session
 from torch import nn
 
 from ucds.baselines import acids
@@ -65,7 +65,7 @@ def adapt(model: AcidsModel, data: Any, seed: int = 0, **settings: Any) -> Clust
 
 
 def test_it_finds_clear_clusters_on_the_target(source: Any, target: Any) -> None:
-    easy = EASY | {"source_epochs": 50}
+    easy = EASY | {"source_epochs": 30}
     found = adapt(learn(source, **easy), target, **easy)
     assert clustering_accuracy(found.labels, np.arange(80) % 4) == 1.0
 
@@ -159,7 +159,7 @@ def test_the_domain_term_makes_clusters_independent_of_the_domain() -> None:
     data = Dataset(VectorSamples.from_arrays(domains))
     about_domain, about_view = {}, {}
     for weight in (0.0, 10.0):
-        values = EASY | {"batch_size": 128, "domain_weight": weight}
+        values = EASY | {"batch_size": 128, "domain_weight": weight, "source_epochs": 80}
         settings = SETTINGS.model_copy(update=values)
         model = learn_acids(session(settings), identity_network(6), data, 2)
         with torch.no_grad():
@@ -169,23 +169,6 @@ def test_the_domain_term_makes_clusters_independent_of_the_domain() -> None:
     assert about_domain[0.0] > 0.05
     assert about_domain[10.0] < 0.005  # dropout and the processor's rounding make 0.0006 to 0.0017 of it
     assert min(about_view.values()) > 0.9 * np.log(2)
-
-
-@pytest.mark.parametrize("precision", ["32-true", pytest.param("bf16-mixed", marks=pytest.mark.slow)])
-def test_images_from_random_weights(precision: str) -> None:
-    backbone = sobel_network(size=32)
-    start = weights_of(backbone.module)
-    settings = ACIDSSettings(source_epochs=1, target_epochs=1, batch_size=8)
-    opened = session(settings, tune="full", precision=precision)
-    model = learn_acids(opened, backbone, pictures(8, 2), 3)
-    assert weights_of(backbone.module).keys() != start.keys()  # normalisation by domain
-    found = adapt_acids(session(settings, tune="full", precision=precision), model, pictures(6))
-    assert found.labels.shape == (6,)
-    names = {name for name, _ in found.model.named_parameters()} - {"prototypes"}
-    assert {name.removeprefix("encoder.backbone.") for name in names} == start.keys()
-    for name, weight in found.model.named_parameters():
-        if name != "prototypes":
-            assert not torch.equal(weight, start[name.removeprefix("encoder.backbone.")]), name
 
 
 def test_images_through_a_frozen_backbone() -> None:
@@ -272,26 +255,13 @@ def test_merging_undoes_splitting() -> None:
     torch.testing.assert_close(changed(batch(4)), original(batch(4)))
 
 
-def test_estimated_statistics_are_those_of_the_data() -> None:
-    rng = np.random.default_rng(0)
-    data = Dataset(VectorSamples(rng.normal(2, 3, size=(40, 4))))
-    norm = nn.BatchNorm1d(4)
-    module = nn.Sequential(norm)
-    module(torch.randn(30, 4))  # leaves statistics behind
-    estimate_statistics(module, data, session().runtime, 64, rng)
-    values = read_all(data)
-    torch.testing.assert_close(norm.running_mean, values.mean(0))
-    torch.testing.assert_close(norm.running_var, values.var(0))
-    assert norm.momentum == 0.1
-
-
 def test_statistics_of_several_batches_are_their_mean() -> None:
     rows = np.array([[0.0], [2.0], [4.0], [6.0], [10.0]], dtype=np.float32)
     data, norm = Dataset(VectorSamples(rows)), nn.BatchNorm1d(1)
+    norm(torch.randn(30, 1))  # leaves statistics behind
     order = np.random.default_rng(3).permutation(5)
     estimate_statistics(nn.Sequential(norm), data, session().runtime, 2, np.random.default_rng(3))
     parts = [rows[order[:3]], rows[order[3:]]]  # no batch of one
-    assert norm.running_mean is not None
-    assert norm.running_var is not None
     assert norm.running_mean.item() == pytest.approx(np.mean([p.mean() for p in parts]), rel=1e-6)
     assert norm.running_var.item() == pytest.approx(np.mean([p.var(ddof=1) for p in parts]), rel=1e-6)
+    assert norm.momentum == 0.1

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from baseline_kit import assert_only_the_seed_decides, pictures, read_all, session, weights_of
+from baseline_kit import assert_only_the_seed_decides, read_all, session
 from sklearn.metrics import mutual_info_score
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
@@ -24,14 +24,13 @@ from ucds.baselines.iic import (
     view_joint,
     with_best_rate,
 )
-from ucds.baselines.loop import Clustering, Loop
-from ucds.baselines.views import sobel_network
+from ucds.baselines.loop import Clustering
 from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
 from ucds.gradients.prediction import predict
 from ucds.gradients.views import in_training
 from ucds.math.metrics import clustering_accuracy
-from ucds.networks.encoder import identity_network, module_encoder
+from ucds.networks.encoder import identity_network
 
 pytestmark = [
     pytest.mark.torch,
@@ -42,7 +41,7 @@ SETTINGS = IICSettings(
     epochs=2, batch_size=32, repeats=2, sub_heads=3, over_clustering=2, feature_dropout=0.1
 )
 PAIRS = PairSettings(sub_heads=3, over_clustering=2.5, feature_dropout=0.05)
-EASY = {"epochs": 100, "batch_size": 80, "sub_heads": 5, "learning_rate": 0.1}
+EASY = {"epochs": 60, "batch_size": 80, "sub_heads": 5, "learning_rate": 0.1}
 
 
 def run(data: Any, seed: int = 0, **settings: Any) -> Clustering:
@@ -62,41 +61,9 @@ def test_the_seed_decides(target: Any) -> None:
     assert_only_the_seed_decides(lambda seed: run(target, seed))
 
 
-def test_every_view_counts_as_seen(target: Any) -> None:
-    found = run(target)
-    assert found.images_seen == 2 * 2 * 3 * 32 * (1 + 2)  # epochs, heads, steps, samples, views
-    assert found.labels.shape == (80,)
-    assert found.labels.dtype == np.int64
-
-
-def test_the_heads_take_turns(target: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    turns: list[bool] = []
-    forward = Loop.forward
-
-    def spied(loop: Loop, inputs: torch.Tensor, over: bool) -> Any:
-        turns.append(over)
-        return forward(loop, inputs, over)
-
-    monkeypatch.setattr(Loop, "forward", spied)
-    run(target)
-    assert turns == ([True] * 6 + [False] * 6) * 2  # three steps of two passes each
-
-
 def test_domains_are_of_no_meaning(source: Any) -> None:
     alike = Dataset(VectorSamples(read_all(source).numpy()), source.view)
     np.testing.assert_array_equal(run(source).labels, run(alike).labels)
-
-
-@pytest.mark.parametrize("precision", ["32-true", pytest.param("bf16-mixed", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("bottleneck", [False, True])
-def test_images_from_random_weights(bottleneck: bool, precision: str) -> None:
-    backbone = sobel_network(size=32)
-    start = weights_of(backbone.module)
-    settings = IICSettings(epochs=1, batch_size=6, repeats=1, bottleneck=bottleneck)
-    found = cluster_by_iic(session(settings, tune="full", precision=precision), backbone, pictures(6), 3)
-    assert found.labels.shape == (6,)
-    for name, weight in backbone.module.named_parameters():
-        assert not torch.equal(weight, start[name]), name
 
 
 def networks(data: Any, **options: Any) -> Any:
@@ -105,7 +72,7 @@ def networks(data: Any, **options: Any) -> Any:
 
 
 def test_pairs_keep_their_samples() -> None:
-    views = torch.arange(2 * 4 * 3.0).view(2, 4, 3)  # two samples, a plain and three changed views
+    views = torch.randn(2, 4, 3)  # two samples, a plain and three changed views
     seen: list[torch.Tensor] = []
 
     def forward(inputs: torch.Tensor, over: bool) -> torch.Tensor:
@@ -143,15 +110,6 @@ def test_the_bottleneck_is_there_where_it_must(target: Any, tune: str, bottlenec
     assert made.trained.encoder is made.heads.encoder
     assert len(made.trained.encoder.bottleneck) == (0 if width == 24 else 2)
     assert made.trained(torch.randn(3, 24)).logits.shape == (3, 4)
-
-
-def test_a_frozen_backbone_is_not_trained(target: Any) -> None:
-    backbone = module_encoder(nn.Linear(24, 9), 9)
-    made, data = prepare_networks(session(PAIRS), backbone, target, 4, name="test")
-    assert read_all(data).shape == (80, 9)
-    trained = {id(weight) for weight in made.heads.parameters()}
-    assert not trained & {id(weight) for weight in backbone.module.parameters()}
-    assert {id(weight) for weight in made.trained.encoder.bottleneck.parameters()} <= trained
 
 
 @pytest.mark.filterwarnings("ignore:test. .* empty:ucds.errors.UcdsWarning")

@@ -112,18 +112,6 @@ def losses(run: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
 
 
-def test_two_machines_with_32_samples_each_equal_one_with_64(
-    machines: tuple[str, str], vectors: Path, tmp_path: Path
-) -> None:
-    run_alone(*training(vectors, tmp_path / "one"))
-    processes = start_on(machines, training(vectors, tmp_path / "two"))
-    first, second = finish(processes)
-    assert [process.returncode for process in processes] == [0, 0], first + second
-    assert first.count("source model written") == 1
-    assert "source model" not in second
-    assert_about_equal(tmp_path / "one", tmp_path / "two")
-
-
 @pytest.mark.parametrize("dying", [0, 1])
 def test_a_machine_that_dies_ends_the_run_with_a_line_and_another_number_goes_on(
     dying: int, machines: tuple[str, str], vectors: Path, tmp_path: Path

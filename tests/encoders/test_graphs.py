@@ -3,7 +3,9 @@
 import pickle
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,10 +14,12 @@ import pytest
 from graph_kit import IMAGES, graph_file, means, transformer
 from onnx import TensorProto, helper
 
+import ucds
 from ucds.encoders.graphs import GraphEncoder, check_graph
 from ucds.encoders.onnx_files import read_last_weights
 from ucds.encoders.spec import EncoderSpec
 from ucds.errors import InputError
+from ucds.training.model_file import save_model
 
 SIX = EncoderSpec("means", 6, 16)
 node = helper.make_node
@@ -255,3 +259,32 @@ print(before - held())
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert int(done.stdout) > 50_000
+
+
+PICTURES = np.random.default_rng(0).integers(0, 256, (5, 20, 20, 3), dtype=np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("content", "spec", "reason"),
+    [
+        (REFUSED["an operator of a vendor"][0], SIX, "not one of the ONNX standard"),
+        (GIANTS["a constant"], SIX, "needs more than 4 GiB of memory"),
+        (means(), EncoderSpec("another width", 7, 16), "returns features of shape"),
+        (means(), EncoderSpec("another output", 6, 16, output="y"), "cannot compute it"),
+        (means(size=24), SIX, "cannot compute it"),
+        (transformer("last_hidden_state"), EncoderSpec("tokens", 3, 16), "returns features of shape"),
+    ],
+)
+def test_a_changed_graph_in_a_run_ends_in_one_line(
+    content: bytes, spec: EncoderSpec, reason: str, stored_model: Callable[..., Any], tmp_path: Path
+) -> None:
+    save_model(tmp_path, stored_model(GraphEncoder(content, spec, "given"), 3, 4))
+    model = ucds.load(tmp_path, compute=ucds.Compute(cache=None))
+    with pytest.raises(ucds.UserError, match=reason) as refusal:
+        model.predict(PICTURES)
+    assert "\n" not in str(refusal.value)
+
+
+def test_an_unchanged_graph_in_a_run_computes(stored_model: Callable[..., Any], tmp_path: Path) -> None:
+    save_model(tmp_path, stored_model(GraphEncoder(means(), SIX, "given"), 3, 4))
+    assert ucds.load(tmp_path, compute=ucds.Compute(cache=None)).predict(PICTURES).shape == (5,)

@@ -26,7 +26,7 @@ def fragile(job: str) -> Iterator[str]:
 
 
 def devices_seen(job: str) -> Iterator[str]:
-    time.sleep(1.0)  # long enough for another process to start meanwhile
+    time.sleep(float(job))
     yield os.environ.get(VISIBLE, "")
 
 

@@ -5,9 +5,10 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from quick import quick
 
 from ucds.choices import Tune
-from ucds.config import ConsensusSettings, PCDSettings
+from ucds.config import PCDSettings
 from ucds.encoders.encoder import Encoder, IdentityEncoder
 from ucds.experiments.pipeline import Outcome, TaskOptions
 from ucds.gradients.prepare import Learning
@@ -16,7 +17,7 @@ from ucds.math.arrays import FloatArray
 PCD = PCDSettings(
     source_epochs=3, clustering_epochs=3, refinement_epochs=3, bottleneck_width=16, evaluations_per_stage=3
 )
-CONSENSUS = ConsensusSettings(starts=1, bottleneck_width=16)
+CONSENSUS = quick(bottleneck_width=16)
 OPTIONS = TaskOptions((PCD, CONSENSUS), seed=0)
 
 

@@ -17,6 +17,7 @@ from ucds.experiments.datasets import (
     imbalanced_subset,
     locate,
     long_tail_subset,
+    objects_in,
     small_subset,
 )
 
@@ -27,19 +28,6 @@ def make(root: Path, names: Iterable[str]) -> Path:
     for name in names:
         (root / name).mkdir(parents=True)
     return root
-
-
-OFFICE = ("amazon", "dslr", "webcam")
-
-
-def test_the_folder_itself_or_one_in_it(tmp_path: Path) -> None:
-    inner = make(tmp_path / "office31", OFFICE)
-    make(tmp_path / "PACS", KNOWN["pacs"].counts)
-    for given in (inner, tmp_path):
-        found = locate(given, "office31", ["webcam"])
-        assert found.path == inner
-        assert found.domains == ["amazon", "dslr", "webcam"]
-        assert found.folders["webcam"] == "webcam"
 
 
 def test_case_spaces_and_hyphens_do_not_matter(tmp_path: Path) -> None:
@@ -80,6 +68,11 @@ def test_a_data_set_that_nobody_knows(tmp_path: Path) -> None:
         locate(tmp_path, "", ["ink"])
     make(tmp_path / "my-scans", ["north", "south"])
     assert locate(tmp_path, "my scans", ["north"]).path == tmp_path / "my-scans"
+
+
+def test_domains_of_one_data_set_may_show_the_same_objects() -> None:
+    assert objects_in("office31", "dslr") == objects_in("office31", "webcam") != "webcam"
+    assert [objects_in(name, "photo") for name in ("pacs", "mine")] == ["photo", "photo"]
 
 
 def made_up(counts: dict[str, int]) -> Scan:

@@ -1,8 +1,6 @@
 """Tests of records: appended, read back, and known again."""
 
-import errno
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +8,7 @@ import pytest
 from grid_kit import VARIANTS, record, small
 
 from ucds.config import ConsensusSettings
-from ucds.errors import NoSpaceError, UserError
+from ucds.errors import UserError
 from ucds.experiments.grid import read_benchmark
 from ucds.experiments.methods import METHODS
 from ucds.experiments.records import (
@@ -59,21 +57,6 @@ def test_a_finished_line_that_is_no_record_is_an_error(tmp_path: Path, line: str
     (tmp_path / "runs.jsonl").write_text(f"{whole}\n{line}\n{whole}\n")
     with pytest.raises(UserError, match="holds a line that cannot be read as a record"):
         read_records(tmp_path / "runs.jsonl")
-
-
-def test_a_full_disk_is_named_and_nothing_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "runs.jsonl"
-    append_record(path, ONE)
-
-    def fail(_: int) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", fail)
-        with pytest.raises(NoSpaceError, match=r"runs\.jsonl: No space left"):
-            append_record(path, TWO)
-    append_record(path, THREE)
-    assert read_records(path)[0] == ONE
 
 
 def test_one_process_at_a_time_fills_a_folder(tmp_path: Path) -> None:

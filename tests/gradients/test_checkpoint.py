@@ -95,23 +95,6 @@ def test_damage_is_told_and_no_code_is_run(
     assert capsys.readouterr().out == ""
 
 
-def test_an_unreadable_checkpoint_is_not_called_damaged(run: Path) -> None:
-    (run / CHECKPOINT_FILE).unlink()
-    (run / CHECKPOINT_FILE).mkdir()
-    with pytest.raises(DamagedFileError, match=r"checkpoint\.pt is a folder, and is not opened"):
-        read_checkpoint(run)
-
-
-def test_what_was_being_replaced_is_never_lost(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def replace(self: Path, target: Path) -> None:
-        raise KeyboardInterrupt  # the machine stops at the renaming
-
-    monkeypatch.setattr(Path, "replace", replace)
-    with pytest.raises(KeyboardInterrupt):
-        write_checkpoint(run, checkpoint(3))
-    assert step_of(read_checkpoint(run)) == 2
-
-
 WEIGHTS = {"w": torch.arange(4.0)}
 
 

@@ -77,13 +77,6 @@ def test_without_weight_nothing_is_transported() -> None:
     assert found.item() == mutual_information_loss(logits).item()
 
 
-def test_proportions_of_each_domain_follow_its_own_samples() -> None:
-    loss, (_, _, logits) = loss_of((2, 4)), batch()
-    loss.update_proportions(logits, 0.9)
-    for proportions, own in zip(loss.proportions, (logits[:2], logits[2:]), strict=True):
-        torch.testing.assert_close(proportions, 0.9 / K + 0.1 * own.softmax(1).mean(0))
-
-
 def test_its_state_is_all_that_a_resumed_run_needs() -> None:
     targets, (features, prototypes, logits) = torch.full((N, K), 1 / K), batch()
     one, other = (loss_of(targets=targets.clone()) for _ in range(2))

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
-from unittest.mock import ANY, Mock, call
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -154,13 +154,6 @@ def test_checkpoints_come_with_evaluations_and_after_the_time_given(
         train(started(session, network()), look)
     look()
     assert len(moments) == expected
-
-
-def test_progress_is_reported_with_losses_and_the_last_evaluation() -> None:
-    reporter = Mock()
-    train(started(opened(reporter=reporter), network()))
-    assert reporter.mock_calls == [call.show("stage", 0, 12), call.show("stage", 12, 12, ANY)]
-    assert set(reporter.show.call_args.args[3]) == {"clusters", "entropy", "information"}
 
 
 def test_a_collapsed_model_is_told_of() -> None:

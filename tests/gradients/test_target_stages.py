@@ -88,7 +88,7 @@ def test_labels_of_all_samples_cause_no_warning(blobs: Any) -> None:
     everything = ClusterLabels(data.samples.ids, provider, K, "p")
     with warnings.catch_warnings():
         warnings.simplefilter("error", UcdsWarning)
-        found, _ = _fit(data, everything, clustering_epochs=15)
+        found, _ = _fit(data, everything, clustering_epochs=10)
     assert (found == provider).mean() > 0.95
 
 

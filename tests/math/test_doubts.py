@@ -202,5 +202,13 @@ def test_the_half_that_the_votes_keep_apart_more_is_asked_about_first() -> None:
     assert [one.cluster for one in halves] == [0, 1]
 
 
+def test_the_likeliest_cluster_is_offered_first() -> None:
+    """Of four votes, one joins cluster 0 with 1, and two join it with 2."""
+    clusters = np.repeat([0, 1, 2], 20)
+    votes = [clusters, *(np.where(clusters == joined, 0, clusters) for joined in (1, 2, 2))]
+    doubts = Doubts(memberships(votes), clusters, clusters, 3).ranked()
+    assert next(one.others for one in doubts if one.cluster == 0) == [2, 1]
+
+
 def test_a_few_samples_have_no_halves() -> None:
     assert halve(memberships(divided_votes()), np.arange(5)) is None

@@ -1,7 +1,5 @@
 """Tests of the embedding of neighbours: its graph, its descent, and UMAP beside it."""
 
-import subprocess
-import sys
 import warnings
 
 import numpy as np
@@ -119,29 +117,6 @@ def test_equal_seeds_give_equal_positions_for_any_number_of_threads(width: int) 
             found.append(place(vectors, width=width, steps=20))
     assert np.array_equal(*found)
     assert not np.array_equal(found[0], place(vectors, seed=1, width=width, steps=20))
-
-
-@pytest.mark.parametrize("n", [2, 3, 11])
-@pytest.mark.parametrize("alike", [True, False])
-def test_few_and_equal_samples_have_a_place(n: int, alike: bool) -> None:
-    vectors = np.ones((n, 3)) if alike else np.random.default_rng(0).normal(size=(n, 3))
-    found = place(unit_rows(vectors.astype(np.float32)))
-    assert found.shape == (n, 20)
-    assert np.isfinite(found).all()
-
-
-LIGHT = """
-import sys
-import numpy as np
-from ucds.math.embedding import embed
-embed(np.eye(12, dtype=np.float32), 2, np.random.default_rng(0), neighbours=4, steps=10)
-print(*sorted({"numba", "llvmlite", "umap", "torch"} & sys.modules.keys()))
-"""
-
-
-def test_nothing_is_compiled_for_it() -> None:
-    done = subprocess.run([sys.executable, "-c", LIGHT], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == []
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Tests of `ucds.math.exemplars`: samples that show a cluster, samples far from all others, and copies."""
+"""Tests of `ucds.math.exemplars`: samples far from all others, and copies."""
 
 import io
 
@@ -7,13 +7,6 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from ucds.math.exemplars import find_nearest, find_outliers, group_near_duplicates
-
-# Directions in the plane by their angle in degrees; two clusters, around 0 and around 90 degrees.
-ANGLES = np.deg2rad([0, 10, -10, 30, 90, 100, 80, 55])
-FEATURES = np.stack([np.cos(ANGLES), np.sin(ANGLES)], axis=1).astype(np.float32)
-FIRST = np.array([0.99, 0.95, 0.97, 0.60, 0.01, 0.02, 0.30, 0.45], dtype=np.float32)
-PROBABILITIES = np.stack([FIRST, 1 - FIRST], axis=1)
-SURE = PROBABILITIES.max(1)
 
 
 def test_outliers_are_found_farthest_first_and_nothing_else() -> None:

@@ -59,7 +59,7 @@ def test_the_effect_on_numbers_is_the_correlation_ratio_of_their_ranks_less_chan
 @pytest.mark.parametrize("grouped", [False, True], ids=["single", "groups of unequal sizes"])
 def test_random_columns_are_declared_at_the_stated_rate(kind: str, grouped: bool) -> None:
     """The clusters depend on the patient, and each column has one value for a patient."""
-    draw, draws, declared = rng(1), 40, 0
+    draw, draws, declared = rng(1), 20, 0
     for _ in range(draws):
         groups = patients(30, draw) if grouped else np.arange(80)
         count = int(groups.max()) + 1

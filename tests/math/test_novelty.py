@@ -86,9 +86,9 @@ def test_the_scan_seldom_finds_a_group_where_none_is_new() -> None:
     found = 0
     for seed in range(40):
         rng = np.random.default_rng(seed)
-        kind = rng.integers(K, size=200)
+        kind = rng.integers(K, size=100)
         votes = memberships([vote(kind, rng) for _ in range(8)])
-        found += bool(scan(votes, rng.permutation(200) < 70, K, rng))
+        found += bool(scan(votes, rng.permutation(100) < 35, K, rng))
     assert found <= binom.ppf(0.99, 40, 0.05)
 
 

@@ -10,6 +10,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from ucds.math.arrays import DoubleArray
 from ucds.math.domain_transport import SharedPrototypes
+from ucds.math.privacy import noise_scale
 from ucds.math.private_prototypes import (
     bounded,
     choose_groups,
@@ -83,6 +84,10 @@ def test_the_releases_use_up_the_budget_and_no_more() -> None:
     replay = Replay(first.outputs)
     learn(vectors, replay, 0.3)
     assert sum(1 / (2 * scale**2) for scale in replay.scales) == pytest.approx(0.3)
+
+
+def test_no_bound_needs_no_noise() -> None:
+    assert (noise_scale(math.inf), noise_scale(0.5)) == (0, 1)
 
 
 TOGETHER, APART = 0.5, 1e4
@@ -175,17 +180,6 @@ def test_a_canary_proves_no_more_than_is_claimed_and_finds_noise_that_is_too_sma
     assert proven_epsilon(log_likelihoods(canary, without, rho, 0.1, trials)) > claimed
 
 
-def test_mergers_keep_the_total_and_join_what_points_the_same_way() -> None:
-    rng = np.random.default_rng(5)
-    sums = np.array([[4.0, 0], [0, 3], [2, 0.1], [0.1, 5]]) + 0.01 * rng.standard_normal((4, 2))
-    merged = merge(sums, 2)
-    np.testing.assert_allclose(merged.sum(0), sums.sum(0))
-    np.testing.assert_allclose(
-        sorted(merged.tolist()), sorted([sums[[0, 2]].sum(0).tolist(), sums[[1, 3]].sum(0).tolist()])
-    )
-    assert merge(sums, 4) is sums
-
-
 def test_a_merger_loses_the_least_length() -> None:
     sums = np.random.default_rng(6).standard_normal((7, 3))
     kept = np.linalg.norm(merge(sums, 6), axis=1).sum()
@@ -193,6 +187,8 @@ def test_a_merger_loses_the_least_length() -> None:
     without = [np.linalg.norm(np.delete(sums, pair, axis=0), axis=1).sum() for pair in pairs]
     joined = [np.linalg.norm(sums[i] + sums[j]) for i, j in pairs]
     assert kept == pytest.approx(max(a + b for a, b in zip(without, joined, strict=True)))
+    np.testing.assert_allclose(merge(sums, 3).sum(0), sums.sum(0))
+    assert merge(sums, 7) is sums
 
 
 def test_domains_are_clustered_by_themselves_if_the_smallest_is_large_enough_for_the_noise() -> None:

@@ -10,12 +10,13 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from ucds.choices import OpinionChoices
 from ucds.math.arrays import FloatArray, IntArray
-from ucds.math.consensus import USUAL, Vote, blend, cluster_by_vote, memberships, refine
+from ucds.math.consensus import USUAL, Vote, blend, cluster_by_vote, memberships
 from ucds.math.second_opinion import cluster_by_opinions
 from ucds.math.spaces import make_spaces
 
 K, QUICK = 4, OpinionChoices()
-ANYTHING = replace(QUICK, draws=1, steps=60, most_inertia=np.inf, most_change=np.inf, most_fall=np.inf)
+FEW = replace(USUAL, halves=3).with_starts(2)
+ANYTHING = replace(QUICK, draws=1, steps=30, most_inertia=np.inf, most_change=np.inf, most_fall=np.inf)
 NOTHING = replace(ANYTHING, most_inertia=0.0)
 
 
@@ -25,18 +26,18 @@ def blobs(n: int, noise: float = 0.1) -> tuple[FloatArray, IntArray]:
     return (vectors + 0.5).astype(np.float32), truth
 
 
-BLURRED, TRUTH = blobs(150, 0.4)
+BLURRED = blobs(150, 0.4)[0]
 
 
 def ask(vectors: FloatArray, second: OpinionChoices = QUICK, seed: int = 0) -> Vote:
     return cluster_by_opinions(
-        make_spaces(vectors, K), K, np.random.default_rng(seed), choices=USUAL.with_starts(2), second=second
+        make_spaces(vectors, K), K, np.random.default_rng(seed), choices=FEW, second=second
     )
 
 
 def own_vote(vectors: FloatArray) -> Vote:
     spaces = make_spaces(vectors, K).vectors
-    return cluster_by_vote(list(spaces.values()), K, np.random.default_rng(0), choices=USUAL.with_starts(2))
+    return cluster_by_vote(list(spaces.values()), K, np.random.default_rng(0), choices=FEW)
 
 
 def test_without_embeddings_the_consensus_is_the_own_one() -> None:
@@ -62,7 +63,7 @@ def measure(vectors: FloatArray, partition: IntArray) -> tuple[float, float, flo
 
 
 # Links rise and evenness falls; or the contrary.
-@pytest.mark.parametrize(("n", "noise", "links", "evenness"), [(80, 0.5, 1, -1), (100, 0.5, -1, 1)])
+@pytest.mark.parametrize(("n", "noise", "links", "evenness"), [(100, 0.55, 1, -1), (90, 0.5, -1, 1)])
 def test_each_of_three_figures_decides_at_its_limit(n: int, noise: float, links: int, evenness: int) -> None:
     vectors = blobs(n, noise)[0]
     own, joint = own_vote(vectors), ask(vectors, ANYTHING)
@@ -93,26 +94,9 @@ def test_what_is_taken_votes_with_its_weight_and_what_is_refused_changes_nothing
     np.testing.assert_array_equal(taken.memberships.toarray(), joined.toarray())
     assert len(taken.partitions) == len(own.partitions) + len(taken.opinion.partitions)
     assert taken.agreement == own.agreement
-
-
-def test_samples_move_from_where_the_second_opinion_has_them() -> None:
-    """By the own votes alone, they would stay where the own consensus has them."""
-    vectors = blobs(100, 0.5)[0]
-    own, found = own_vote(vectors), ask(vectors, replace(ANYTHING, weight=0.0))
-    np.testing.assert_array_equal(refine(own.memberships, own.partition, K), own.partition)
-    np.testing.assert_array_equal(refine(own.memberships, found.partition, K), found.partition)
-    assert adjusted_rand_score(own.partition, found.partition) < 1
-    # By its votes alone, they stay where it has them. It is compared with the own consensus, whatever moves.
-    other = ask(vectors, replace(ANYTHING, weight=1.0))
-    alike = adjusted_mutual_info_score(own.partition, other.partition)
-    assert [one.opinion and one.opinion.agreement for one in (found, other)] == [pytest.approx(alike)] * 2
-
-
-def test_clear_groups_are_found_by_both() -> None:
-    found = ask(blobs(150)[0])
-    assert found.opinion is not None
-    assert (found.opinion.taken, found.opinion.agreement) == (True, pytest.approx(1))
-    assert adjusted_rand_score(TRUTH, found.partition) == 1
+    # By its votes alone, samples stay where it has them. It is compared with the own consensus.
+    alone = ask(BLURRED, replace(ANYTHING, weight=1.0)).partition
+    assert taken.opinion.agreement == pytest.approx(adjusted_mutual_info_score(own.partition, alone))
 
 
 def test_of_many_samples_some_have_a_place_and_the_others_vote_like_them() -> None:
@@ -120,7 +104,8 @@ def test_of_many_samples_some_have_a_place_and_the_others_vote_like_them() -> No
     vectors, truth = (found[order] for found in blobs(3300))
     found = ask(vectors, replace(QUICK, draws=1, steps=150))
     assert found.opinion is not None
-    assert all(one.shape == truth.shape for one in found.opinion.partitions)
+    assert found.opinion.taken
+    assert adjusted_rand_score(truth, found.opinion.partitions[0]) == 1
     assert found.opinion.agreement > 0.95
     assert adjusted_rand_score(truth, found.partition) == 1
 
@@ -129,6 +114,6 @@ def test_equal_seeds_give_equal_votes_for_any_number_of_threads() -> None:
     found = []
     for threads in (1, 3):
         with threadpool_limits(threads):
-            found.append(ask(BLURRED, replace(ANYTHING, steps=30)))
+            found.append(ask(BLURRED, ANYTHING))
     np.testing.assert_array_equal(found[1].partition, found[0].partition)
     np.testing.assert_array_equal(found[1].memberships.toarray(), found[0].memberships.toarray())

@@ -13,6 +13,7 @@ from ucds.math.spaces import (
     make_spaces,
     mutual_neighbours,
     principal_axes,
+    principal_space,
     project,
     reduce_features,
     unit_rows,
@@ -65,7 +66,7 @@ def test_axes_are_as_many_as_asked_for_and_as_the_data_has() -> None:
     np.testing.assert_allclose(flat @ axes @ axes.T, flat, atol=1e-4)
 
 
-def principal_space(vectors: FloatArray, width: int, whitening: float) -> FloatArray:
+def whitened(vectors: FloatArray, width: int, whitening: float) -> FloatArray:
     shifted = vectors - vectors.mean(0)
     return project(shifted, *principal_axes(shifted, width), whitening)
 
@@ -75,7 +76,7 @@ def test_whitening_is_a_power_of_the_scales(whitening: float) -> None:
     vectors = normal(40, 7)
     left, singular, _ = np.linalg.svd(vectors - vectors.mean(0), full_matrices=False)
     expected = unit_rows((left * singular ** (1 - whitening))[:, :5])
-    found = principal_space(vectors, 5, whitening)
+    found = whitened(vectors, 5, whitening)
     np.testing.assert_allclose(found @ found.T, expected @ expected.T, atol=1e-4)  # whatever the signs
 
 
@@ -113,7 +114,7 @@ def test_spaces_are_what_their_names_say() -> None:
     vectors = normal(90, 6) + 2
     found = make_spaces(vectors, 9, width=4)
     assert tuple(found.vectors) == SPACES
-    principal, features = principal_space(centre(vectors), 4, 0.5), principal_space(centre(vectors), 256, 0.0)
+    principal, features = whitened(centre(vectors), 4, 0.5), whitened(centre(vectors), 256, 0.0)
     graph = mutual_neighbours(principal, 5)
     for name, plain in (("principal", principal), ("features", features)):
         np.testing.assert_array_equal(found.vectors[name], plain)  # type: ignore[index]
@@ -121,6 +122,14 @@ def test_spaces_are_what_their_names_say() -> None:
     np.testing.assert_array_equal(found.vectors["features"], reduce_features(vectors))
     chosen = make_spaces(vectors, 9, names=("diffused-features", "principal"))
     assert list(chosen.vectors) == ["diffused-features", "principal"]
+
+
+@pytest.mark.parametrize("lengths", [False, True])
+def test_others_are_seen_in_the_principal_space_as_its_own_samples_are(lengths: bool) -> None:
+    vectors = normal(40, 6) + 1
+    space, see = principal_space(vectors, lengths)
+    np.testing.assert_array_equal(space, make_spaces(vectors, 4, lengths=lengths).principal)
+    np.testing.assert_allclose(see(vectors[:7]), space[:7], atol=1e-5)
 
 
 def test_where_lengths_count_the_space_of_features_keeps_all_distances() -> None:

@@ -1,5 +1,6 @@
 """What a device cannot do is said before any work: before samples are opened and folders are made."""
 
+import re
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
@@ -12,7 +13,7 @@ from torch import nn
 
 import ucds
 from ucds import Compute, InputError, PCDSettings, RunOptions
-from ucds.choices import Accelerator, Precision
+from ucds.choices import Accelerator
 from ucds.networks.devices import choose_device, describe_device
 
 pytestmark = [
@@ -53,44 +54,33 @@ def test_a_name_or_auto_chooses_a_device(
     assert choose_device(named).type == chosen
 
 
-IMPOSSIBLE: list[tuple[int, bool, Accelerator, int, Precision, str]] = [
-    (0, False, "cpu", 0, "32-true", "must be at least 1, not 0"),
-    (0, True, "cuda", 1, "32-true", 'PyTorch finds no CUDA device: use `accelerator="cpu"`'),
-    (1, False, "mps", 1, "32-true", 'PyTorch finds no MPS device: use `accelerator="cpu"`'),
-    (2, False, "auto", 3, "32-true", "this machine has 2 CUDA devices, but 3 are asked for"),
-    (0, True, "auto", 2, "32-true", "this machine has 1 MPS device, but 2 are asked for"),
-    (0, True, "mps", 1, "bf16-mixed", "use `precision=\"32-true\"`, not 'bf16-mixed'"),
-]
+MIXED = Compute("mps", "bf16-mixed")
 
 
-@pytest.mark.parametrize(("cuda", "mps", "accelerator", "devices", "precision", "words"), IMPOSSIBLE)
+@pytest.mark.parametrize(
+    ("there", "compute", "devices", "words"),
+    [
+        ((0, False), Compute("cpu"), 0, "must be at least 1, not 0"),
+        ((0, True), Compute("cuda"), 1, 'PyTorch finds no CUDA device: use `accelerator="cpu"`'),
+        ((1, False), Compute("mps"), 1, 'PyTorch finds no MPS device: use `accelerator="cpu"`'),
+        ((2, False), Compute("auto"), 3, "this machine has 2 CUDA devices, but 3 are asked for"),
+        ((0, True), Compute("auto"), 2, "this machine has 1 MPS device, but 2 are asked for"),
+        ((0, True), MIXED, 1, "use `precision=\"32-true\"`, not 'bf16-mixed'"),
+    ],
+)
 def test_a_training_that_the_devices_cannot_do_is_refused_before_its_samples_are_looked_for(
-    have: HaveDevices,
-    tmp_path: Path,
-    cuda: int,
-    mps: bool,
-    accelerator: Accelerator,
-    devices: int,
-    precision: Precision,
-    words: str,
+    have: HaveDevices, tmp_path: Path, there: tuple[int, bool], compute: Compute, devices: int, words: str
 ) -> None:
-    have(cuda, mps)
-    given: Any = {
-        "n_clusters": 2,
-        "settings": PCDSettings(),
-        "options": RunOptions(devices=devices),
-        "compute": Compute(accelerator, precision),
-    }
+    have(*there)
+    given: Any = {"n_clusters": 2, "settings": PCDSettings(), "compute": compute}
     for train in (ucds.train_target, ucds.train_source):
-        with pytest.raises(InputError) as error:
-            train(tmp_path / "missing", tmp_path / "run", **given)
-        assert words in str(error.value)
+        with pytest.raises(InputError, match=re.escape(words)):
+            train(tmp_path / "missing", tmp_path / "run", options=RunOptions(devices=devices), **given)
     assert not (tmp_path / "run").exists()
     if devices == 1:
-        estimator = ucds.TargetClustering(method="pcd", accelerator=accelerator, precision=precision)
-        with pytest.raises(InputError) as error:
-            estimator.fit(np.eye(4))
-        assert words in str(error.value)
+        named = {"accelerator": compute.accelerator, "precision": compute.precision}
+        with pytest.raises(InputError, match=re.escape(words)):
+            ucds.TargetClustering(method="pcd", **named).fit(np.eye(4))
 
 
 @pytest.mark.parametrize("accelerator", ["cuda", "mps"])
@@ -101,16 +91,10 @@ def test_a_missing_device_is_told_before_images_are_decoded(
     images = write_images(tmp_path / "images", [f"{i}.png" for i in range(4)])[0].parent
     cache = tmp_path / "cache"
     own = ucds.module_encoder(nn.Flatten(), example=torch.zeros(1, 3, 8, 8), input_size=8)
-    named = ucds.EncoderOptions("test_resnet", "none", 32)
+    named, compute = ucds.EncoderOptions("test_resnet", "none", 32), Compute(accelerator, cache=cache)
     for encoder in (own, named):
         with pytest.raises(InputError, match=f"PyTorch finds no {accelerator.upper()} device"):
-            ucds.train_target(
-                images,
-                tmp_path / "run",
-                n_clusters=2,
-                encoder=encoder,
-                compute=Compute(accelerator, cache=cache),
-            )
+            ucds.train_target(images, tmp_path / "run", n_clusters=2, encoder=encoder, compute=compute)
     assert not cache.exists()
     assert not (tmp_path / "run").exists()
 

@@ -71,23 +71,10 @@ def test_a_network_computes_in_evaluation_mode_and_stays_as_it_was() -> None:
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(encoder))(images()), found)
 
 
-def test_features_that_are_not_finite_are_refused() -> None:
-    with pytest.raises(InputError, match="features are not finite"):
-        network()(np.full((2, 3, 32, 32), np.nan, np.float32))
-
-
 def test_nothing_tells_what_a_module_of_the_callers_own_computes() -> None:
     encoder, own = network(), module_encoder(nn.Linear(3, 2), 2)
     assert own.digest == ""
     assert len(encoder.digest) == 64
-
-
-def test_a_network_goes_to_the_device_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    encoder = network()
-    assert encoder.on("cpu", "bf16-mixed").computed_by == "torch on cpu"
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    with pytest.raises(InputError, match="finds no CUDA device"):
-        encoder.on("cuda", "32-true")
 
 
 def test_a_network_of_images_is_a_graph_with_its_features() -> None:

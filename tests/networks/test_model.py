@@ -52,14 +52,6 @@ def test_the_start_depends_on_the_generator_alone() -> None:
     assert not torch.equal(first.prototypes, other.prototypes)
 
 
-def test_without_a_generator_the_global_one_is_used() -> None:
-    models = []
-    for _ in range(2):
-        torch.manual_seed(3)
-        models.append(ClusteringModel(identity_network(9), 4))
-    assert torch.equal(models[0].prototypes, models[1].prototypes)
-
-
 def test_new_layers_start_after_xavier_with_zero_bias() -> None:
     model = ClusteringModel(identity_network(512), 31, generator=seeded(0))
     linear = model.encoder.bottleneck.linear
@@ -88,11 +80,6 @@ def test_a_folded_head_gives_the_models_features_and_logits(spread: bool) -> Non
     with torch.no_grad():
         model.prototypes.zero_()
     assert np.array_equal(head.prototypes, before)  # arrays of its own
-
-
-def test_one_cluster_takes_everything() -> None:
-    model = ClusteringModel(identity_network(4), 1).eval()
-    assert torch.equal(model(torch.randn(5, 4)).logits.softmax(-1), torch.ones(5, 1))
 
 
 def test_the_digest_is_of_weights_and_names() -> None:

@@ -68,7 +68,7 @@ def test_parameters_are_counted_in_the_network_that_a_graph_was_made_of() -> Non
 
 
 def test_a_model_file_keeps_a_network(stored_model: Any, tmp_path: Path) -> None:
-    made = stored_model(build_network("resnet18", weights="none", input_size=32, seed=3), 4, 8, tune="full")
+    made = stored_model(build_network(SMALL, weights="none", input_size=32, seed=3), 4, 8, tune="full")
     save_model(tmp_path, made)
     again = load_model(tmp_path)  # a network is rebuilt from its name
     images = np.random.default_rng(0).normal(size=(2, 3, 32, 32)).astype(np.float32)

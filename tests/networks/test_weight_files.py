@@ -143,7 +143,7 @@ def server(tmp_path: Path) -> Iterator[str]:
     (tmp_path / "published").mkdir()
     served = partial(Silent, directory=str(tmp_path / "published"))
     server = ThreadingHTTPServer(("127.0.0.1", 0), served)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=[0.01], daemon=True).start()
     yield f"http://127.0.0.1:{server.server_address[1]}"
     server.shutdown()
     server.server_close()

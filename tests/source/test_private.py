@@ -7,6 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from graph_kit import graph_file
+from onnx.helper import make_node
 from scipy.optimize import brentq
 from scipy.stats import norm
 from sklearn.metrics import adjusted_rand_score
@@ -189,17 +191,13 @@ def test_delta_is_at_most_one_over_what_is_protected() -> None:
 
 def graph_of(*layers: tuple[str, np.ndarray], width: int) -> GraphEncoder:
     """A graph of linear layers, by the operator and the weights of each."""
-    onnx = pytest.importorskip("onnx")
-    helper, numpy_helper, single = onnx.helper, onnx.numpy_helper, onnx.TensorProto.FLOAT
-    nodes, below = [], "images"
-    for number, (operator, _) in enumerate(layers):
-        nodes.append(helper.make_node(operator, [below, f"w{number}"], [f"y{number}"]))
-        below = f"y{number}"
-    weights = [numpy_helper.from_array(one.astype(np.float32), f"w{i}") for i, (_, one) in enumerate(layers)]
-    taken = helper.make_tensor_value_info("images", single, ["n", 3, 8, 8])
-    given = helper.make_tensor_value_info(below, single, None)
-    graph = helper.make_graph(nodes, "layers", [taken], [given], weights)
-    content = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]).SerializeToString()
+    names = ["x", *(f"y{number}" for number in range(len(layers)))]
+    nodes = [
+        make_node(operator, [names[number], f"w{number}"], [names[number + 1]])
+        for number, (operator, _) in enumerate(layers)
+    ]
+    weights = {f"w{number}": one.astype(np.float32) for number, (_, one) in enumerate(layers)}
+    content = graph_file(nodes, {names[-1]: ["n", width]}, weights)
     return GraphEncoder(content, EncoderSpec("layers", width, 8), "file")
 
 

@@ -31,10 +31,16 @@ def brief(n_clusters: int = 4, **parameters: Any) -> SourceClustering:
     return SourceClustering(n_clusters, **parameters)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def x(blobs: Blobs) -> Any:
     """The samples of both domains."""
     return np.concatenate(list(blobs({"a": 40, "b": 24}).values()))
+
+
+@pytest.fixture(scope="module")
+def fitted(x: Any) -> SourceClustering:
+    """An estimator of both domains, for tests that leave it as it is."""
+    return brief().fit(x, sample_domain=DOMAIN)
 
 
 @pytest.fixture
@@ -65,19 +71,20 @@ def test_clear_groups_are_found_and_described(x: Any) -> None:
     ("first", "second", "dtype"),
     [("x", "y", None), (-2, 7, None), (1.5, 2.5, None), (False, True, None), (1, "b", object)],
 )
-def test_domains_may_be_any_values(first: Any, second: Any, dtype: Any, x: Any) -> None:
+def test_domains_may_be_any_values(
+    first: Any, second: Any, dtype: Any, x: Any, fitted: SourceClustering
+) -> None:
     source = brief().fit(x, sample_domain=np.array([first] * 40 + [second] * 24, dtype))
     assert source.domain_names_ == (str(first), str(second))
-    np.testing.assert_array_equal(source.prototypes_, brief().fit(x, sample_domain=DOMAIN).prototypes_)
+    np.testing.assert_array_equal(source.prototypes_, fitted.prototypes_)
 
 
-def test_without_domains_there_is_one(x: Any) -> None:
+def test_without_domains_there_is_one(x: Any, fitted: SourceClustering) -> None:
     alone = brief().fit(x)
     assert alone.proportions_.shape == (1, 4)
     same = brief().fit(x, sample_domain=np.zeros(64, int))
     np.testing.assert_array_equal(alone.prototypes_, same.prototypes_)
-    other = brief().fit(x, sample_domain=DOMAIN)
-    assert not np.array_equal(alone.prototypes_, other.prototypes_)
+    assert not np.array_equal(alone.prototypes_, fitted.prototypes_)
 
 
 @pytest.mark.parametrize("wrong", [["a"] * 63, [["a"]] * 64, "a", 3])
@@ -114,18 +121,17 @@ def test_parameters_that_cannot_be_used_are_refused_in_fit(
         source.fit(x, sample_domain=np.arange(64) % 3)
 
 
-def test_survives_its_run_folder(x: Any, tmp_path: Path) -> None:
-    source = brief().fit(x, sample_domain=DOMAIN)
-    source.save(tmp_path / "run")
+def test_survives_its_run_folder(x: Any, fitted: SourceClustering, tmp_path: Path) -> None:
+    fitted.save(tmp_path / "run")
     again = SourceClustering.load(tmp_path / "run", accelerator="cpu")
     assert again.get_params()["n_clusters"] == 4
     assert again.n_features_in_ == 6
     assert again.domain_names_ == ("a", "b")
-    assert again.stored_.card == source.stored_.card
-    np.testing.assert_array_equal(again.prototypes_, source.prototypes_)
-    np.testing.assert_array_equal(again.proportions_, source.proportions_)
-    np.testing.assert_array_equal(again.predict_proba(x), source.predict_proba(x))
-    np.testing.assert_array_equal(again.label(x).labels, source.labels_)
+    assert again.stored_.card == fitted.stored_.card
+    np.testing.assert_array_equal(again.prototypes_, fitted.prototypes_)
+    np.testing.assert_array_equal(again.proportions_, fitted.proportions_)
+    np.testing.assert_array_equal(again.predict_proba(x), fitted.predict_proba(x))
+    np.testing.assert_array_equal(again.label(x).labels, fitted.labels_)
     assert not hasattr(again, "labels_")
     with pytest.raises(ValueError, match="5 features, but SourceClustering is expecting 6"):
         again.predict(x[:, :5])
@@ -140,18 +146,19 @@ def test_only_a_finished_source_run_is_loaded(x: Any, tmp_path: Path) -> None:
         SourceClustering.load(tmp_path / "target")
 
 
-def test_label_gives_what_the_function_gives_for_the_saved_run(x: Any, blobs: Blobs, tmp_path: Path) -> None:
-    source = brief().fit(x, sample_domain=DOMAIN)
-    source.save(tmp_path / "run")
+def test_label_gives_what_the_function_gives_for_the_saved_run(
+    x: Any, fitted: SourceClustering, blobs: Blobs, tmp_path: Path
+) -> None:
+    fitted.save(tmp_path / "run")
     shifted = blobs({"t": 40})["t"] + np.float32([20, 0, 0, 0, 0, 0])
     file = tmp_path / "shifted.npy"
     np.save(file, shifted)
-    answers, expected = source.label(shifted, provider="run"), ucds.label(tmp_path / "run", file)
+    answers, expected = fitted.label(shifted, provider="run"), ucds.label(tmp_path / "run", file)
     assert answers.fingerprint == expected.fingerprint
     assert answers.contents == expected.contents
-    assert not np.array_equal(answers.labels, source.predict(shifted))  # from the model's mean
+    assert not np.array_equal(answers.labels, fitted.predict(shifted))  # from the model's mean
     # Ten samples are too few to be seen from their own mean.
-    np.testing.assert_array_equal(source.label(x[:10]).labels, source.predict(x[:10]))
+    np.testing.assert_array_equal(fitted.label(x[:10]).labels, fitted.predict(x[:10]))
 
 
 def test_folders_of_images_and_a_targets_folder_needs_no_domain_folders(pictures: Path) -> None:
@@ -166,12 +173,11 @@ def test_folders_of_images_and_a_targets_folder_needs_no_domain_folders(pictures
     np.testing.assert_array_equal(again.labels, source.labels_)
 
 
-def test_folders_and_arrays_are_not_mixed_up(pictures: Path, x: Any) -> None:
+def test_folders_and_arrays_are_not_mixed_up(pictures: Path, x: Any, fitted: SourceClustering) -> None:
     on_images = brief(3, **EDGES).fit(pictures / "domains")
     with pytest.raises(InputError, match="fitted on images"):
         on_images.predict(x)
-    on_vectors = brief().fit(x)
     with pytest.raises(InputError, match="takes embeddings of width 6"):
-        on_vectors.predict(pictures / "domains")
+        fitted.predict(pictures / "domains")
     with pytest.raises(InputError, match="sample_domain is for arrays"):
         brief(**EDGES).fit(pictures / "domains", sample_domain=DOMAIN)

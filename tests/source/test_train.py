@@ -24,7 +24,7 @@ CPU, RESUMED = ucds.RunOptions(seed=3), ucds.RunOptions(seed=3, resume=True)
 def domains(tmp_path: Path, blobs: Callable[..., Any]) -> Path:
     """A file of embeddings of the domains a, b and c."""
     path = tmp_path / "domains.npz"
-    np.savez(path, **blobs({"a": 40, "b": 24, "c": 16}))
+    np.savez(path, **blobs({"a": 36, "b": 24, "c": 16}))
     return path
 
 

@@ -4,13 +4,14 @@ from collections.abc import Mapping
 from typing import Any
 
 import ucds
-from ucds.choices import OpinionChoices
+from ucds.choices import OpinionChoices, VoteChoices
 from ucds.training.progress import Quiet
 
 
 def quick(**settings: Any) -> ucds.ConsensusSettings:
-    """Return settings with one start and without a second opinion: of few samples a sixth of a second."""
-    return ucds.ConsensusSettings(**{"starts": 1, "second_opinion": OpinionChoices(draws=0)} | settings)
+    """Return settings with one start, few candidates and no second opinion: a tenth of a second each."""
+    least = {"starts": 1, "vote": VoteChoices(halves=2), "second_opinion": OpinionChoices(draws=0)}
+    return ucds.ConsensusSettings(**least | settings)
 
 
 class Listener(Quiet):

@@ -77,15 +77,13 @@ def test_a_loaded_estimator_has_the_parameters_of_its_run(x: Any, tmp_path: Path
     }
     assert (found["accelerator"], found["backbone"]) == ("cpu", None)
     assert TargetClustering.load(tmp_path / "run", random_state=8).get_params()["random_state"] == 8
-    again = clone(TargetClustering.load(tmp_path / "run")).fit(x)
-    for name, array in ucds.load(tmp_path / "run").stored.arrays.items():
-        np.testing.assert_array_equal(again.stored_.arrays[name], array)
 
 
 def test_a_frozen_encoder_of_images_is_a_parameter_as_the_run_holds_it(images: Path, tmp_path: Path) -> None:
     encoder = ucds.EncoderOptions(EDGES, image_size=28)  # a size that no parameter of the estimator has
     compute = ucds.Compute("cpu", cache=tmp_path / "cache")
-    ucds.train_target(images, tmp_path / "run", n_clusters=3, encoder=encoder, compute=compute)
+    given: dict[str, Any] = {"encoder": encoder, "compute": compute, "settings": {"starts": 1}}
+    ucds.train_target(images, tmp_path / "run", n_clusters=3, **given)
     loaded = TargetClustering.load(tmp_path / "run", cache=tmp_path / "cache")
     again = clone(loaded).fit(images)
     assert again.stored_.card.encoder == loaded.stored_.card.encoder
@@ -155,18 +153,12 @@ def test_versions_are_those_of_what_computed(
 
 @pytest.mark.torch
 @pytest.mark.parametrize(
-    ("name", "more"),
-    [("torchvision/squeezenet1_1", {"torchvision"}), ("test_resnet", {"timm"}), (None, set())],
+    ("name", "library"), [("torchvision/squeezenet1_1", "torchvision"), ("test_resnet", "timm")]
 )
-def test_versions_of_a_network_are_those_of_its_library(name: str | None, more: set[str]) -> None:
-    from torch import nn
-
-    network = ucds.module_encoder(nn.Linear(4, 4), 4)
-    if name is not None:
-        network = ucds.build_network(name, weights="none", input_size=32)
-        more = more | {"pillow"}
+def test_versions_of_a_network_are_those_of_its_library(name: str, library: str) -> None:
+    network = ucds.build_network(name, weights="none", input_size=32)
     made = how_made("target", 3, network, ConsensusSettings(), 0, "32-true")
-    assert made.versions.keys() == ALWAYS | {"torch"} | more
+    assert made.versions.keys() == ALWAYS | {"torch", "pillow", library}
 
 
 def test_a_model_is_written_in_the_same_bytes_each_time(

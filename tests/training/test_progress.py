@@ -39,17 +39,10 @@ def lines_of(capsys: pytest.CaptureFixture[str], clock: SimpleNamespace) -> Line
     return told
 
 
-def test_lines_come_about_ten_times(lines_of: LinesOf) -> None:
-    lines = lines_of(range(1, 1001), 1000, each=0.06)
-    assert [line.split()[1] for line in lines] == [f"{i}00/1000" for i in range(1, 11)]
-    assert re.fullmatch(r"stage 100/1000 loss 0\.1235 clusters 4 \(\d+ s left\)", lines[0])
-    assert lines[-1].endswith("(0 s left)")
-
-
 @pytest.mark.parametrize("total", [1, 2, 3, 9, 10, 11, 37])
 def test_the_last_step_is_always_told_and_never_more_than_eleven(total: int, lines_of: LinesOf) -> None:
     lines = lines_of(range(1, total + 1), total)
-    assert lines[-1].startswith(f"stage {total}/{total} ")
+    assert lines[-1] == f"stage {total}/{total} loss 0.1235 clusters 4 (0 s left)"
     assert len(lines) <= 11
 
 

@@ -54,8 +54,3 @@ def test_the_latest_of_about_equals_is_selected() -> None:
     assert select([evaluation(0.2), evaluation(1.0), evaluation(0.5)]) == 1
     collapses_late = [evaluation(x) for x in (0.3, 0.9, 1.3, 1.35, 1.34, 0.0, 0.0)]
     assert select(collapses_late) == 4
-
-
-def test_selection_among_single_clusters() -> None:
-    assert select([evaluation(0.0, 1, 1), evaluation(-1e-9, 1, 1)]) == 0
-    assert select([evaluation(0.0, 1, 1), evaluation(0.0, 1, 1)]) == 1

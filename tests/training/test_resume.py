@@ -17,7 +17,6 @@ from PIL import Image
 from safetensors.numpy import load_file
 
 from ucds.labels.cluster_labels import ClusterLabels
-from ucds.training.run_folder import RunFolder
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
@@ -92,19 +91,6 @@ def assert_same_run(one: Path, other: Path) -> None:
     assert (one / "log.jsonl").read_text() == (other / "log.jsonl").read_text()
 
 
-@pytest.mark.parametrize("side", ["source", "target"])
-def test_killed_and_resumed_equals_uninterrupted(side: str, embeddings: Path, tmp_path: Path) -> None:
-    assert not is_killed(side, embeddings, tmp_path / "whole")
-    for changes in (20, 41):
-        assert is_killed(side, embeddings, tmp_path / "killed", changes)
-        assert RunFolder(tmp_path / "killed").has_checkpoint()
-        assert not (tmp_path / "killed" / "model.safetensors").exists()
-    assert not is_killed(side, embeddings, tmp_path / "killed")
-    assert not RunFolder(tmp_path / "killed").has_checkpoint()
-    assert_same_run(tmp_path / "whole", tmp_path / "killed")
-
-
-@pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("data", ["embeddings", "images"])
 @pytest.mark.parametrize("side", ["source", "target"])
@@ -123,7 +109,6 @@ def test_killed_at_thirty_random_moments(
         assert runs < 30
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("side", ["source", "target"])
 def test_a_run_on_a_full_disk_goes_on_when_there_is_room(
