@@ -15,7 +15,6 @@ from ucds.config import MethodSettings
 from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
 from ucds.encoders.encoder import IdentityEncoder
-from ucds.errors import UcdsWarning
 from ucds.heads import Head, softmax
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.metrics import score
@@ -145,16 +144,6 @@ def test_a_client_is_told_what_to_doubt(
     said = train(folder=tmp_path / "run").said
     assert json.loads((tmp_path / "run" / "stability.json").read_text())[doubt]
     assert words in said[0]
-
-
-def test_labels_of_some_samples_in_any_order() -> None:
-    rows = np.random.default_rng(1).choice(N, 30, replace=False)
-    with pytest.warns(UcdsWarning, match="30 of 80 samples have a label"):
-        head, results, _ = train(given(PROVIDERS, rows))
-    assert accuracy(head) == 1
-    with pytest.warns(UcdsWarning, match="30 of 80"):
-        again = train(given(PROVIDERS, np.sort(rows)))
-    np.testing.assert_array_equal(results[0].assignments, again.results[0].assignments)
 
 
 @pytest.mark.filterwarnings("ignore:30 of 400 samples have a label")

@@ -38,14 +38,10 @@ def same_groups(labels: Any) -> bool:
 def test_it_ends_a_pipeline_and_stands_inside_one(x: Any) -> None:
     pipe = make_pipeline(StandardScaler(), brief())
     assert same_groups(pipe.fit_predict(x))
+    assert same_groups(pipe.fit(x, targetclustering__source_labels=TRUTH).predict(x))
     assert pipe.transform(x).shape == (36, 12)
     classified = make_pipeline(brief(), LogisticRegression()).fit(x, TRUTH)
     assert classified.score(x, TRUTH) == 1
-
-
-def test_labels_of_a_provider_go_through_a_pipeline(x: Any) -> None:
-    pipe = make_pipeline(StandardScaler(), brief()).fit(x, targetclustering__source_labels=TRUTH)
-    assert same_groups(pipe.predict(x))
 
 
 def test_a_grid_search_by_a_given_scorer_finds_the_number_of_clusters(x: Any) -> None:

@@ -10,6 +10,7 @@ from quick import quick
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from ucds import ClusterLabels, InputError, TargetClustering, UcdsWarning, load
+from ucds.choices import VoteChoices
 from ucds.training.options import Compute
 
 pytestmark = pytest.mark.filterwarnings("ignore:stage .* (empty|collapsed):ucds.errors.UcdsWarning")
@@ -21,7 +22,12 @@ METHODS = ["consensus", pytest.param("pcd", marks=pytest.mark.torch)]
 Blobs = Callable[..., dict[str, Any]]
 
 
-@parametrize_with_checks([TargetClustering(settings=quick(), random_state=0)])
+ONE_VOTE = VoteChoices(fineness=(1.0,), fewest_starts=1, most_starts=1, halves=1)
+
+
+@parametrize_with_checks(
+    [TargetClustering(settings=quick(spaces=("features",), vote=ONE_VOTE), random_state=0)]
+)
 @pytest.mark.filterwarnings("ignore:Number of distinct clusters")
 def test_keeps_scikit_learns_contract(estimator: TargetClustering, check: Callable[[Any], None]) -> None:
     check(estimator)
