@@ -145,7 +145,7 @@ def test_a_key_is_bound_to_its_network_by_the_word_of_the_proxy_alone(ledger: Le
         refused(client.get("/v1/info"), 403, "not-for-you")
 
 
-@pytest.mark.parametrize("peer", ["10.0.0.7", "192.0.2.0/24", "::1"])
+@pytest.mark.parametrize("peer", ["192.0.2.0/24", "::1"])
 def test_nobody_but_the_proxy_is_answered(ledger: Ledger, peer: str) -> None:
     told = {"X-Forwarded-For": "10.1.2.3"}
     with running(FakeLabeller(), ledger, budget=9, behind_proxy=peer) as service, service.client() as client:
@@ -213,7 +213,7 @@ def test_no_reason_makes_an_answer_longer(reason: str) -> None:
     assert len(render(shortest, 300, answer.model).body) == len(render(answer, 300, answer.model).body)
 
 
-@pytest.mark.parametrize(("limit", "seconds"), [(8, 0.5), (0.5, 2)])
+@pytest.mark.parametrize(("limit", "seconds"), [(8, 0.2), (0.5, 1.8)])
 def test_stopping_finishes_what_ends_in_time_and_refuses_the_rest(
     ledger: Ledger, limit: float, seconds: float
 ) -> None:
