@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import expect
-from review_kit import DESKTOP, PHONE, require_no_findings_of_axe
+from review_kit import DESKTOP, PHONE
 
 pytestmark = pytest.mark.filterwarnings("ignore:stage .* (empty|collapsed):ucds.errors.UcdsWarning")
 
@@ -126,14 +126,3 @@ def test_a_phone_has_three_screens_within_its_width(opened: Opened, page_file: P
         assert page.evaluate("document.documentElement.scrollWidth") == PHONE["width"]
     ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert ground == ("rgb(251, 251, 249)" if scheme == "light" else "rgb(21, 23, 27)")
-
-
-def test_axe_finds_nothing(browser: Any, page_file: Path) -> None:
-    page = browser.new_page(viewport=DESKTOP, bypass_csp=True)
-    page.goto(page_file.resolve().as_uri())
-    page.wait_for_selector("#grid [role=option]")
-    for step in ("", "#grid [role=option] >> nth=1", "#open-map", "#open-about"):
-        if step:
-            page.click(step)
-        require_no_findings_of_axe(page, step)
-    page.close()
