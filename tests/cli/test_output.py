@@ -14,7 +14,7 @@ import typer
 from cli_kit import WITHOUT, Result, in_subprocess, run_command, run_successfully
 
 import ucds.__main__
-from ucds.cli.options import app
+from ucds.cli.options import app, in_options
 from ucds.config import SETTINGS, PCDSettings
 
 HEAVY = ("torch", "numpy", "scipy", "sklearn", "timm", "torchvision", "PIL", "lightning_fabric")
@@ -183,3 +183,19 @@ def test_what_nobody_foresaw_is_one_line_and_a_file(
     (line,) = found.err.splitlines()
     assert "not enough memory (CUDA out of memory" in line
     assert "lower --set batch_size=.." in line
+
+
+@pytest.mark.parametrize(
+    ("told", "printed"),
+    [
+        ("choose another `out`", "choose another --out"),
+        ("give `n_clusters`, or `labels`", "give --clusters, or --labels"),
+        ('use `accelerator="cpu"`', "use --accelerator cpu"),
+        ("go on with `resume=True`", "go on with --resume"),
+        ("ask about fewer by `max_queries=12`", "ask about fewer by --max-queries 12"),
+        ("audit with `effort=QUICK`", "audit with --quick"),
+        ("see `ucds settings` and `sample_domain`", "see `ucds settings` and `sample_domain`"),
+    ],
+)
+def test_arguments_become_options(told: str, printed: str) -> None:
+    assert in_options(told) == printed

@@ -95,16 +95,6 @@ def test_the_choice_of_the_map_is_that_of_the_grid(opened: Opened, page_file: Pa
     name = page.inner_text("#side .id")
     page.keyboard.press("g")
     assert page.locator("[aria-selected=true]").get_attribute("title").startswith(name)
-    page.keyboard.press("k")
-    page.click("#lasso")
-    box = page.locator("#map").bounding_box()
-    corners = [(2, 2), (box["width"] - 2, 2), (box["width"] - 2, box["height"] - 60), (2, box["height"] - 60)]
-    page.mouse.move(box["x"] + 2, box["y"] + 2)
-    page.mouse.down()
-    for x, y in corners:
-        page.mouse.move(box["x"] + x, box["y"] + y, steps=4)
-    page.mouse.up()
-    page.locator("#said", has_text="37 images chosen").wait_for()
 
 
 def test_a_file_changes_nothing_and_says_what_does(opened: Opened, page_file: Path) -> None:
