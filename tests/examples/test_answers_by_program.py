@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 from PIL import Image
+from quick import quick
 
 import ucds
 
@@ -31,20 +32,15 @@ def test_a_program_answers_and_the_reviewed_run_has_the_kinds(tmp_path: Path) ->
     stripes = {"level": rows, "upright": columns, "rising": rows + columns, "falling": rows - columns}
     for kind, place in stripes.items():
         (images / kind).mkdir(parents=True)
-        for i in range(20):
+        for i in range(12):
             pixels = 60 * (place // 4 % 2)[:, :, None] + rng.normal(90, 15, size=(32, 32, 3))
             Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(images / kind / f"{i:02}.png")
     encoder, cpu = ucds.EncoderOptions("ucds/oriented_edges", "none"), ucds.Compute("cpu")
-    run = ucds.train_target(images, tmp_path / "run", n_clusters=3, encoder=encoder, compute=cpu).folder
+    given = {"n_clusters": 3, "encoder": encoder, "settings": quick(), "compute": cpu}
+    run = ucds.train_target(images, tmp_path / "run", **given).folder
     (tmp_path / "program.py").write_text(PROGRAM)
-    command = [
-        sys.executable,
-        str(SCRIPT),
-        str(run),
-        str(images),
-        sys.executable,
-        str(tmp_path / "program.py"),
-    ]
+    program = [sys.executable, "-IS", tmp_path / "program.py"]
+    command = [sys.executable, *map(str, [SCRIPT, run, images, *program])]
     environment = os.environ | {"PYTHONPATH": str(Path(ucds.__file__).parents[1])}
     said = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
     assert f"{run}-reviewed written" in said
