@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from cli_kit import EDGES, SHAPES, draw, read_rows, run_command, run_successfully, tree
 
-from ucds.math.metrics import score
 from ucds.training.model_file import load_model
 from ucds.training.progress import Lines
 
@@ -21,7 +20,7 @@ BRIEF = ("--set", "starts=1", "--no-report")
 
 def test_the_whole_story_on_pictures(story: tuple[Path, dict[str, Any]]) -> None:
     """Only the label file goes from one side to the other. (tests/architecture runs each side by itself.)"""
-    folder, printed = story
+    folder, _ = story
     answers = json.loads((folder / "labels.json").read_text())
     ids = sorted(f"{shape}/{i}.png" for shape in SHAPES for i in range(8))
     assert answers["ids"] == ids
@@ -33,12 +32,6 @@ def test_the_whole_story_on_pictures(story: tuple[Path, dict[str, Any]]) -> None
     rows = read_rows(folder / "p.csv")
     assert [row["sample"] for row in rows] == ids
     assert all(1 / 3 - 1e-4 <= float(row["confidence"]) <= 1 for row in rows)
-
-    report = printed["evaluate"]
-    classes = [SHAPES.index(row["sample"].split("/")[0]) for row in rows]
-    expected = score([int(row["cluster"]) for row in rows], classes)
-    assert report["overall"] == {"accuracy": expected.accuracy, "nmi": expected.nmi, "ari": expected.ari}
-    assert (report["samples"], report["n_clusters"], report["n_classes"]) == (24, 3, 3)
     assert load_model(folder / "source").card.stages == ("cluster-domains",)
     assert load_model(folder / "target").card.stages == ("agree", "fit-target")
     assert not list(folder.rglob(".*partial*"))

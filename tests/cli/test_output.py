@@ -46,10 +46,6 @@ def test_no_command_has_more_options_than_one_can_survey() -> None:
         return sum(parameter.param_type_name == "option" for parameter in command.params)
 
     assert {name: n for name, command in COMMANDS.items() if (n := options(command)) > 20} == {}
-    shown = in_subprocess("train-target", "--help", env={"COLUMNS": "80"}).out.splitlines()
-    assert len(shown) <= 2 * 50
-    panels = [line.split()[1] for line in shown if line.startswith("╭─")]
-    assert panels == ["Arguments", "Options", "Method", "Encoder", "Computing", "What"]
 
 
 def test_the_options_of_every_command_stand_anywhere() -> None:

@@ -9,17 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ucds.choices import Tune
-from ucds.config import PCDSettings
-from ucds.data.ground_truth import read_ground_truth
-from ucds.data.sources import find_samples
 from ucds.demo.digits import STYLES, write_digits
 from ucds.demo.story import (
-    ENCODER,
     LARGE,
-    N_CLUSTERS,
     SMALL,
-    SOURCES,
     STYLE_OF,
     TURNED,
     Place,
@@ -29,11 +22,7 @@ from ucds.demo.story import (
     give_pictures,
     visit_all,
 )
-from ucds.encoders.encoder import Encoder
 from ucds.errors import UserError
-from ucds.math.metrics import clustering_accuracy
-from ucds.training.inputs import open_for_training
-from ucds.training.options import Compute
 from ucds.training.progress import Quiet
 
 
@@ -136,36 +125,6 @@ def test_the_whole_demo(tmp_path: Path) -> None:
     assert page.stat().st_size > 100_000
     assert {path.name for path in (out / "digits").iterdir()} == set(STYLES)
     check_folder(out)  # it may be run again in its own folder
-
-
-@pytest.mark.slow
-@pytest.mark.torch
-@pytest.mark.timeout(1200)
-def test_over_five_seeds_pcd_is_above_source_only_and_pre_trained_only(tmp_path: Path) -> None:
-    from ucds.experiments.methods import run_methods
-    from ucds.experiments.pipeline import Task, TaskOptions
-
-    found: dict[str, list[float]] = {"po": [], "so": [], "pcd": []}
-    for seed in range(5):
-        place = Place(tmp_path, seed, Quiet())
-        draw(place)
-        digits = find_samples(place.digits, by_domain=True, domains=SOURCES)
-        source = open_for_training(digits, ENCODER, place.compute)
-        images = find_samples(place.images(LARGE), by_domain=False)
-        target = open_for_training(images, ENCODER, place.compute)
-        truth = read_ground_truth(target.data.samples)
-        assert truth is not None
-
-        def edges(tune: Tune, compute: Compute = place.compute) -> Encoder:
-            return ENCODER.find(compute)
-
-        task = Task(source.data, target.data, target.data, edges, edges, N_CLUSTERS, N_CLUSTERS)
-        options = TaskOptions((PCDSettings(tune="head"),), seed, place.compute)
-        for outcome in run_methods(task, options, tuple(found)):
-            found[outcome.method].append(100 * clustering_accuracy(outcome.labels, truth.classes))
-    mean = {method: np.mean(values) for method, values in found.items()}
-    assert mean["pcd"] >= mean["so"] + 5, mean
-    assert mean["pcd"] >= mean["po"] + 20, mean
 
 
 @pytest.mark.slow
