@@ -177,23 +177,3 @@ def test_the_seed_decides() -> None:
     found = [train(data=data, seed=seed).head.prototypes for seed in (0, 0, 1)]
     assert np.array_equal(found[0], found[1])
     assert not np.array_equal(found[0], found[2])
-
-
-def crash(*arguments: Any) -> None:
-    raise KeyboardInterrupt
-
-
-def test_a_head_is_fitted_after_a_crash_as_without_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What a crash between the two stages leaves is the clusters."""
-    whole = train(given(PROVIDERS), folder=tmp_path / "run").head
-    with monkeypatch.context() as patch:
-        patch.setattr("ucds.target.agreement.fit_prototypes", crash)
-        with pytest.raises(KeyboardInterrupt):
-            train(given(PROVIDERS), folder=tmp_path / "stopped")
-    with monkeypatch.context() as patch:
-        patch.setattr("ucds.target.agreement.agree", None)  # is not done again
-        resumed, results, _ = train(given(PROVIDERS), folder=tmp_path / "stopped")
-    assert [result.name for result in results] == ["agree", "fit-target"]
-    np.testing.assert_equal(vars(resumed), vars(whole))
