@@ -156,11 +156,7 @@ def test_another_token_gets_nothing(address: str) -> None:
     "body",
     [
         *(b"", b"[]", b'{"action": "answer"}', b'{"action": "x", "number": 0}'),
-        *(
-            b'{"action": "move", "rows": [99999], "to": 0, "number": 0}',
-            b'{"action": "cut", "n": 1, "number": 0}',
-        ),
-        b'{"action": "split", "cluster": 0, "parts": 7, "number": 0}',
+        b'{"action": "move", "rows": [99999], "to": 0, "number": 0}',
     ],
 )
 def test_bad_requests_are_refused_in_words(trained: Path, address: str, body: bytes) -> None:
