@@ -1,5 +1,6 @@
 """The report in a real browser: it loads whole, asks for nothing, shows everything and changes nothing."""
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -107,12 +108,13 @@ def test_a_file_changes_nothing_and_says_what_does(opened: Opened, page_file: Pa
     assert page.locator("#undo, #open-finish, #move-to").count() == 0
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_phone_has_three_screens_within_its_width(opened: Opened, page_file: Path, scheme: str) -> None:
-    page = opened(page_file, scheme, PHONE)
+def test_a_phone_has_three_screens_within_its_width_and_in_the_dark_a_dark_ground(
+    opened: Opened, page_file: Path
+) -> None:
+    page = opened(page_file, "dark", PHONE)
     for screen, part in (("Clusters", ".left"), ("Pictures", "#grid"), ("Details", ".right")):
         page.click(f".screens button:has-text('{screen}')")
         page.wait_for_selector(part)
         assert page.evaluate("document.documentElement.scrollWidth") == PHONE["width"]
     ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
-    assert ground == ("rgb(251, 251, 249)" if scheme == "light" else "rgb(21, 23, 27)")
+    assert max(map(int, re.findall(r"\d+", ground))) < 64

@@ -61,6 +61,10 @@ def test_old_samples_keep_their_numbers_and_new_ones_get_those_of_their_kinds(
     assert clusters_of(tmp_path / "next", NEW) == [number[int(kind)] for kind in NEW_KIND]
     assert "new clusters: none" in done.sentences
     assert json.loads((tmp_path / "next" / "run.json").read_text())["update"]["joined"] == len(NEW)
+    kept = read_remembered(tmp_path / "next")[0]
+    assert kept.ids[len(OLD) :] == tuple(map(str, range(len(NEW))))
+    assert kept.ids[0] == "0 (earlier)"  # it is gone, and leaves its id to a new one
+    assert kept.ids[len(OLD) - 1] == str(len(OLD) - 1)
 
 
 def test_what_is_known_is_recognised_by_its_content(run: Path, tmp_path: Path) -> None:
@@ -70,14 +74,6 @@ def test_what_is_known_is_recognised_by_its_content(run: Path, tmp_path: Path) -
     kept, features = read_remembered(tmp_path / "next")
     assert len(kept.ids) == len(set(kept.ids)) == len(features) == len(OLD) + len(NEW)
     assert kept.ids[: len(OLD)] == tuple(str(len(NEW) + i) for i in range(len(OLD))[::-1])
-
-
-def test_an_old_sample_that_is_gone_leaves_its_id_to_a_new_one(run: Path, tmp_path: Path) -> None:
-    ucds.update(run, saved(tmp_path / "new.npy", NEW), tmp_path / "next", compute=CPU)
-    kept = read_remembered(tmp_path / "next")[0]
-    assert kept.ids[len(OLD) :] == tuple(map(str, range(len(NEW))))
-    assert kept.ids[0] == "0 (earlier)"
-    assert kept.ids[len(OLD) - 1] == str(len(OLD) - 1)
 
 
 def test_what_is_missing_is_forgotten_if_that_is_asked_for(run: Path, tmp_path: Path) -> None:
