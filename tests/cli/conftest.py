@@ -40,14 +40,12 @@ def vectors(tmp_path_factory: pytest.TempPathFactory, blobs: Callable[..., dict[
 
 @pytest.fixture(scope="session")
 def runs(vectors: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished source run, a finished target run and an unfinished one, side by side."""
+    """A finished source run and a finished target run, side by side."""
     root = tmp_path_factory.mktemp("runs")
     source = ("train-source", vectors / "source.npz", "--clusters", 4, "--out", root / "source")
     run_successfully(*source, "--set", "starts=1")
     target = ("train-target", vectors / "target.npy", "--labels", vectors / "labels.json")
     run_successfully(*target, "--out", root / "target", "--set", "starts=1", "--no-report")
-    (root / "unfinished").mkdir()
-    (root / "unfinished" / "run.json").write_text("{}")
     return root
 
 

@@ -48,7 +48,7 @@ def test_work_goes_on_without_streams_and_no_file_gets_their_messages(closed: st
 
 
 def test_a_result_that_finds_no_room_is_an_error() -> None:
-    done = _shell(f"{TRAIN} --quiet >/dev/full")
+    done = _shell(f"{sys.executable} -m ucds settings pcd --json >/dev/full")
     assert done.returncode == 2
     assert "No space left on device" in done.stderr
 

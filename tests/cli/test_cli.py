@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 from cli_kit import EDGES, SHAPES, draw, read_rows, run_command, run_successfully, tree
 
-from ucds.math.metrics import score
 from ucds.training.model_file import load_model
+from ucds.training.progress import Lines
 
 BRIEF = ("--set", "starts=1", "--no-report")
 
 
 def test_the_whole_story_on_pictures(story: tuple[Path, dict[str, Any]]) -> None:
     """Only the label file goes from one side to the other. (tests/architecture runs each side by itself.)"""
-    folder, printed = story
+    folder, _ = story
     answers = json.loads((folder / "labels.json").read_text())
     ids = sorted(f"{shape}/{i}.png" for shape in SHAPES for i in range(8))
     assert answers["ids"] == ids
@@ -32,12 +32,6 @@ def test_the_whole_story_on_pictures(story: tuple[Path, dict[str, Any]]) -> None
     rows = read_rows(folder / "p.csv")
     assert [row["sample"] for row in rows] == ids
     assert all(1 / 3 - 1e-4 <= float(row["confidence"]) <= 1 for row in rows)
-
-    report = printed["evaluate"]
-    classes = [SHAPES.index(row["sample"].split("/")[0]) for row in rows]
-    expected = score([int(row["cluster"]) for row in rows], classes)
-    assert report["overall"] == {"accuracy": expected.accuracy, "nmi": expected.nmi, "ari": expected.ari}
-    assert (report["samples"], report["n_clusters"], report["n_classes"]) == (24, 3, 3)
     assert load_model(folder / "source").card.stages == ("cluster-domains",)
     assert load_model(folder / "target").card.stages == ("agree", "fit-target")
     assert not list(folder.rglob(".*partial*"))
@@ -67,37 +61,26 @@ def test_sorting_keeps_files_apart_whatever_their_names(tmp_path: Path) -> None:
     assert contents == {(images / os.fsdecode(name)).read_bytes() for name in names}
 
 
-@pytest.mark.torch
 def test_a_signal_stops_with_saved_work_and_resume_finishes(
     vectors: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ucds.gradients.session import Session
+    command = ("train-target", vectors / "target.npy", "--clusters", 4, *BRIEF, "--out")
 
-    labels = ("--labels", vectors / "labels.json", "--method", "pcd", "--no-report")
-    epochs = ("--set=clustering_epochs=20", "--set=refinement_epochs=20")
-    command = ("train-target", vectors / "target.npy", *labels, *epochs, "--out")
-    write, count = Session.write, 0
+    stopped, whole = (tmp_path / name / "run" for name in ("stopped", "whole"))
 
-    def write_and_signal(self: Session, *arguments: Any) -> None:
-        nonlocal count
-        write(self, *arguments)
-        count += 1
-        if count == 4:
+    def stop(*given: Any, **named: Any) -> None:
+        if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:  # the run listens
             signal.raise_signal(signal.SIGTERM)
 
-    monkeypatch.setenv("UCDS_CHECKPOINT_SECONDS", "1e9")
     with monkeypatch.context() as patch:
-        patch.setattr(Session, "write", write_and_signal)
-        found = run_command(*command, tmp_path / "stopped")
+        patch.setattr(Lines, "show", stop)
+        found = run_command(*command, stopped)
     assert found.status == 130
     assert found.err.splitlines()[-1] == "stopped; all work is saved: run the same command with --resume"
-    assert (tmp_path / "stopped" / "checkpoint.pt").exists()
-    assert not (tmp_path / "stopped" / "model.safetensors").exists()
-    run_successfully(*command, tmp_path / "stopped", "--resume")
-    run_successfully(*command, tmp_path / "whole")
-    stopped, whole = ((tmp_path / out / "log.jsonl").read_text() for out in ("stopped", "whole"))
-    assert stopped == whole
-    assert not (tmp_path / "stopped" / "checkpoint.pt").exists()
+    assert not (stopped / "model.safetensors").exists()
+    run_successfully(*command, stopped, "--resume")
+    run_successfully(*command, whole)
+    assert (stopped / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
 
 
 @pytest.mark.torch

@@ -54,7 +54,6 @@ def predict(run: str, data: str = "{v}/target.npy", *more: str, out: str = "{new
     return ["predict", run, data, "--out", out, *more]
 
 
-PCD = ("--method", "pcd")
 MISTAKES = {
     # Of data.
     "no such data": (source(data="{bad}/absent"), "no folder"),
@@ -80,19 +79,12 @@ MISTAKES = {
     "unknown command": (["train"], "train"),
     "unknown method": (source("--method", "kmeans"), "--method"),
     "image too small": (pictures_source("--image-size", "8"), "--image-size"),
-    # Of settings.
-    "setting without value": (source("--set", "epsilon"), "NAME=VALUE"),
     # Of the encoder.
     "unknown backbone": (pictures_source("--backbone", "resnet81", *NO_WEIGHTS), "did you mean"),
     "backbone for vectors": (source("--backbone", "resnet18"), "--backbone, --weights and --image-size"),
     # Of the run folder.
-    "out occupied": (source(out="{bad}/occupied"), "is not empty: choose another --out"),
     "out occupied, resumed": (source("--resume", out="{bad}/occupied"), "holds no run to resume"),
     "out is a file": (source(out="{v}/labels.json"), "is a file: choose another --out"),
-    "diverged": (
-        source(*PCD, "--set=new_layer_learning_rate=1e30", "--set=source_epochs=20", "--quiet"),
-        "no longer finite",
-    ),
     # Of labels.
     "labels missing": (target(labels="{bad}/absent.json"), "cannot read the label file"),
     "labels of other samples": (target(labels="{v}/foreign.json"), "none of the 36 samples has a label"),
@@ -105,10 +97,6 @@ MISTAKES = {
     "label with other width": (label("{runs}/source", "{v}/wide.npy"), "takes 6"),
     "label below a file": (label("{runs}/source", out="{v}/labels.json/l.json"), "labels.json is a file"),
     "predict with a source run": (predict("{runs}/source"), "source models stay with their owner"),
-    "predict with an unfinished run": (
-        predict("{runs}/unfinished"),
-        "is not finished: continue it with --resume",
-    ),
     "predict with a broken run": (predict("{bad}/broken"), "is damaged"),
     "sort among the inputs": (
         predict("{runs}/target", "{pictures}/target", "--sort-into", "{pictures}/target/sorted"),
@@ -124,7 +112,7 @@ MISTAKES = {
 }
 
 
-OF_NETWORKS = ("unknown backbone", "diverged")
+OF_NETWORKS = ("unknown backbone",)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import typer
 from cli_kit import WITHOUT, Result, in_subprocess, run_command, run_successfully
 
 import ucds.__main__
-from ucds.cli.options import app
+from ucds.cli.options import app, in_options
 from ucds.config import SETTINGS, PCDSettings
 
 HEAVY = ("torch", "numpy", "scipy", "sklearn", "timm", "torchvision", "PIL", "lightning_fabric")
@@ -46,10 +46,6 @@ def test_no_command_has_more_options_than_one_can_survey() -> None:
         return sum(parameter.param_type_name == "option" for parameter in command.params)
 
     assert {name: n for name, command in COMMANDS.items() if (n := options(command)) > 20} == {}
-    shown = in_subprocess("train-target", "--help", env={"COLUMNS": "80"}).out.splitlines()
-    assert len(shown) <= 2 * 50
-    panels = [line.split()[1] for line in shown if line.startswith("╭─")]
-    assert panels == ["Arguments", "Options", "Method", "Encoder", "Computing", "What"]
 
 
 def test_the_options_of_every_command_stand_anywhere() -> None:
@@ -183,3 +179,19 @@ def test_what_nobody_foresaw_is_one_line_and_a_file(
     (line,) = found.err.splitlines()
     assert "not enough memory (CUDA out of memory" in line
     assert "lower --set batch_size=.." in line
+
+
+@pytest.mark.parametrize(
+    ("told", "printed"),
+    [
+        ("choose another `out`", "choose another --out"),
+        ("give `n_clusters`, or `labels`", "give --clusters, or --labels"),
+        ('use `accelerator="cpu"`', "use --accelerator cpu"),
+        ("go on with `resume=True`", "go on with --resume"),
+        ("ask about fewer by `max_queries=12`", "ask about fewer by --max-queries 12"),
+        ("audit with `effort=QUICK`", "audit with --quick"),
+        ("see `ucds settings` and `sample_domain`", "see `ucds settings` and `sample_domain`"),
+    ],
+)
+def test_arguments_become_options(told: str, printed: str) -> None:
+    assert in_options(told) == printed

@@ -12,9 +12,6 @@ import pytest
 from cli_kit import EDGES, draw_domain, run_command, run_successfully
 from PIL import Image
 
-import ucds
-from ucds.target.predictions import NAMES_FILE
-
 BARE = EDGES[:4]  # the encoder alone
 
 
@@ -58,28 +55,25 @@ def test_a_warning_that_two_steps_of_a_command_find_is_said_once(place: Path) ->
     assert done.err.count("duplicates another") == 1
 
 
-def test_the_same_command_opens_what_is_there_and_other_images_are_refused(place: Path) -> None:
-    model = (place / "photos-groups/model.safetensors").read_bytes()
-    again = run_command("sort", place / "photos", *BARE)
-    assert "images are in" in again.err or "holds a run on other samples" in again.err
-    run_successfully("sort", place / "photos", *BARE, "--out", place / "other")
-    run_successfully("sort", place / "photos", *BARE, "--out", place / "other")
-    Image.new("RGB", (30, 30)).save(place / "photos/new.png")
-    refused = run_command("sort", place / "photos", *BARE, "--out", place / "other")
+def test_the_same_command_opens_what_is_there_and_other_images_are_refused(sorted_once: Path) -> None:
+    photos, model = sorted_once / "photos", sorted_once / "photos-groups/model.safetensors"
+    before = model.read_bytes()
+    run_successfully("sort", photos, *BARE)
+    Image.new("RGB", (30, 30)).save(photos / "new.png")
+    refused = run_command("sort", photos, *BARE)
+    (photos / "new.png").unlink()
     assert refused.status == 2
-    assert (
-        "other holds a run on other samples, or some samples have changed: choose another --out"
-        in refused.err
-    )
-    assert (place / "photos-groups/model.safetensors").read_bytes() == model
+    told = "photos-groups holds a run on other samples, or some samples have changed: choose another --out"
+    assert told in refused.err
+    assert model.read_bytes() == before
 
 
-def test_the_folder_is_known_by_its_own_name(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shutil.rmtree(place / "photos-groups")
-    (place / "photos/sub").mkdir()
-    monkeypatch.chdir(place / "photos")
+def test_the_folder_is_known_by_its_own_name(sorted_once: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (sorted_once / "photos/sub").mkdir()
+    monkeypatch.chdir(sorted_once / "photos")
     run_successfully("sort", "sub/..", *BARE)
-    assert (place / "photos-groups/report.html").exists()
+    Path("sub").rmdir()
+    assert [path.name for path in sorted_once.glob("**/*-groups")] == ["photos-groups"]
 
 
 def test_what_is_in_the_way_is_left_alone(place: Path) -> None:
@@ -119,14 +113,3 @@ def test_a_browser_opens_where_somebody_looks(
     monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
     run_successfully("--quiet", "sort", sorted_once / "photos", *BARE, *more)
     assert len(opened) == opens
-
-
-def test_a_run_brings_its_own_names(place: Path, tmp_path: Path) -> None:
-    run = place / "photos-groups"
-    model = ucds.load(run).stored.fingerprint
-    named = {"format": "ucds-names/1", "model": model, "names": {"0": "bars"}}
-    (run / NAMES_FILE).write_text(json.dumps(named))
-    found = ucds.predict(run, place / "photos", tmp_path / "table.csv")
-    assert found.names == {0: "bars"}
-    assert '"bars"' in (tmp_path / "table.csv").read_text()
-    assert '"names":{"0":"bars"}' in ucds.report(run, place / "photos").path.read_text()

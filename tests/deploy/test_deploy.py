@@ -115,6 +115,14 @@ def nginx_before(folder: Path, *services: Service, **words: str) -> Iterator[Pro
         yield proxy
 
 
+def hold_64(proxy: Proxy, trusted: ssl.SSLContext, stack: ExitStack, header: str = "X: {}") -> None:
+    """Hold 64 connections of one address, each with a body that does not come; a header may number them."""
+    for number in range(64):
+        plain = stack.enter_context(proxy.connect())
+        held = stack.enter_context(trusted.wrap_socket(plain, server_hostname="localhost"))
+        held.sendall(proxy.head("Content-Length: 999", header.format(f"{number:x}"), host="localhost") + b"x")
+
+
 def test_nginx_passes_on_what_clients_need(local: Service, tmp_path: Path) -> None:
     with nginx_before(tmp_path, local) as proxy:
         check_proxy(proxy)
@@ -132,12 +140,7 @@ def test_nginx_counts_clients_of_ipv6_by_their_64_bits(service: Service, tmp_pat
             return client.get("/v1/info", headers={"X-Client": address}).status_code
 
         def is_refused_beside_64() -> bool:
-            for number in range(64):
-                plain = stack.enter_context(proxy.connect())
-                held = stack.enter_context(proxy.trusted.wrap_socket(plain, server_hostname="localhost"))
-                held.sendall(
-                    proxy.head("Content-Length: 999", f"X-Client: 2001:db8::{number:x}:1", host="localhost")
-                )
+            hold_64(proxy, proxy.trusted, stack, "X-Client: 2001:db8::{}:1")
             return status("2001:db8::ffff:0:0:7") == 429
 
         wait_until(is_refused_beside_64, seconds=60)
@@ -177,14 +180,9 @@ def test_nginx_refuses_another_name_and_too_many_connections(service: Service, t
         other = stack.enter_context(proxy.connect())
         with pytest.raises(ssl.SSLError, match="UNRECOGNIZED_NAME"):
             trusted.wrap_socket(other, server_hostname="other.example")
-        begun = proxy.head("Content-Length: 999", host="localhost") + b"x"
 
         def is_refused_beside_64() -> bool:
-            """Hold 64 connections of one address, each with a body that does not come, and ask once more."""
-            for _ in range(64):
-                plain = stack.enter_context(proxy.connect())
-                held = stack.enter_context(trusted.wrap_socket(plain, server_hostname="localhost"))
-                held.sendall(begun)
+            hold_64(proxy, trusted, stack)
             return client.get("/v1/info").status_code == 429
 
         # On a busy machine the first ones end before the last begin.

@@ -17,6 +17,7 @@ from PIL import Image
 
 import ucds
 from ucds.labels.cluster_labels import ClusterLabels
+from ucds.page import thumbnails
 from ucds.page.thumbnails import COLUMNS
 
 pytestmark = pytest.mark.filterwarnings("ignore:stage .* (empty|collapsed):ucds.errors.UcdsWarning")
@@ -225,3 +226,13 @@ def test_a_damaged_file_of_the_run_is_named(client: Path, pictures: Path, tmp_pa
     with pytest.raises(ucds.DamagedFileError, match=r"transfer.json is damaged: delete it"):
         ucds.report(run, pictures, tmp_path / "never.html")
     assert not (tmp_path / "never.html").exists()
+
+
+def test_thumbnails_are_compressed_until_all_sheets_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    noise = np.random.default_rng(0).integers(256, size=(300, 32, 32, 3), dtype=np.uint8)
+    best = sum(map(len, thumbnails.lay_out(noise)))
+    for share in (0.9, 0.5):
+        monkeypatch.setattr(thumbnails, "MOST_BYTES", int(share * best))
+        sheets = thumbnails.lay_out(noise)
+        assert len(sheets) == 2  # none is left out
+        assert sum(map(len, sheets)) <= share * best

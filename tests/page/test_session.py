@@ -83,19 +83,3 @@ def test_a_run_on_a_folder_of_features_shows_the_pictures_below_images(trained: 
     done = ucds.review(tmp_path / "run", answers=tmp_path / "answers.jsonl", images=tmp_path / "moved")
     assert done is not None
     assert 'id="sheet-0"' in (done.path / "report.html").read_text()
-
-
-def test_samples_without_pictures_show_their_texts_or_else_their_ids(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    values = rng.normal(size=(60, 4)) + 4 * np.eye(4)[np.arange(60) % 4]
-    rows = [f"s{i},<b>text {i}</b>,{','.join(map(str, row))}" for i, row in enumerate(values)]
-    (tmp_path / "x.csv").write_text("\n".join(["id,text,a,b,c,d", *rows]))
-    np.save(tmp_path / "x.npy", values)
-    for name, first, text in (("x.csv", "s0", "<b>text 0</b>"), ("x.npy", "0", None)):
-        run = tmp_path / f"run of {name}"
-        ucds.train_target(tmp_path / name, run, n_clusters=3, settings=BRIEF)
-        fixed = open_session(run).fixed()
-        assert (fixed["pictures"], fixed["ids"][0]) == ("", first)
-        assert (fixed["texts"] or [None])[0] == text
-    page = ucds.report(tmp_path / "run of x.csv").path.read_text()
-    assert "\\u003cb>text 7\\u003c/b>" in page

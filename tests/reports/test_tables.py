@@ -1,4 +1,4 @@
-"""Tests of pages: figures by hand, what is missing, what is compared with what."""
+"""Tests of pages: which records count, figures by hand, what is missing, what is compared with what."""
 
 from pathlib import Path
 from typing import Any
@@ -59,23 +59,13 @@ def test_what_is_missing_is_called_missing_and_the_papers_figures_stand_beside()
     assert other[1:] == ["50.0", "25.0", "55.0", "0.10", "0.30", "2.0", "-", "-", "100"]
     assert rows(text, "method")[0][1:] == ["a", "b", "mean", "paper a", "paper b", "paper mean"]
     assert "5 of 12 cells have a record." in text
+    assert text_of(benchmark(), []).endswith("No records yet.\n")
+    assert rows(text_of(benchmark(paper={}), RECORDS), "method")[0][1:] == ["a", "b", "mean"]
 
 
 def test_the_papers_mean_is_of_all_its_targets() -> None:
     text = text_of(benchmark(paper={"pcd": {"a": 40.0, "b": [60.0, 2.5]}}), RECORDS)
     assert rows(text, r"**PCD**")[0][4:] == ["40.0", "60.0 +- 2.5", "50.0"]
-
-
-def test_without_records_the_page_says_so() -> None:
-    text = text_of(benchmark(), [])
-    assert rows(text, "**PCD**")[0][1:] == ["missing", "missing", "missing", "46.8", "-", "-"]
-    assert text.endswith("No records yet.\n")
-
-
-def test_without_published_figures_there_are_no_such_columns() -> None:
-    text = text_of(benchmark(paper={}), RECORDS)
-    assert rows(text, "method")[0][1:] == ["a", "b", "mean"]
-    assert all(len(row) == 4 for row in rows(text, "frozen")[:1])
 
 
 @pytest.mark.parametrize(
@@ -128,8 +118,6 @@ def test_variants_of_one_method_are_rows_by_their_names() -> None:
     accuracy, compared, _ = rows(text, "pooled source")
     assert accuracy[1:] == ["57.0 +- 7.1 (2)", "45.6 +- 1.0"]
     assert compared[1:] == ["+2.0", "+2.0 to +2.0", "-", "1", "1", "2"]
-    # One record serves all rows that mean the same.
-    assert rows(text, "again")[0][1:] == ["55.0 +- 7.1 (2)", "-"]
 
 
 def test_methods_are_compared_with_pcd_of_their_own_variant() -> None:
@@ -212,3 +200,41 @@ def test_a_page_is_written_from_the_records_on_disk(tmp_path: Path) -> None:
     text = write_table(benchmark(), tmp_path / "small")
     assert text == text_of(benchmark(), RECORDS)
     assert (tmp_path / "small.md").read_text() == text
+
+
+def alike(*variants: str) -> Benchmark:
+    """A grid of one cell, and variants that mean the same by other names."""
+    grid = {"backbone": "net", "targets": ["a"], "methods": ["pcd"], "seeds": [0]}
+    return Benchmark(**{"title": "T", "grid": grid, "variants": [{"name": name} for name in variants]})
+
+
+def made(variant: str, accuracy: float) -> dict[str, Any]:
+    return record("pcd", "a", 0, accuracy, variant=variant, settings={})
+
+
+def chosen(asked: Benchmark, records: list[dict[str, Any]]) -> dict[str, float]:
+    """The accuracy in each row."""
+    found = collect(asked, records)
+    entries = {row.variant: found.of(row, "", "a") for row in found.rows}
+    return {variant: runs[0]["accuracy"] for variant, runs in entries.items() if runs}
+
+
+def test_the_latest_record_serves_every_row_that_means_the_same() -> None:
+    for records in ([("", 0.1)], [("again", 0.2), ("", 0.1)], [("twin", 0.2), ("gone", 0.1)]):
+        found = chosen(alike("again", "twin"), [made(*given) for given in records])
+        assert found == {"": 0.1, "again": 0.1, "twin": 0.1}
+
+
+def test_all_cells_are_wanted_and_each_record_is_used_where_it_counts() -> None:
+    found = collect(alike("again"), [made("", 0.1), made("", 0.2)])
+    assert found.wanted == 2
+    assert [used["accuracy"] for used in found.frame["record"]] == [0.2, 0.2]
+    assert found.of(RowKey("again", "kmeans"), "", "a") == {}
+
+
+def test_rows_have_the_title_of_what_varies() -> None:
+    asked = alike("again")
+    one = collect(asked, [])
+    assert (one.title(RowKey("", "pcd")), one.title(RowKey("again", "pcd"))) == ("PCD", "again")
+    several = asked.model_copy(update={"grid": asked.grid.model_copy(update={"methods": ("pcd", "to")})})
+    assert collect(several, []).title(RowKey("again", "to")) == "TO, again"

@@ -7,11 +7,12 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from serving_kit import free_port
 from sqlalchemy import Connection, create_engine
 
 from ucds.labels.journal import Journal, KeptReceipt
@@ -22,7 +23,6 @@ from ucds.serving.database import ledger_url
 from ucds.serving.keys import Key
 from ucds.serving.ledger import Answers, Ledger
 from ucds.serving.log import Entry
-from ucds.serving.problems import Refusal
 from ucds.serving.signing import Signer
 from ucds.serving.verify import Verdict, verify
 
@@ -40,17 +40,6 @@ def make_key(ledger: Ledger, budget: int = 10, name: str = "anna", **terms: Any)
 def charge(ledger: Ledger, key: Key, *numbers: int, label: int = 1, model: str = MODELS[0]) -> Answers:
     contents = [content(number) for number in numbers]
     return ledger.charge(key, model, contents, dict.fromkeys(contents, label), request="r")
-
-
-def spend(place: Path, secret: str, start: int) -> int:
-    """Charge a key with 25 samples, one after another, and count those that its budget had room for."""
-    given = 0
-    with closing(Ledger(place)) as book:
-        key = book.authenticate(secret)
-        for number in range(start, start + 25):
-            with suppress(Refusal):
-                given += len(charge(book, key, number).labels)
-    return given
 
 
 def used(ledger: Ledger, name: str = "anna") -> int:
@@ -134,8 +123,6 @@ def set_back(connection: Connection, number: int) -> None:
 @contextmanager
 def postgresql() -> Iterator[str]:
     """Start a private server with an empty database: its address; all of it is removed afterwards."""
-    from serving_kit import free_port  # it brings torch, for which processes that spend would wait
-
     pytest.importorskip("psycopg", reason="PostgreSQL's driver is not installed")
     places = sorted(map(str, Path("/usr/lib/postgresql").glob("*/bin")), reverse=True)
     found = shutil.which("initdb", path=os.pathsep.join([*places, os.environ["PATH"]]))

@@ -28,18 +28,6 @@ from ucds.serving.service import in_few_words
 from ucds.serving.verify import verify
 
 
-def test_without_a_key_or_with_a_wrong_one_nothing_is_told(vectors: Service) -> None:
-    with httpx.Client(base_url=vectors.url) as client:
-        for method, path in (("POST", "/v1/labels"), ("GET", "/v1/info")):
-            answer = client.request(method, path)
-            refused(answer, 401, "no-key")
-            assert answer.headers["www-authenticate"] == "Bearer"
-            for shown in ("Bearer", "Basic abc"):
-                refused(client.request(method, path, headers={"Authorization": shown}), 401, "no-key")
-            wrong = client.request(method, path, headers={"Authorization": "Bearer ucds_no"})
-            refused(wrong, 401, "unknown-key")
-
-
 def test_paths_and_methods_that_are_not_there(vectors: Service) -> None:
     with vectors.client() as client:
         for path in ("/", "/v1/labels/", "/metrics", "/healthz", "/readyz", "/docs", "/made/up/path"):
@@ -109,8 +97,11 @@ def test_failed_authentications_are_security_events_and_figures_name_nobody(
 ) -> None:
     with running(FakeLabeller(), ledger, budget=100) as service:
         assert service.ask(vector(1)).status_code == 200
-        service.ask(vector(1), key="ucds_wrong")
-        httpx.get(f"{service.url}/v1/info")
+        refused(service.ask(vector(1), key="ucds_wrong"), 401, "unknown-key")
+        for headers in ({}, {"Authorization": "Bearer"}, {"Authorization": "Basic abc"}):
+            answer = httpx.get(f"{service.url}/v1/info", headers=headers)
+            refused(answer, 401, "no-key")
+            assert answer.headers["www-authenticate"] == "Bearer"
         ledger.set_key("anna", expires="2020-01-01")
         refused(service.ask(vector(1)), 403, "expired-key")
         ledger.revoke_key("anna")
@@ -120,7 +111,7 @@ def test_failed_authentications_are_security_events_and_figures_name_nobody(
     lines = [json.loads(record.message) for record in caplog.records if record.name == "ucds.security"]
     assert [(line["reason"], line["key"]) for line in lines] == [
         ("unknown-key", None),
-        ("no-key", None),
+        *[("no-key", None)] * 3,
         ("expired-key", "anna"),
         ("revoked-key", "anna"),
     ]
@@ -145,7 +136,7 @@ def test_a_key_is_bound_to_its_network_by_the_word_of_the_proxy_alone(ledger: Le
         refused(client.get("/v1/info"), 403, "not-for-you")
 
 
-@pytest.mark.parametrize("peer", ["10.0.0.7", "192.0.2.0/24", "::1"])
+@pytest.mark.parametrize("peer", ["192.0.2.0/24", "::1"])
 def test_nobody_but_the_proxy_is_answered(ledger: Ledger, peer: str) -> None:
     told = {"X-Forwarded-For": "10.1.2.3"}
     with running(FakeLabeller(), ledger, budget=9, behind_proxy=peer) as service, service.client() as client:
@@ -213,7 +204,7 @@ def test_no_reason_makes_an_answer_longer(reason: str) -> None:
     assert len(render(shortest, 300, answer.model).body) == len(render(answer, 300, answer.model).body)
 
 
-@pytest.mark.parametrize(("limit", "seconds"), [(8, 0.5), (0.5, 2)])
+@pytest.mark.parametrize(("limit", "seconds"), [(8, 0.2), (0.5, 1.8)])
 def test_stopping_finishes_what_ends_in_time_and_refuses_the_rest(
     ledger: Ledger, limit: float, seconds: float
 ) -> None:

@@ -138,7 +138,7 @@ def test_every_failure_after_a_body_is_waste_and_its_trace_is_logged_once(
 ) -> None:
     labeller = FakeLabeller()
     labeller.look_at = lambda rows: 1 / 0  # type: ignore[method-assign, assignment, return-value]
-    with running(labeller, ledger, Limits(waste_seconds=0.1), budget=100) as service:
+    with running(labeller, ledger, Limits(waste_seconds=0.05), budget=100) as service:
         statuses = [service.ask(vector(1, serial)).status_code for serial in range(9)]
     assert statuses == [500] * statuses.count(500) + [429] * statuses.count(429)
     assert 1 < statuses.count(500) < 7

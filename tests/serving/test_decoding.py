@@ -61,18 +61,20 @@ async def one(decoder: ImageDecoder, data: bytes, key: int = ANNA) -> Any:
 
 
 async def test_every_file_gets_the_pixels_or_the_reason_that_it_would_get_alone() -> None:
-    forms = ("PNG", "JPEG", "GIF", "WEBP", "BMP", "TIFF")
-    good = [picture(i, form) for i, form in enumerate(forms * 3)]
+    """In every format of the service, of large images too, for which libraries start threads."""
+    pixels = np.random.default_rng(0).integers(0, 256, (600, 700, 3), dtype=np.uint8)
+    scan = Path(pytest.importorskip("pydicom.data").get_testdata_file("JPEG2000.dcm")).read_bytes()
+    good = [scan if form == "DICOM" else saved(Image.fromarray(pixels), form) for form in SERVED_FORMATS]
     bad = [b"no image", picture()[:60], b"x" * 100]
-    async with decoding() as decoder:
+    async with decoding(formats=SERVED_FORMATS) as decoder:
         files = {bytes([number]): data for number, data in enumerate(good + bad)}
         found = await decoder.decode(ANNA, files)
-        for data, pixels in zip(good, found, strict=False):
-            np.testing.assert_array_equal(pixels, decode_image(data, SIDE))
-        for data, reason in zip(bad, found[len(good) :], strict=True):
-            with pytest.raises(UnusableImageError) as here:
-                decode_image(data, SIDE)
-            assert reason == here.value.reason
+    for form, data, decoded in zip(SERVED_FORMATS, good, found, strict=False):
+        np.testing.assert_array_equal(decoded, decode_image(data, SIDE), form)
+    for data, reason in zip(bad, found[len(good) :], strict=True):
+        with pytest.raises(UnusableImageError) as here:
+            decode_image(data, SIDE)
+        assert reason == here.value.reason
 
 
 async def test_a_file_that_takes_too_long_is_given_up_and_paid_for_once(
@@ -174,16 +176,6 @@ async def test_the_service_goes_before_its_decoders_and_ctrl_c_is_for_it_alone()
         assert os.getpriority(os.PRIO_PROCESS, decoder) == min(19, os.getpriority(os.PRIO_PROCESS, 0) + 10)
         assert os.getsid(decoder) == os.getsid(0)  # between sessions, Linux does not look at priorities
         assert os.getpgid(decoder) != os.getpgid(0)
-
-
-async def test_a_confined_process_decodes_every_format_of_the_service() -> None:
-    """Large images too, for which libraries start threads where they can."""
-    pixels = np.random.default_rng(0).integers(0, 256, (600, 700, 3), dtype=np.uint8)
-    scan = Path(pytest.importorskip("pydicom.data").get_testdata_file("JPEG2000.dcm")).read_bytes()
-    async with decoding(formats=SERVED_FORMATS) as decoder:
-        for form in SERVED_FORMATS:
-            data = scan if form == "DICOM" else saved(Image.fromarray(pixels), form)
-            np.testing.assert_array_equal(await one(decoder, data), decode_image(data, SIDE), form)
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux alone")

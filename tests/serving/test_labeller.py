@@ -195,7 +195,7 @@ def test_dropped_calibrations_hold_their_place_to_their_end_and_delay_nobody(led
 
 
 def test_a_key_is_calibrated_once_and_pays_for_what_comes_to_nothing(ledger: Ledger) -> None:
-    labeller, limits = SlowMean(), Limits(waste_seconds=0.15)
+    labeller, limits = SlowMean(), Limits(waste_seconds=0.05)
     with running(labeller, ledger, limits, budget=10) as service, ThreadPoolExecutor() as pool:
         at_once = [pool.submit(calibrate, service, ROWS) for _ in range(2)]
         assert {one.result().status_code for one in at_once} == {200}

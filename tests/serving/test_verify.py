@@ -117,8 +117,8 @@ def test_each_column_of_each_row_changed_or_exchanged(tampering: Tampering, name
     table = TABLES[name]
     rows = tampering.rows(table)
     for row in rows:
-        for value in others(row[column]):
-            assert tampering.faults(partial(replace, table, [row], [{**row, column: value}])), (row, value)
+        value = others(row[column])[-1]
+        assert tampering.faults(partial(replace, table, [row], [{**row, column: value}])), (row, value)
     for one, other in itertools.pairwise(rows):
         changed = [{**one, column: other[column]}, {**other, column: one[column]}]
         if changed not in ([one, other], [other, one]):
@@ -272,8 +272,7 @@ def test_a_snapshot_of_another_state_or_signer_is_refused(full: Path, what: str)
     assert words in verify(full, signers=[ours.public]).faults[0]
 
 
-@pytest.mark.parametrize("added", [0, 1, 3])
-@pytest.mark.parametrize("back", [1, 2, 5, 20])
+@pytest.mark.parametrize(("back", "added"), [(1, 0), (1, 1), (1, 3), (5, 1), (20, 0), (20, 3)])
 def test_a_log_set_back_under_a_service(ledger: Ledger, tmp_path: Path, back: int, added: int) -> None:
     key = make_key(ledger, 100)
     for number in range(20):
@@ -303,7 +302,7 @@ def test_a_log_set_back_is_found_by_all_that_is_kept_elsewhere(provider: Provide
         assert (check().faults, check().unnamed) == ((), 0)
     charge(provider.ledger, key, 50)
     assert checks[0]().unnamed == 2  # a snapshot and a charge
-    for back in range(2, 21):
+    for back in (2, 7, 20):
         provider.restore(23 - back)
         assert verify(place).faults == ()
         for check in checks:

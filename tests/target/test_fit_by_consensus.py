@@ -15,7 +15,6 @@ from ucds.config import MethodSettings
 from ucds.data.dataset import Dataset
 from ucds.data.vectors import VectorSamples
 from ucds.encoders.encoder import IdentityEncoder
-from ucds.errors import UcdsWarning
 from ucds.heads import Head, softmax
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.math.metrics import score
@@ -147,16 +146,6 @@ def test_a_client_is_told_what_to_doubt(
     assert words in said[0]
 
 
-def test_labels_of_some_samples_in_any_order() -> None:
-    rows = np.random.default_rng(1).choice(N, 30, replace=False)
-    with pytest.warns(UcdsWarning, match="30 of 80 samples have a label"):
-        head, results, _ = train(given(PROVIDERS, rows))
-    assert accuracy(head) == 1
-    with pytest.warns(UcdsWarning, match="30 of 80"):
-        again = train(given(PROVIDERS, np.sort(rows)))
-    np.testing.assert_array_equal(results[0].assignments, again.results[0].assignments)
-
-
 @pytest.mark.filterwarnings("ignore:30 of 400 samples have a label")
 def test_of_many_samples_some_are_clustered_and_the_model_answers_for_all(tmp_path: Path) -> None:
     data, truth = blob_data(400), np.arange(400) % K
@@ -188,23 +177,3 @@ def test_the_seed_decides() -> None:
     found = [train(data=data, seed=seed).head.prototypes for seed in (0, 0, 1)]
     assert np.array_equal(found[0], found[1])
     assert not np.array_equal(found[0], found[2])
-
-
-def crash(*arguments: Any) -> None:
-    raise KeyboardInterrupt
-
-
-def test_a_head_is_fitted_after_a_crash_as_without_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What a crash between the two stages leaves is the clusters."""
-    whole = train(given(PROVIDERS), folder=tmp_path / "run").head
-    with monkeypatch.context() as patch:
-        patch.setattr("ucds.target.agreement.fit_prototypes", crash)
-        with pytest.raises(KeyboardInterrupt):
-            train(given(PROVIDERS), folder=tmp_path / "stopped")
-    with monkeypatch.context() as patch:
-        patch.setattr("ucds.target.agreement.agree", None)  # is not done again
-        resumed, results, _ = train(given(PROVIDERS), folder=tmp_path / "stopped")
-    assert [result.name for result in results] == ["agree", "fit-target"]
-    np.testing.assert_equal(vars(resumed), vars(whole))

@@ -1,6 +1,8 @@
-"""Tests of `ucds.predict`: the client's model finds clusters, as a function and as a command."""
+"""Tests of `ucds.predict`: the client's model finds clusters, as a function and as a command, with names."""
 
 import csv
+import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,6 +14,8 @@ import pytest
 from quick import Listener, quick
 
 import ucds
+from ucds.target.predictions import NAMES_FILE, Predictions
+from ucds.training.model_file import load_model
 
 pytestmark = pytest.mark.filterwarnings("ignore:stage .* (empty|collapsed):ucds.errors.UcdsWarning")
 
@@ -33,6 +37,20 @@ def test_of_several_domains_only_the_one_asked_for_is_decoded(
     for _ in range(2):
         ucds.predict(run_on_images, images / "a", compute=compute)
         assert listener.begun == [("decode images", 1), ("compute features", 1)]  # neither is done again
+
+
+def test_a_table_has_one_row_a_sample_and_no_formula(tmp_path: Path) -> None:
+    clusters, confidence = np.array([1, 0, 11]), np.array([0.5, 0.25, 1.0], np.float32)
+    names = {0: "=HYPERLINK()", 1: 'cat & "dog"'}
+    Predictions(("=a.png", "b/ü c.png", "d.png"), clusters, confidence, names, 12).save(tmp_path / "p.csv")
+    with (tmp_path / "p.csv").open(encoding="utf-8-sig", newline="") as file:
+        rows = list(csv.reader(file))
+    assert rows == [
+        ["sample", "cluster", "confidence", "name"],
+        ["'=a.png", "1", "0.5000", 'cat & "dog"'],
+        ["b/ü c.png", "0", "0.2500", "'=HYPERLINK()"],
+        ["d.png", "11", "1.0000", ""],
+    ]
 
 
 def test_the_function_and_the_command_write_the_same_file(
@@ -85,3 +103,43 @@ def test_a_prediction_loads_nothing_that_clusters_or_reads_tables(client: Path) 
     )
     command = [sys.executable, "-c", program, str(client), str(client.with_name("x.npy"))]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip() == ""
+
+
+def named(client: Path, copy: Path, names: dict[str, str], **more: Any) -> Path:
+    """A copy of a run whose clusters have names."""
+    shutil.copytree(client, copy)
+    content = {"format": "ucds-names/1", "model": load_model(client).fingerprint, "names": names} | more
+    (copy / NAMES_FILE).write_text(json.dumps(content))
+    return copy
+
+
+def test_names_are_a_column_of_the_predictions(
+    run_on_images: Path, images: Path, tmp_path: Path, run: Callable[..., int]
+) -> None:
+    client = named(run_on_images, tmp_path / "client", {"0": "blue, dotted", "2": "grün"})
+    assert run("predict", client, images, "--out", tmp_path / "c.csv", "--accelerator", "cpu") == 0
+    rows = list(csv.DictReader((tmp_path / "c.csv").open()))
+    called = {"0": "blue, dotted", "1": "", "2": "grün"}
+    assert [row["name"] for row in rows] == [called[row["cluster"]] for row in rows]
+    assert run("report", client, images, "--out", tmp_path / "c.html", "--accelerator", "cpu") == 0
+    assert '"2":"gr\\u00fcn"' in (tmp_path / "c.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("more", "problem"),
+    [
+        ({"model": "0123456789ab"}, "belong to another model"),
+        ({"names": {"3": "of no cluster"}}, "belong to another model"),
+        ({"format": "ucds-labels/1"}, "is not a usable file of names: format"),
+        ({"names": {"0": ""}}, "is not a usable file of names: names.0"),
+        ({"names": {"zero": "x"}}, "is not a usable file of names: names.zero"),
+        ({"weights": [0.5]}, "is not a usable file of names: weights"),
+    ],
+)
+def test_what_is_no_name_of_this_model_is_refused(
+    run_on_images: Path, images: Path, tmp_path: Path, more: dict[str, Any], problem: str
+) -> None:
+    client = named(run_on_images, tmp_path / "client", **{"names": {"0": "a"}, **more})
+    with pytest.raises(ucds.UserError, match=problem):
+        ucds.predict(client, images, tmp_path / "never.csv", compute=CPU)
+    assert not (tmp_path / "never.csv").exists()

@@ -91,15 +91,6 @@ def test_a_later_review_keeps_what_an_earlier_one_corrected(
     assert [i for i, source in enumerate(found.source) if source == "person"] == sorted(map(int, [*ids, "1"]))
 
 
-def test_a_run_that_nobody_reviewed_says_what_its_model_says(
-    reviewed: tuple[Path, dict[str, int], list[str]], vectors: np.ndarray, tmp_path: Path
-) -> None:
-    found = ucds.predict(tmp_path / "run", vectors, tmp_path / "x.csv", compute=CPU)
-    assert found.source is None
-    assert (found.clusters == ucds.load(tmp_path / "run", compute=CPU).predict(vectors)).all()
-    assert list(next(iter(table(tmp_path / "x.csv").values()))) == ["sample", "cluster", "confidence"]
-
-
 def test_table_folders_and_report_agree_on_images_that_have_moved(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     (tmp_path / "images").mkdir()

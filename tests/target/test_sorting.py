@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import ucds
+from ucds.choices import Sorting
 from ucds.data.content import content_key
 from ucds.data.folders import scan_folder
 from ucds.errors import DamagedFileError, InputError, NoSpaceError
@@ -18,20 +19,29 @@ from ucds.target.predictions import SORTING_FILE, Predictions, portable_name, re
 K = 3
 
 
+def write(folder: Path, name: str) -> None:
+    """Write a file that holds its own name, where there is none."""
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    if not (folder / name).exists():
+        (folder / name).write_text(name)
+
+
 def sort(
-    images: Path, out: Path, clusters: Mapping[str, int], names: Mapping[int, str] | None = None
+    images: Path,
+    out: Path,
+    clusters: Mapping[str, int],
+    names: Mapping[int, str] | None = None,
+    how: Sorting = "copy",
 ) -> None:
-    """Write images that hold their own names where there are none, and sort those of the mapping."""
+    """Write the images of the mapping that are not there, and sort them under the keys of their contents."""
     for name in clusters:
-        (images / name).parent.mkdir(parents=True, exist_ok=True)
-        if not (images / name).exists():
-            (images / name).write_text(name)
+        write(images, name)
     files = scan_folder(images)
     files = files.take(np.flatnonzero([name in clusters for name in files.ids]))
     keys = [content_key(files.file(i).read_bytes()) for i in range(len(files))]
     numbers = np.array([clusters[name] for name in files.ids])
     found = Predictions(files.ids, numbers, np.ones(len(numbers), np.float32), names or {}, K, files)
-    sort_into_folders(out, found, keys, model="m")
+    sort_into_folders(out, found, keys, how, model="m")
 
 
 def contents(folder: Path) -> dict[str, str]:
@@ -39,21 +49,29 @@ def contents(folder: Path) -> dict[str, str]:
 
 
 WEEK = {"a.png": 0, "b.png": 1, "sub/c.png": 1}
-SORTED = {"cluster_0/a.png": "a.png", "cluster_1/b.png": "b.png", "cluster_1/sub__c.png": "sub/c.png"}
+CLASH = {"a/1.png": 0, "a__1.png": 0, "b/deep/2.png": 1, "3.png": 1}
+# Of the two that want one name the first in the order of the files gets it.
+SORTED = {"cluster_0/a__1.png": "a/1.png", "cluster_0/sample 3.png": "a__1.png"}
+SORTED |= {"cluster_1/b__deep__2.png": "b/deep/2.png", "cluster_1/3.png": "3.png"}
 
 
+@pytest.mark.parametrize("how", ["copy", "link"])
 @pytest.mark.parametrize("kind", ["new", "empty", "link", "mounted"])
-def test_a_folder_of_any_kind_is_filled(tmp_path: Path, kind: str, request: pytest.FixtureRequest) -> None:
+def test_a_folder_of_any_kind_is_filled(
+    tmp_path: Path, kind: str, how: Sorting, request: pytest.FixtureRequest
+) -> None:
     out = request.getfixturevalue("disk") if kind == "mounted" else tmp_path / "out"
     if kind == "empty":
         out.mkdir()
     elif kind == "link":
         (tmp_path / "real").mkdir()
         out.symlink_to("real")
-    sort(tmp_path / "images", out, WEEK)
+    sort(tmp_path / "images", out, CLASH, how=how)
     assert contents(out) == SORTED
+    assert [path.is_symlink() for path in out.glob("*/*.png")] == [how == "link"] * 4
     assert out.is_symlink() == (kind == "link")
     assert sorted(path.name for path in out.iterdir()) == [SORTING_FILE, *(f"cluster_{k}" for k in range(K))]
+    assert len(list((tmp_path / "images").rglob("*.png"))) == 4
 
 
 def test_a_second_week_adds_images_and_moves_those_of_other_clusters(tmp_path: Path) -> None:
@@ -117,18 +135,14 @@ def test_a_call_that_is_killed_can_be_repeated(
             os._exit(0)
         os.waitpid(child, 0)
         sort(images, out, week)
+        placed = {name: path.split("/")[0] for path, name in contents(out).items()}
+        assert placed == {name: f"cluster_{k}" for name, k in week.items()}
         assert len(contents(out)) == len(week)
-        assert {path.split("/")[0]: None for path in contents(out)}.keys() == {
-            f"cluster_{k}" for k in week.values()
-        }
-        for path, name in contents(out).items():
-            assert path.startswith(f"cluster_{week[name]}/")
 
 
 def test_copies_keep_times_and_mode(tmp_path: Path) -> None:
     images, out = tmp_path / "images", tmp_path / "out"
-    images.mkdir()
-    (images / "a.png").write_text("a.png")
+    write(images, "a.png")
     (images / "a.png").chmod(0o640)
     os.utime(images / "a.png", (1e9, 1e9))
     sort(images, out, {"a.png": 0})
@@ -142,6 +156,58 @@ def test_a_disk_that_fills_is_the_culprit_and_nothing_is_left(tmp_path: Path, di
     with pytest.raises(NoSpaceError, match=f"cannot write {disk}: No space left on device"):
         sort(tmp_path / "images", disk, WEEK | {"large.png": 0})
     assert list(disk.iterdir()) == []
+
+
+@pytest.mark.parametrize("how", ["copy", "link"])
+def test_symbolic_links_become_files_that_open_and_what_they_lead_to_stays(
+    tmp_path: Path, how: Sorting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive, images = tmp_path / "archive", tmp_path / "images"
+    for folder, name in ((archive, "1.png"), (archive, "deep/2.png"), (images, "own.png")):
+        write(folder, name)
+    (images / "one.png").symlink_to("../archive/1.png")
+    (images / "same.png").symlink_to("own.png")
+    (images / "deep").symlink_to("../archive/deep")
+    monkeypatch.chdir(tmp_path)
+    found = ("own.png", "one.png", "same.png", "deep/2.png")
+    sort(Path("images"), Path("out"), dict.fromkeys(found, 0), how=how)
+    expected = {"own.png": "own.png", "one.png": "1.png", "same.png": "own.png", "deep__2.png": "deep/2.png"}
+    assert contents(tmp_path / "out") == {f"cluster_0/{name}": text for name, text in expected.items()}
+    assert (archive / "1.png").read_text() == "1.png"
+    assert (archive / "deep" / "2.png").read_text() == "deep/2.png"
+
+
+@pytest.mark.parametrize(
+    ("clusters", "names", "folders"),
+    [
+        ((1, -1, -1, 0), {1: "unsorted"}, ["cluster_0", "unsorted", "unsorted_", "unsorted_"]),
+        ((0, 1, 2, 2), dict.fromkeys((0, 1), "cat") | {2: " . "}, ["cat", "cat", "cluster_2", "cluster_2"]),
+        ((0, 1, 2, 2), {0: "cluster_2", 1: "../up"}, ["_up", "cluster_2", "cluster_2", "cluster_2_"]),
+    ],
+    ids=["doubtful images", "one name for two", "names of other places"],
+)
+def test_clusters_share_a_folder_only_if_they_have_one_name(
+    tmp_path: Path, clusters: tuple[int, ...], names: dict[int, str], folders: list[str]
+) -> None:
+    sort(tmp_path / "images", tmp_path / "out", dict(zip(CLASH, clusters, strict=True)), names)
+    assert sorted(path.parent.name for path in (tmp_path / "out").glob("[!.]*/*")) == folders
+
+
+def test_a_file_that_is_called_like_a_number_is_kept(tmp_path: Path) -> None:
+    sort(tmp_path / "images", tmp_path / "out", dict.fromkeys(("sample 3.png", "z/1.png", "z__1.png"), 0))
+    expected = {"sample 3.png": "sample 3.png", "z__1.png": "z/1.png", "_sample 3.png": "z__1.png"}
+    assert contents(tmp_path / "out") == {f"cluster_0/{name}": text for name, text in expected.items()}
+
+
+def test_names_that_are_too_long_are_shortened_and_stay_apart(tmp_path: Path) -> None:
+    folder = "/".join(letter * 64 for letter in "abcd")
+    names = (f"{folder}/{'ü' * 100}.png", f"{folder}e/{'ü' * 100}.png", f"{folder}/1.png")
+    named = {0: "\U00020000" * 80}  # a letter of four bytes
+    for out in (tmp_path / "one", tmp_path / "two"):
+        sort(tmp_path / "images", out, dict.fromkeys(names, 0), named)
+        assert {Path(path).name for path in contents(out)} == {f"sample {n}.png" for n in (1, 2, 3)}
+        assert sorted(contents(out).values()) == sorted(names)
+    assert contents(tmp_path / "one") == contents(tmp_path / "two")
 
 
 @pytest.mark.parametrize(
@@ -181,9 +247,8 @@ def test_what_is_no_place_for_sorted_images_is_refused(tmp_path: Path) -> None:
     assert read_sorting(tmp_path / "new") is None
     (tmp_path / "disk" / "lost+found").mkdir(parents=True)
     assert read_sorting(tmp_path / "disk") is None
-    (tmp_path / "file").touch()
-    (tmp_path / "used").mkdir()
-    (tmp_path / "used" / "mine.txt").touch()
+    write(tmp_path, "file")
+    write(tmp_path, "used/mine.txt")
     for name, words in (
         ("file", "is a file: choose another"),
         ("used", "is not empty, but holds no sorted images"),
@@ -220,14 +285,9 @@ def test_only_the_model_that_sorted_and_reviews_of_it_sort_again(
     ucds.predict(run_on_images, images, sort_into=tmp_path / "out", compute=compute)
     review = ucds.Review(run_on_images)
     review.move([name := next(iter(review.clusters))], (review.clusters[name] + 1) % 3)
-    reviewed = review.finish(tmp_path / "reviewed").path
+    moved, reviewed = review.clusters[name], review.finish(tmp_path / "reviewed").path
     review.undo()
     ucds.predict(reviewed, images, sort_into=tmp_path / "out", compute=compute)
-    moved = name.replace("/", "__")
-    assert (tmp_path / "out" / f"cluster_{cluster_in(reviewed, name)}" / moved).exists()
+    assert (tmp_path / "out" / f"cluster_{moved}" / name.replace("/", "__")).exists()
     with pytest.raises(InputError, match="another model sorted into"):
         ucds.predict(run_on_images, images, sort_into=tmp_path / "out", compute=compute)
-
-
-def cluster_in(run: Path, name: str) -> int:
-    return ucds.Review(run).clusters[name]

@@ -52,7 +52,7 @@ def test_clumps_are_found_whatever_their_directions(centres: Vectors, width: flo
     np.testing.assert_array_equal(found.predict(rows), found.labels_)
 
 
-@pytest.mark.parametrize("scale", [1.0, 0.01, 1e-6], ids=lambda scale: f"spread {scale:g}")
+@pytest.mark.parametrize("scale", [1.0, 1e-6], ids=lambda scale: f"spread {scale:g}")
 @pytest.mark.parametrize("method", ["consensus", pytest.param("pcd", marks=pytest.mark.torch)])
 def test_a_common_offset_changes_no_cluster(scale: float, method: str) -> None:
     rows, classes = clumps(scale * LINE, 0.3 * scale)

@@ -51,12 +51,6 @@ def test_the_function_and_the_command_give_the_same_model(
     np.testing.assert_array_equal(one.stored.proportions, other.stored.proportions)
 
 
-def test_the_consensus_method_takes_another_number_of_clusters(samples: Path, tmp_path: Path) -> None:
-    labels, settings = tmp_path / "labels.json", BRIEF["consensus"]
-    found = ucds.train_target(samples, tmp_path / "run", labels=labels, n_clusters=3, settings=settings)
-    assert ucds.load(found.folder).n_clusters == 3
-
-
 @pytest.mark.torch
 @pytest.mark.slow
 def test_a_second_run_loads_no_library_of_networks(images: Path, tmp_path: Path) -> None:
@@ -75,25 +69,28 @@ def test_a_second_run_loads_no_library_of_networks(images: Path, tmp_path: Path)
 
 
 def test_a_run_with_other_labels_is_not_resumed(samples: Path, tmp_path: Path) -> None:
+    """The run has another number of clusters than the labels, which is no reason to refuse them."""
     given: dict[str, Any] = {"images": samples, "out": tmp_path / "run", "settings": BRIEF["consensus"]}
+    given["n_clusters"] = 3
     ucds.train_target(**given, labels=tmp_path / "labels.json")
     resumed = ucds.RunOptions(resume=True)
     again = ucds.train_target(**given, labels=tmp_path / "labels.json", options=resumed)
-    assert again.resumed_finished
+    assert (again.resumed_finished, ucds.load(again.folder).n_clusters) == (True, 3)
     others = ucds.ClusterLabels(tuple(map(str, range(48))), ANSWERS[::-1], 4, "p")
     with pytest.raises(ucds.InputError, match="labels"):
         ucds.train_target(**given, labels=others, options=resumed)
 
 
-def test_several_processes_are_refused_by_the_method_that_has_no_use_for_them(
-    samples: Path, tmp_path: Path
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"options": ucds.RunOptions(devices=2)}, "the method consensus runs in one process"),
+        ({"settings": {"transfer": "equal"}}, "'transfer' says how labels are used"),
+    ],
+)
+def test_what_this_training_has_no_use_for_is_refused(
+    samples: Path, tmp_path: Path, given: dict[str, Any], words: str
 ) -> None:
-    with pytest.raises(ucds.InputError, match="the method consensus runs in one process"):
-        ucds.train_target(samples, tmp_path / "run", n_clusters=4, options=ucds.RunOptions(devices=2))
-    assert not (tmp_path / "run").exists()
-
-
-def test_a_use_of_labels_is_refused_without_labels(samples: Path, tmp_path: Path) -> None:
-    with pytest.raises(ucds.InputError, match="'transfer' says how labels are used"):
-        ucds.train_target(samples, tmp_path / "run", n_clusters=4, settings={"transfer": "equal"})
+    with pytest.raises(ucds.InputError, match=words):
+        ucds.train_target(samples, tmp_path / "run", n_clusters=4, **given)
     assert not (tmp_path / "run").exists()
