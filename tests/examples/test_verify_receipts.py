@@ -26,8 +26,8 @@ def test_receipts_and_checkpoints_are_verified_without_our_code(tmp_path: Path) 
     key = book.authenticate(book.add_key("anna", 50))
     receipts, marks = tmp_path / "labels.json.receipts", tmp_path / "checkpoints"
     snapshots = Snapshots(book, signer, marks)
-    # No more than a journal looks at.
-    info = ServiceInfo.model_construct(model="m", model_digest="a" * 32, n_clusters=9, signer=signer.public)
+    told = {"provider": "m", "model_digest": "a" * 32, "n_clusters": 9}  # no more than a journal looks at
+    info = ServiceInfo.model_construct(**told, signer=signer.public)
     with Journal(receipts, url="https://a.example", info=info) as journal:
         for number in range(3):
             labels = {bytes([number, i] * 8): i for i in range(4)}
