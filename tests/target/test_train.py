@@ -94,6 +94,6 @@ def test_several_processes_are_refused_by_the_method_that_has_no_use_for_them(
 
 
 def test_a_use_of_labels_is_refused_without_labels(samples: Path, tmp_path: Path) -> None:
-    with pytest.raises(ucds.InputError, match="'transfer' says how labels are used"):
+    with pytest.raises(ucds.InputError, match="'transfer' has no effect without labels: leave it out$"):
         ucds.train_target(samples, tmp_path / "run", n_clusters=4, settings={"transfer": "equal"})
     assert not (tmp_path / "run").exists()

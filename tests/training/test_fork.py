@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ucds.encoders.find import EDGES, find_graph
+from ucds.encoders.find import find_graph
+from ucds.encoders.spec import EDGES
 from ucds.training.loaded import Model
 from ucds.training.options import Compute
 

@@ -61,7 +61,7 @@ class GraphEncoder(Encoder):
             rows = pool(run_output(session, self.spec.output, batch, self.spec.name), self.spec.pooling)
             if rows.shape[1:] != (self.spec.width,):
                 wrong = f"returns features of shape {rows.shape[1:]}, not {self.spec.width} as described"
-                raise InputError(f"encoder '{self.spec.name}' {wrong}")
+                raise InputError(f"{self.spec.called} {wrong}")
             found.append(rows[: len(inputs) - start])
         return np.concatenate(found)
 

@@ -90,7 +90,7 @@ def write_graph(
     except UserError:
         raise
     except Exception as error:  # whatever a graph of others may lead to, such as one for a single image
-        reason = f"the encoder {stored.card.encoder.name!r} cannot be written in ONNX: {one_line(error)}"
+        reason = f"{stored.card.encoder.called} cannot be written in ONNX: {one_line(error)}"
         raise InputError(reason) from error
     if not (found := largest["probabilities"]) <= LARGEST_DIFFERENCE:
         raise InputError(

@@ -163,7 +163,7 @@ def gather(
     if is_new and not trained_on:
         warnings.append(f"The model was trained on other {what} than these.")
     warnings += map(finish, opened.told)
-    described, encoder = record.described, model.stored.card.encoder.name
+    described, encoder = record.described, model.stored.card.encoder.called
     method, seed = described.get("method", "unknown"), described.get("seed", "unknown")
     version = (described.get("versions") or {}).get("ucds", "unknown")
     return Facts(
@@ -172,7 +172,7 @@ def gather(
         model.stored,
         read_names(run, model.stored),
         what,
-        f"method {method}, encoder {encoder}, seed {seed}, ucds {version}",
+        f"method {method}, {encoder}, seed {seed}, ucds {version}",
         summary,
         warnings,
         followed,

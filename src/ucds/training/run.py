@@ -49,8 +49,10 @@ class TrainedRun:
     resumed_finished: bool = False
 
 
-def require_able(settings: MethodSettings, options: RunOptions, compute: Compute) -> None:
-    """Make sure, before any work, that a method has the packages and the devices that are asked for."""
+def require_able(
+    settings: MethodSettings, n_clusters: int | str | None, options: RunOptions, compute: Compute
+) -> None:
+    """Make sure, before any work, that a method can do what is asked for, and has packages and devices."""
     if isinstance(settings, PCDSettings):
         require_extra("torch", '`method="pcd"`')
         from ucds.gradients.session import require_devices  # it brings torch, which takes seconds
@@ -59,6 +61,8 @@ def require_able(settings: MethodSettings, options: RunOptions, compute: Compute
         return
     if settings.dp_epsilon is not None:
         require_extra("privacy", "training with `dp_epsilon`")
+        if n_clusters is not None and not isinstance(read_clusters(n_clusters), int):
+            raise InputError("with `dp_epsilon`, give `n_clusters` as a number: choosing it is not private")
     if options.devices != 1:
         raise InputError(
             '`devices` is for `method="pcd"`: the method consensus runs in one process. For many images, '
