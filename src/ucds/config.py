@@ -281,7 +281,7 @@ def read_settings(method: Method, side: Role, given: Sequence[str] = (), **named
     """Read the settings of a method for one side from texts ``NAME=VALUE``.
 
     The value is written as in TOML, and a bare word is a text. The other arguments are those of
-    :func:`make_settings`.
+    :func:`choose_settings`.
     """
     own: dict[str, Any] = {}
     for text in given:
@@ -289,7 +289,7 @@ def read_settings(method: Method, side: Role, given: Sequence[str] = (), **named
         if not equals:
             raise InputError(f"a setting is written NAME=VALUE, not {brief(text)}")
         _add(own, name.strip(), _parse_value(value.strip()))
-    return make_settings(method, side, own, **named)
+    return choose_settings(method, side, own, **named)
 
 
 def choose_settings(
@@ -304,43 +304,36 @@ def choose_settings(
 
     A setting that a training does not read, with a provider's labels or without, is refused here.
 
-    The method is that of the settings if ``None`` is named, and else ``"consensus"``. Settings that are
-    parameters of their own elsewhere, such as ``tune``, are given as ``named``; those that are ``None`` are
-    not given.
+    The method is that of the settings if ``None`` is named, and else ``"consensus"``. Settings that have an
+    option of their own, such as ``tune``, are given as ``named``; those that are ``None`` are not given. The
+    others may give them as well if the values agree.
     """
     require_kinds({"method": Method | None}, {"method": method})
+    _require_trainer(named)
+    named = {name: value for name, value in named.items() if value is not None}
     if not isinstance(given, PCDSettings | ConsensusSettings):
-        made = make_settings(method or "consensus", side, {} if given is None else given, **named)
-        refuse_unread(made, side, labelled=labelled)
-        return made
-    if method not in (None, method_of(given)):
+        settings = _make_settings(method or "consensus", side, {} if given is None else given, named)
+    elif method not in (None, method_of(given)):
         raise InputError(
             f"`settings` are those of the method '{method_of(given)}', and `method` is {brief(method)}"
         )
-    _require_trainer(named)
-    values = {name: getattr(given, name) for name in named}
-    for name, value in named.items():
-        if value is not None:
+    else:
+        settings, values = given, {name: getattr(given, name) for name in named}
+        for name, value in named.items():
             _add(values, name, value)
-    refuse_unread(given, side, labelled=labelled)
-    return given
+    refuse_unread(settings, side, labelled=labelled)
+    return settings
 
 
-def make_settings(method: Method, side: Role, own: Mapping[str, Any], **named: Any) -> MethodSettings:
-    """Make the settings of a method for one side.
-
-    Settings that have an option of their own, such as ``tune``, are given as ``named``. They may be in
-    ``own`` as well if the values agree; those that are ``None`` are not given.
-    """
+def _make_settings(
+    method: Method, side: Role, own: Mapping[str, Any], named: Mapping[str, Any]
+) -> MethodSettings:
     if not isinstance(own, Mapping):
         raise InputError(f"settings are given by name, as a mapping, not as {type(own).__name__}")
     _require_trainer(own)
-    _require_trainer(named)
-    values = dict(own)
-    kind = SETTINGS[method]
+    values, kind = dict(own), SETTINGS[method]
     for name, value in named.items():
-        fixed = name not in kind.model_fields and value == getattr(kind, name, None)
-        if value is not None and not fixed:
+        if name in kind.model_fields or value != getattr(kind, name, None):  # else it is fixed
             _add(values, name, value)
     settings = kind(**values)
     for name in values:

@@ -47,9 +47,6 @@ def find_graph(
     A choice is ``None`` for the encoder in the package, its name or that of :data:`EDGES`; ``FILE.onnx``;
     ``hf:OWNER/NAME``; or a folder with the files of such a repository. The other arguments are those of
     :class:`ucds.training.options.EncoderOptions`.
-
-    Raises:
-        InputError: the graph cannot be found, downloaded or used, or takes another size of images.
     """
     choice = choice or PHOTOGRAPHS
     if choice in _PACKAGED:

@@ -115,12 +115,7 @@ def pool(features: NDArray[Any], pooling: str | None) -> NDArray[Any]:
 
 
 def check_graph(content: bytes, name: str) -> GraphFacts:
-    """Read what a graph takes and returns, after a check that nothing in it can do harm.
-
-    Raises:
-        InputError: it is no ONNX graph, names other files, has operators beyond the standard ones or loops,
-            or takes anything but one batch of images. The message has the name.
-    """
+    """Read what a graph takes and returns, after a check that nothing in it can do harm."""
     try:
         return read_graph(content)
     except InputError as error:

@@ -77,9 +77,6 @@ def write_graph(
 
     The graph is that of the encoder with the head on top, or the head alone. The contents of the file are
     returned with the largest absolute difference of each output, by name.
-
-    Raises:
-        InputError: the encoder cannot be written as a graph, or the graph's probabilities differ.
     """
     (name,) = description["input"]
     try:

@@ -99,9 +99,6 @@ def fit_source(
 
     The encoder stays frozen unless PCD trains it. A number of clusters may be chosen, see
     :func:`ucds.training.cluster_choice.settle_clusters`. The ``groups`` name the person of each sample by id.
-
-    Raises:
-        InputError: there are too few samples.
     """
     settings = work.settings
     epsilon = settings.dp_epsilon if isinstance(settings, ConsensusSettings) else None

@@ -63,11 +63,6 @@ def open_for_training(
 
     They are for a training with these settings; with any if ``None``. An encoder of the caller's own takes
     the samples as they are, images if it has an input size.
-
-    Raises:
-        InputError: the samples or the encoder cannot be used, the encoder of features is to be trained, or
-            the device or the precision has no effect.
-        DamagedFileError: a folder of features is damaged.
     """
     tune, learns = settings and settings.tune, not isinstance(settings, ConsensusSettings)
     if isinstance(encoder, Encoder):
