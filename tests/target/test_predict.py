@@ -85,3 +85,17 @@ def test_a_prediction_loads_nothing_that_clusters_or_reads_tables(client: Path) 
     )
     command = [sys.executable, "-c", program, str(client), str(client.with_name("x.npy"))]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip() == ""
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"sort_how": "link"}, "`sort_how` is for `sort_into`"),
+        ({"about": "t.csv"}, "`about` is for a run that was"),
+    ],
+)
+def test_an_argument_that_a_prediction_does_not_read_is_refused(
+    run_on_images: Path, images: Path, given: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ucds.InputError, match=f"^{message}.*: leave it out$"):
+        ucds.predict(run_on_images, images, **given)

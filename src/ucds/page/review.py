@@ -66,6 +66,8 @@ def review(
         NoSpaceError: the disk is full, or a folder is not writable.
     """
     run, compute, written = Path(run), compute or Compute(), None
+    if answers is not None and hosts:
+        raise InputError("`hosts` are for the page, which `answers` leave closed: leave them out")
     if out is not None:
         RunFolder(Path(out)).require_usable(None, resume=False)
     moved, pictures = read_record(run).split_places(None if images is None else Path(images))

@@ -66,6 +66,8 @@ def predict(
     """
     if not 0 <= min_confidence <= 1:
         raise InputError(f"`min_confidence` is a probability from 0 to 1, not {min_confidence}")
+    if sort_into is None and sort_how != "copy":
+        raise InputError("`sort_how` is for `sort_into`, which is not given: leave it out")
     run, folder = Path(run), None if sort_into is None else Path(sort_into)
     sorted_before = None
     if out is not None:
@@ -75,6 +77,8 @@ def predict(
         if (place := place_of(images)) is not None:
             refuse_inside(folder, place)
     require_model(run)
+    if about is not None and not (run / CENTRES_FILE).exists():
+        raise InputError("`about` is for a run that was centred by one of its columns: leave it out")
     require_there(images)
     if folder is not None:
         listed = find_samples(images, by_domain=False)
