@@ -68,9 +68,7 @@ class Remembered:
     own: Partition  # (n,) own consensus
     n_clusters: int  # of the run, K
     keys: Sequence[bytes]  # of the contents of the samples
-    labels: FloatArray | None = (
-        None  # (n, K') share of each provider's label around a sample; rows of unit length
-    )
+    labels: FloatArray | None = None  # (n, K') share of each provider's label around a sample; unit rows
     by_person: NDArray[np.bool_] | None = None  # (n,)
     proposed: Partition | None = None  # (n,) cluster that is proposed for each sample, see `update`
 

@@ -84,7 +84,7 @@ def train_target(
         read_clusters(n_clusters, least=2)
     out, options, compute = Path(out), options or RunOptions(), compute or Compute()
     chosen = choose_settings(method, "target", settings, labelled=labels is not None)
-    require_able(chosen, n_clusters, options, compute)
+    require_able(chosen, n_clusters, options, compute, labelled=labels is not None)
     place = place_of(images)
     if centre_by is not None and not isinstance(chosen, ConsensusSettings):
         raise InputError("`centre_by` is for the method consensus, whose encoder stays frozen: leave it out")
@@ -143,15 +143,10 @@ def fit_target(
     if labels is not None and len(labels.ids) < len(data.samples):
         message = f"{len(labels.ids):,} of {len(data.samples):,} samples have a label of the provider"
         warn(f"{message}; the others are clustered without labels")
-    ours = isinstance(work.settings, ConsensusSettings)
-    if labels is not None and not ours and not isinstance(read_clusters(n_clusters), int):
-        raise InputError(
-            'with `method="pcd"`, the provider\'s labels fix the number of clusters: leave out `n_clusters`'
-        )
     number = settle_clusters(work, encoder, data, n_clusters, finest=True)
     if number > max(1000, len(data.samples)):  # the labels may have named it
         raise InputError(f"{len(data.samples):,} samples are too few for {number:,} clusters")
-    if ours:
+    if isinstance(work.settings, ConsensusSettings):
         consensus = cast("Work[ConsensusSettings]", work)
         return fit_target_by_consensus(consensus, encoder, data, number, labels)
     from ucds.gradients.target_stages import fit_target_by_pcd  # it brings torch

@@ -168,7 +168,7 @@ class ClusteringEstimator(
         X: FolderOrArray,  # noqa: N803
         train: Callable[[Work[MethodSettings], Encoder, Dataset], Training],
         sample_domain: ArrayLike | None = None,
-        labelled: bool = True,
+        labelled: bool = False,
     ) -> Self:
         from ucds.training.run import describe_trained, how_made
 
@@ -216,7 +216,7 @@ class ClusteringEstimator(
         settings = choose_settings(self.method, self._role, given, labelled=labelled, tune=self.tune)
         read_clusters(self.n_clusters)
         options, compute = RunOptions(seed=_seed_of(self.random_state)), self._compute()
-        require_able(settings, self.n_clusters, options, compute)
+        require_able(settings, self.n_clusters, options, compute, labelled=labelled)
         return make_work(settings, options, compute)
 
     def _open(
