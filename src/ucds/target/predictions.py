@@ -26,14 +26,7 @@ from ucds.data.folders import Scan
 from ucds.data.image_files import read_image_bytes
 from ucds.data.tables import READ_SUFFIXES, write_table
 from ucds.errors import InputError
-from ucds.files import (
-    making,
-    read_json,
-    require_space,
-    require_writable,
-    write_text_atomically,
-    writing,
-)
+from ucds.files import making, read_json, require_space, require_writable, write_text_atomically, writing
 from ucds.math.arrays import Watch, counted
 from ucds.showing import shows
 from ucds.training.run_folder import read_run

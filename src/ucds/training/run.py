@@ -62,7 +62,7 @@ def require_able(
     if isinstance(settings, PCDSettings):
         require_extra("torch", '`method="pcd"`')
         if is_chosen and labelled:
-            raise InputError("the provider's labels fix the number of clusters of PCD: leave out `n_clusters`")
+            raise InputError("the provider's labels fix the number of clusters: leave out `n_clusters`")
         from ucds.gradients.session import require_devices  # it brings torch, which takes seconds
 
         require_devices(compute, options.devices)
