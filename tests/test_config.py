@@ -228,18 +228,37 @@ def test_delta_without_epsilon_is_refused() -> None:
     assert private == ConsensusSettings(dp_epsilon=2.0, dp_delta=1e-6)
 
 
-@pytest.mark.parametrize("setting", ["starts=3", "most_samples=500"])
-def test_what_a_private_provider_does_not_use_is_refused(setting: str) -> None:
-    with pytest.raises(InputError, match="has no effect where dp_epsilon is set: leave it out$"):
-        given(setting, "dp_epsilon=1.0", method="consensus", side="source")
+UNREAD: list[tuple[MethodSettings, Role, str]] = [
+    (ConsensusSettings(dp_epsilon=1.0, starts=3), "source", "'starts' has no effect where dp_epsilon is set"),
+    (ConsensusSettings(dp_epsilon=1.0, most_samples=500), "source", "'most_samples' has no effect where dp"),
+    (ConsensusSettings(transfer="equal"), "target", "'transfer' has no effect without labels"),
+    (PCDSettings(tune="head", learning_rate=0.1), "source", "'learning_rate' has no effect where no pre-tra"),
+    (PCDSettings(tune="head", learning_rate=0.1), "target", "'learning_rate' has no effect where no pre-tra"),
+    (PCDSettings(mixing_weight=0.0, mixing_alpha=0.5), "source", "'mixing_alpha' has no effect where mixing"),
+    (PCDSettings(clustering_epochs=2), "target", "'clustering_epochs' has no effect without labels"),
+    (PCDSettings(distillation_weight=0.5), "target", "'distillation_weight' has no effect without labels"),
+    (PCDSettings(label_smoothing=0.0), "target", "'label_smoothing' has no effect without labels"),
+    (PCDSettings(ensemble_momentum=0.0), "target", "'ensemble_momentum' has no effect without labels"),
+    (PCDSettings(mixing_alpha=0.5), "target", "'mixing_alpha' has no effect without labels"),
+]
 
 
-@pytest.mark.parametrize("side", ["source", "target"])
-def test_the_rate_of_pre_trained_layers_is_refused_where_they_are_frozen(side: Role) -> None:
-    with pytest.raises(InputError, match="'learning_rate' has no effect where tune is 'head': leave it out$"):
-        given("learning_rate=0.1", "tune=head", method="pcd", side=side)
-    assert given("learning_rate=0.1", method="pcd", side=side).learning_rate == 0.1
-    assert given("new_layer_learning_rate=0.1", "tune=head", method="pcd", side=side).tune == "head"
+@pytest.mark.parametrize("by_name", [False, True])
+@pytest.mark.parametrize(("settings", "side", "message"), UNREAD)
+def test_a_setting_that_nothing_reads_is_refused(
+    settings: MethodSettings, side: Role, message: str, by_name: bool
+) -> None:
+    changed = settings.model_dump(exclude_defaults=True)
+    given, labelled = changed if by_name else settings, side == "source"
+    with pytest.raises(InputError, match=f"^bad settings: {message}.*: leave it out$"):
+        choose_settings(method_of(settings), side, given, labelled=labelled)
+
+
+def test_a_default_that_nothing_reads_says_nothing() -> None:
+    assert choose_settings("pcd", "target", {"label_smoothing": 0.1}, labelled=False) == PCDSettings()
+    assert choose_settings("consensus", "target", {"transfer": "guarded"}, labelled=False).starts is None
+    read = {"tune": "head", "new_layer_learning_rate": 0.1, "label_smoothing": 0.2}
+    assert choose_settings("pcd", "target", read).tune == "head"
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -317,7 +317,7 @@ def test_labels_receipts_and_checkpoints_are_private_under_any_umask(tmp_path: P
         ClusterLabels(ids=("a",), labels=labels, n_clusters=2, provider="p").save(tmp_path / f"{name}.json")
         append_line(tmp_path / f"{name}.marks", "{}")
         info = ServiceInfo.model_construct(
-            model="m", model_digest="a" * 32, n_clusters=9, signer="1" * 64, calibration=None
+            provider="m", model_digest="a" * 32, n_clusters=9, signer="1" * 64, calibration=None
         )
         Journal(tmp_path / f"{name}.receipts", url="https://a.example", info=info).__exit__()
 

@@ -194,7 +194,7 @@ def test_no_file_of_a_folder_of_features_leads_out_of_it(
 def _shown_of(folder: Path) -> list[bool]:
     """Whether a picture is shown of each sample of a folder of features; where there is none, it is grey."""
     pictures = FeatureFolder(folder, by_domain=False).find_pictures(None)
-    if pictures is None:
+    if pictures.are_gone:
         return []
     pixels = pictures.read(np.arange(len(pictures.paths)))
     return [bool((picture != 128).any()) for picture in pixels]

@@ -10,6 +10,7 @@ import ucds
 from ucds.cli import main  # noqa: F401  (it defines all commands)
 from ucds.cli.options import OPTIONS, app
 from ucds.config import ConsensusSettings, PCDSettings
+from ucds.labels import wire
 
 GROUPS = (ucds.EncoderOptions, ucds.RunOptions, ucds.Compute, ucds.BulkOptions)
 """Objects that a function takes in place of some options of its command."""
@@ -45,6 +46,20 @@ SPELLED_OTHERWISE = {
     "pictures": ("--images", "the command has IMAGES as well, and they are samples"),
     "groups": ("--dp-group", "of differential privacy; --group is a column of --about"),
 }
+SERVICE_ALONE = {
+    "accepts": "a client's samples are of one kind anyway",
+    "width": "a client's samples have one",
+    "balance": "of a key: its budget, and what `ucds keys list` shows beside it",
+    "used": "counted by the ledger",
+    "remaining": "counted by the ledger",
+    "calibration": "what `calibrate` has made: the number of its samples and their digest",
+    "fewest_to_calibrate": "a bound of the model, which nobody sets",
+    "model_digest": "of the weights; `provider` names the model",
+    "privacy": "a guarantee that the model carries; options set its parts",
+    "receipt": "in the journal of a query",
+    "unusable": "samples that files of labels leave out",
+}
+"""Fields of the label service that are no arguments: what it counts and what its model says of itself."""
 OTHER_DEFAULTS = {
     ("label", "out"): "a command without a file would have no result",
     ("predict", "out"): "a command without a file would have no result",
@@ -105,6 +120,14 @@ def test_options_are_spelled_as_arguments_are() -> None:
     usual = {name: {"--" + name.replace("_", "-"), name.upper()} for name in OPTIONS}
     found = {name: option for name, option in OPTIONS.items() if option not in usual[name]}
     assert found == {name: option for name, (option, _) in SPELLED_OTHERWISE.items()}
+
+
+@pytest.mark.parametrize("message", [wire.LabelAnswer, wire.ServiceInfo, wire.Balance])
+def test_the_label_service_names_fields_as_arguments(message: type[wire.Message]) -> None:
+    objects = (ucds.ClusterLabels, ucds.Limits)
+    known = OPTIONS.keys() | grouped().keys() | {field.name for one in objects for field in fields(one)}
+    assert message.model_fields.keys() - known <= SERVICE_ALONE.keys()
+    assert not known & SERVICE_ALONE.keys()
 
 
 @pytest.mark.torch

@@ -7,15 +7,13 @@ the argument nor the call. The annotations say what is right; so no function che
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sized
+from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
 from numbers import Integral, Real
 from os import PathLike
 from pathlib import Path
-from types import NoneType, UnionType
+from types import UnionType
 from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
-
-import numpy as np
 
 from ucds.errors import InputError, brief
 
@@ -25,17 +23,18 @@ R = TypeVar("R")
 _ACCEPTED: dict[Any, Any] = {int: Integral, float: Real, str: (str, PathLike), Path: (str, PathLike)}
 """Further classes that are accepted for a kind: numbers of NumPy are numbers, and a path may be a text."""
 _WORDS = {
-    int: "an integer",
-    float: "a number",
-    bool: "True or False",
-    str: "a text",
-    Path: "a path",
-    NoneType: "None",
-    Sized: "a collection",
-    tuple: "a tuple",
-    np.ndarray: "an array",
-    Callable: "a function",
+    "int": "an integer",
+    "float": "a number",
+    "bool": "True or False",
+    "str": "a text",
+    "Path": "a path",
+    "NoneType": "None",
+    "Sized": "a collection",
+    "tuple": "a tuple",
+    "ndarray": "an array",
+    "Callable": "a function",
 }
+"""Words for the kinds by their names: not every process that checks arguments needs NumPy."""
 
 
 def checked(function: Callable[P, R]) -> Callable[P, R]:
@@ -85,6 +84,6 @@ def _told(kind: Any) -> str:
     origin = get_origin(kind) or kind
     if origin is Literal:
         return f"one of {', '.join(get_args(kind))}"
-    if origin not in _WORDS and get_args(kind) and issubclass(origin, Iterable):
+    if origin.__name__ not in _WORDS and get_args(kind) and issubclass(origin, Iterable):
         return "a mapping" if issubclass(origin, Mapping) else "a sequence"
-    return str(_WORDS.get(origin, origin.__name__))
+    return str(_WORDS.get(origin.__name__, origin.__name__))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
 from ucds.errors import InputError, brief
 
@@ -51,15 +51,6 @@ IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 AUTO = "auto"
 """Word that asks ucds to choose the number of clusters, among all numbers that the samples allow."""
-
-
-def require_choice(name: str, given: object, choices: Any) -> None:
-    """Make sure that a word is one of the choices; Python itself does not check this.
-
-    The choices are one of the ``Literal`` types of this module; the message has the argument's ``name``.
-    """
-    if not isinstance(given, str) or given not in get_args(choices):
-        raise InputError(f"`{name}` must be one of {', '.join(get_args(choices))}, not {brief(given)}")
 
 
 def require_weights(choice: str) -> None:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import difflib
 import json
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from ucds.arguments import require_kinds
 from ucds.choices import (
     METHODS,
     SPACES,
@@ -25,7 +26,6 @@ from ucds.choices import (
     Transfer,
     Tune,
     VoteChoices,
-    require_choice,
 )
 from ucds.errors import InputError, brief
 from ucds.extras import require_extra
@@ -232,6 +232,16 @@ SETTINGS: Mapping[Method, type[PCDSettings] | type[ConsensusSettings]] = {
 }
 """Settings class of each method."""
 
+STAGE_2 = (
+    "clustering_epochs",
+    "distillation_weight",
+    "label_smoothing",
+    "ensemble_momentum",
+    "mixing_weight",
+    "mixing_alpha",
+)
+"""Settings of PCD that a target without labels does not read: it has the last stage alone."""
+
 FIGURES = ("vote", "second_opinion", "guard")
 """Settings that benchmarks and Python may vary and commands may not: users cannot judge them."""
 
@@ -271,7 +281,7 @@ def read_settings(method: Method, side: Role, given: Sequence[str] = (), **named
     """Read the settings of a method for one side from texts ``NAME=VALUE``.
 
     The value is written as in TOML, and a bare word is a text. The other arguments are those of
-    :func:`make_settings`.
+    :func:`choose_settings`.
     """
     own: dict[str, Any] = {}
     for text in given:
@@ -279,59 +289,58 @@ def read_settings(method: Method, side: Role, given: Sequence[str] = (), **named
         if not equals:
             raise InputError(f"a setting is written NAME=VALUE, not {brief(text)}")
         _add(own, name.strip(), _parse_value(value.strip()))
-    return make_settings(method, side, own, **named)
+    return choose_settings(method, side, own, **named)
 
 
 def choose_settings(
-    method: Method | None, side: Role, given: MethodSettings | Mapping[str, Any] | None, **named: Any
+    method: Method | None,
+    side: Role,
+    given: MethodSettings | Mapping[str, Any] | None,
+    *,
+    labelled: bool = True,
+    **named: Any,
 ) -> MethodSettings:
     """Take the settings of a method for one side as an object, by name, or not at all.
 
-    The method is that of the settings if ``None`` is named, and else ``"consensus"``. Settings that are
-    parameters of their own elsewhere, such as ``tune``, are given as ``named``; those that are ``None`` are
-    not given.
+    A setting that a training does not read, with a provider's labels or without, is refused here.
+
+    The method is that of the settings if ``None`` is named, and else ``"consensus"``. Settings that have an
+    option of their own, such as ``tune``, are given as ``named``; those that are ``None`` are not given. The
+    others may give them as well if the values agree.
     """
+    require_kinds({"method": Method | None}, {"method": method})
+    _require_trainer(named)
+    named = {name: value for name, value in named.items() if value is not None}
     if not isinstance(given, PCDSettings | ConsensusSettings):
-        return make_settings(method or "consensus", side, {} if given is None else given, **named)
-    if method not in (None, method_of(given)):
-        require_choice("method", method, Method)
+        settings = _make_settings(method or "consensus", side, {} if given is None else given, named)
+    elif method not in (None, method_of(given)):
         raise InputError(
             f"`settings` are those of the method '{method_of(given)}', and `method` is {brief(method)}"
         )
-    _require_trainer(named)
-    values = {name: getattr(given, name) for name in named}
-    for name, value in named.items():
-        if value is not None:
+    else:
+        settings, values = given, {name: getattr(given, name) for name in named}
+        for name, value in named.items():
             _add(values, name, value)
-    return given
+    refuse_unread(settings, side, labelled=labelled)
+    return settings
 
 
-def make_settings(method: Method, side: Role, own: Mapping[str, Any], **named: Any) -> MethodSettings:
-    """Make the settings of a method for one side.
-
-    Settings that have an option of their own, such as ``tune``, are given as ``named``. They may be in
-    ``own`` as well if the values agree; those that are ``None`` are not given.
-    """
-    require_choice("method", method, Method)
+def _make_settings(
+    method: Method, side: Role, own: Mapping[str, Any], named: Mapping[str, Any]
+) -> MethodSettings:
     if not isinstance(own, Mapping):
         raise InputError(f"settings are given by name, as a mapping, not as {type(own).__name__}")
     _require_trainer(own)
-    _require_trainer(named)
-    values = dict(own)
-    kind = SETTINGS[method]
+    values, kind = dict(own), SETTINGS[method]
     for name, value in named.items():
-        fixed = name not in kind.model_fields and value == getattr(kind, name, None)
-        if value is not None and not fixed:
+        if name in kind.model_fields or value != getattr(kind, name, None):  # else it is fixed
             _add(values, name, value)
     settings = kind(**values)
-    unused = _unused(settings, side)
     for name in values:
         if name in FIGURES:
             raise InputError(f"bad settings: '{name}' is not a setting of a run: only a benchmark varies it")
         if side_of(kind, name) not in (None, side):
             raise InputError(f"bad settings: '{name}' is a setting of the other side, not of the {side}")
-        if name in unused:
-            raise InputError(f"bad settings: '{name}' has no effect where {unused[name]}: leave it out")
     return settings
 
 
@@ -341,13 +350,27 @@ def _require_trainer(given: Mapping[str, Any]) -> None:
         require_extra("torch", '`tune="full"`')
 
 
-def _unused(settings: Settings, side: Role) -> dict[str, str]:
-    """Return the settings to which the others leave no effect on one side, each with the reason."""
-    if isinstance(settings, PCDSettings) and settings.tune == "head":
-        return {"learning_rate": "tune is 'head'"}
-    if isinstance(settings, ConsensusSettings) and side == "source" and settings.dp_epsilon is not None:
-        return dict.fromkeys(("most_samples", "starts"), "dp_epsilon is set")
-    return {}
+def refuse_unread(settings: MethodSettings, side: Role, *, labelled: bool = True) -> None:
+    """Make sure that no setting was changed that a training of one side would not read."""
+    for name, reason in _unread(settings, side, labelled):
+        if getattr(settings, name) != type(settings).model_fields[name].default:
+            raise InputError(f"bad settings: '{name}' has no effect {reason}: leave it out")
+
+
+def _unread(settings: MethodSettings, side: Role, labelled: bool) -> Iterator[tuple[str, str]]:
+    """Yield the settings that have no effect beside the others, each with the reason."""
+    alone = side == "target" and not labelled
+    if isinstance(settings, PCDSettings):
+        if settings.tune == "head":
+            yield "learning_rate", "where no pre-trained layer is trained"
+        if settings.mixing_weight == 0:
+            yield "mixing_alpha", "where mixing_weight is 0"
+        if alone:
+            yield from ((name, "without labels") for name in STAGE_2)
+    elif alone:
+        yield "transfer", "without labels"
+    elif side == "source" and settings.dp_epsilon is not None:
+        yield from ((name, "where dp_epsilon is set") for name in ("most_samples", "starts"))
 
 
 def _add(values: dict[str, Any], name: str, value: Any) -> None:

@@ -23,14 +23,6 @@ EXTRAS = {
 
 
 def require_extra(extra: str, what: str) -> None:
-    """Make sure, before any work, that the packages of an extra are installed.
-
-    Args:
-        extra: name of the extra, one of :data:`EXTRAS`.
-        what: option or function that needs them, such as ``'`method="pcd"`'``; the message starts with it.
-
-    Raises:
-        InputError: a package is missing; the message names the command that installs it.
-    """
+    """Make sure, before any work, that ``what`` was asked for has the packages of one of :data:`EXTRAS`."""
     if any(find_spec(package) is None for package in EXTRAS[extra]):
         raise InputError(f"{what} needs further packages: pip install 'ucds[{extra}]'")

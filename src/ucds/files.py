@@ -76,10 +76,6 @@ def require_writable(path: Path, *suffixes: str, inputs: Iterable[Path] = (), ne
     Its name ends in one of the suffixes, if there are any, and it is none of the ``inputs``, which need not
     exist. A pipe, or a device such as /dev/stdout, may have any name. It will have the ``needed`` bytes, if
     that is known.
-
-    Raises:
-        InputError: the output cannot be written there; the message says why.
-        NoSpaceError: the disk is full.
     """
     try:
         if _is_stream(path):
@@ -314,9 +310,6 @@ def append_line(path: Path, line: str) -> None:
 
     The line is given without its line feed. Several processes that write take turns. A last line that a crash
     left without its line feed is removed first.
-
-    Raises:
-        NoSpaceError: the disk is full, or the file is not writable.
     """
     with writing(path), open_received(path, "a+b") as file:
         lock(file, waits=True)
@@ -334,9 +327,6 @@ def lock(file: IO[bytes], *, waits: bool = False) -> bool:
     """Keep other processes from locking an open file until it is closed; return whether none had locked it.
 
     With ``waits``, wait until the others have closed the file.
-
-    Raises:
-        OSError: the disk does not support locks.
     """
     from filelock import lock_descriptor  # here, because most commands lock nothing
 

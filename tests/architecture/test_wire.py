@@ -36,8 +36,8 @@ def test_every_message_is_closed_and_holds_no_fraction(message: type[wire.Messag
 
 def test_an_answer_holds_integers_and_names_the_model() -> None:
     fields = wire.LabelAnswer.model_json_schema()["properties"]
-    named = {"labels", "unusable", "n_clusters", "model", "model_digest", "budget", "receipt"}
+    named = {"labels", "unusable", "n_clusters", "provider", "model_digest", "balance", "receipt"}
     assert set(fields) == named
     assert {kind["type"] for kind in fields["labels"]["items"]["anyOf"]} == {"integer", "null"}
     strings = [name for name, field in fields.items() if field.get("type") == "string"]
-    assert strings == ["model", "model_digest"]
+    assert strings == ["provider", "model_digest"]

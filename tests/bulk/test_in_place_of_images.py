@@ -120,7 +120,6 @@ def test_pictures_are_decoded_side_by_side_and_those_that_are_gone_are_grey(
     shutil.copytree(images, tmp_path / "images")
     (tmp_path / "images" / "day" / "03.png").unlink()
     pictures = FeatureFolder(features, by_domain=False).find_pictures(tmp_path / "images")
-    assert pictures is not None
     both, decode = Barrier(2), data_features.decode_image
 
     def wait_and_decode(*given: Any) -> Any:

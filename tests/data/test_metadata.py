@@ -1,6 +1,7 @@
 """Tests of image files without their metadata: the same pixels, in the same direction, and nothing else."""
 
 import io
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -199,3 +200,18 @@ SECRET = b"-----BEGIN OPENSSH PRIVATE KEY-----\n"
 def test_what_is_not_an_image_is_refused(form: str, spoil: Callable[[bytes], bytes]) -> None:
     with pytest.raises(UnusableImageError):
         without_metadata(spoil(_plain(form)))
+
+
+@pytest.mark.parametrize(
+    ("mode", "content"), [("RGB", b"\0\1\0"), ("L", b"\0"), ("P", b"\0" * 9), ("L", b"\0\1")]
+)
+def test_a_damaged_transparent_colour_costs_no_picture(mode: str, content: bytes) -> None:
+    file = io.BytesIO()
+    _picture(mode).save(file, "PNG")
+    data, end = file.getvalue(), file.getvalue().index(b"IDAT") - 4
+    chunk = len(content).to_bytes(4) + b"tRNS" + content + bytes(4)  # its checksum is wrong
+    if mode != "P" and len(content) != 2:
+        chunk = chunk[:-4] + zlib.crc32(b"tRNS" + content).to_bytes(4)
+    damaged = data[:end] + chunk + data[end:]
+    assert np.array_equal(decode_image(damaged, 64), decode_image(data, 64))
+    assert without_metadata(damaged) == without_metadata(data)

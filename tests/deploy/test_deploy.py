@@ -87,7 +87,7 @@ def check_proxy(proxy: Proxy) -> None:
     calibrated = proxy.ask(*rows, path="/v1/calibration")
     assert calibrated.status_code == 200, calibrated.text
     assert proxy.ask(vector(3), vector(5)).json()["labels"] == [3, 5]
-    assert proxy.info()["budget"]["used"] == 2
+    assert proxy.info()["balance"]["used"] == 2
     with proxy.client() as client:
         for hidden in ("/metrics", "/healthz", "/readyz", "/", "/v1/labels/", "/v1/other"):
             assert client.get(hidden).status_code == 404, hidden

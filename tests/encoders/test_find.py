@@ -15,9 +15,9 @@ from graph_kit import graph_file, means, repository, transformer
 from onnx import helper
 
 import ucds.encoders
-from ucds.encoders.find import EDGES, PHOTOGRAPHS, describe_choice, find_graph
+from ucds.encoders.find import describe_choice, find_graph
 from ucds.encoders.graphs import GraphEncoder
-from ucds.encoders.spec import EncoderSpec
+from ucds.encoders.spec import EDGES, PHOTOGRAPHS, EncoderSpec
 from ucds.errors import InputError
 from ucds.files import digest_of
 

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from ucds.encoders.find import EDGES, find_graph
+from ucds.encoders.find import find_graph
+from ucds.encoders.spec import EDGES
 
 
 def features(images: np.ndarray) -> np.ndarray:

@@ -14,14 +14,14 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from ucds.data.content import content_key
-from ucds.labels.wire import Budget, Receipt, ServiceInfo, answers_digest
+from ucds.labels.wire import Balance, Receipt, ServiceInfo, answers_digest
 from ucds.serving.signing import Signer
 from ucds.serving.uploads import read_images
 
 KEY = "secret-key-of-the-clinic"
 Reply = tuple[int, dict[str, str], bytes]
 INFO = ServiceInfo(
-    model="alpha",
+    provider="alpha",
     model_digest="a" * 32,
     n_clusters=3,
     accepts="images",
@@ -31,7 +31,7 @@ INFO = ServiceInfo(
     max_image_pixels=1000,
     max_request_bytes=1000,
     signer="5" * 64,
-    budget=Budget(limit=1, used=0, remaining=1),
+    balance=Balance(budget=1, used=0, remaining=1),
 )
 RECEIPT = Receipt(
     entries=["e" * 64],
@@ -66,7 +66,7 @@ class FakeService(ThreadingHTTPServer):
         self.signer = Signer(Ed25519PrivateKey.from_private_bytes(bytes(32)))
         self.limit = 10_000
         self.info: dict[str, Any] = {
-            "model": "alpha",
+            "provider": "alpha",
             "model_digest": "a" * 32,
             "n_clusters": 7,
             "accepts": accepts,
@@ -75,7 +75,7 @@ class FakeService(ThreadingHTTPServer):
             "max_image_bytes": 100_000,
             "max_image_pixels": 1_000_000,
             "max_request_bytes": 400_000,
-            "budget": {"limit": self.limit, "used": 0, "remaining": self.limit},
+            "balance": {"budget": self.limit, "used": 0, "remaining": self.limit},
             "signer": self.signer.public,
         }
         self.delay = 0.0
@@ -120,9 +120,9 @@ class FakeService(ThreadingHTTPServer):
             "labels": [labels.get(content) for content in contents],
             "unusable": [{"position": i, "reason": "not an image"} for i in bad],
             "n_clusters": self.info["n_clusters"],
-            "model": self.info["model"],
+            "provider": self.info["provider"],
             "model_digest": self.info["model_digest"],
-            "budget": {"limit": self.limit, "used": used, "remaining": self.limit - used},
+            "balance": {"budget": self.limit, "used": used, "remaining": self.limit - used},
             "receipt": self._receipt(labels) if labels else None,
         }
         self.change(answer)

@@ -239,4 +239,4 @@ def test_a_service_with_a_certificate_of_its_own_is_reached(
         client.info()
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
     with LabelClient(url, KEY) as client:
-        assert client.info().model == "alpha"
+        assert client.info().provider == "alpha"

@@ -19,7 +19,7 @@ from ucds.labels.wire import Calibration, ServiceInfo
 
 ONE, TWO, THREE, FOUR = (bytes([number]) * 16 for number in range(4))
 LABELS = {ONE: 0, TWO: 2, THREE: 1}
-INFO = ServiceInfo.model_construct(model="alpha", model_digest="a" * 32, n_clusters=3, signer="5" * 64)
+INFO = ServiceInfo.model_construct(provider="alpha", model_digest="a" * 32, n_clusters=3, signer="5" * 64)
 
 
 def _open(path: Path, url: str = "https://a.example", **changes: Any) -> Journal:
@@ -81,20 +81,20 @@ def test_a_line_that_was_cut_short_is_dropped(written: Path, cut: int) -> None:
         assert journal.labels == {ONE: 0, TWO: 2, FOUR: 1}
 
 
-@pytest.mark.parametrize("model", ["alpha", "beta"])
-def test_a_journal_without_a_whole_line_of_labels_binds_nobody(written: Path, model: str) -> None:
+@pytest.mark.parametrize("provider", ["alpha", "beta"])
+def test_a_journal_without_a_whole_line_of_labels_binds_nobody(written: Path, provider: str) -> None:
     first = written.read_bytes().splitlines(keepends=True)[0]
     for before in (first[:20], first):
         written.write_bytes(before)
-        with _open(written, model=model) as journal:
+        with _open(written, provider=provider) as journal:
             journal.add(kept({ONE: 1}))
-        with _open(written, model=model) as journal:
+        with _open(written, provider=provider) as journal:
             assert journal.labels == {ONE: 1}
 
 
 OTHERS: list[tuple[dict[str, Any], str]] = [
     ({"url": "https://b.example"}, r"address is https://a\.example, but now it is https://b\.example"),
-    ({"model": "beta"}, "the model is alpha, but now it is beta"),
+    ({"provider": "beta"}, "the model is alpha, but now it is beta"),
     ({"n_clusters": 4}, "the number of clusters is 3, but now it is 4"),
     ({"model_digest": "b" * 32}, f"digest of the model is {'a' * 32}, but now it is {'b' * 32}"),
     ({"signer": "6" * 64}, f"the signing key is {'5' * 64}, but now it is {'6' * 64}"),

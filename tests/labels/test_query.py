@@ -35,7 +35,7 @@ from ucds.labels.questions import VectorQuestions, open_questions
 from ucds.labels.wire import answers_digest, is_authentic
 
 QUICK = ("--accelerator", "cpu", "--set=starts=1", "--set=bottleneck_width=8", "--no-report")
-BALANCE = {"limit": 100, "used": 60, "remaining": 40}
+BALANCE = {"budget": 100, "used": 60, "remaining": 40}
 
 
 @dataclass
@@ -180,7 +180,7 @@ def test_unusable_images_are_left_out_and_told_and_one_must_be_usable(clinic: Cl
         clinic.query(images)
 
 
-@pytest.mark.parametrize("change", [{"model": "beta"}, {"model_digest": "c" * 32}, {"n_clusters": 8}])
+@pytest.mark.parametrize("change", [{"provider": "beta"}, {"model_digest": "c" * 32}, {"n_clusters": 8}])
 def test_a_model_that_changes_on_the_way_is_refused(clinic: Clinic, change: dict[str, Any]) -> None:
     service = clinic.service
     service.change = lambda answer: answer.update(change) if len(service.charged) > 8 else None
@@ -295,7 +295,7 @@ def test_a_used_up_budget_can_be_gone_on_with(embeddings: FakeService, vectors: 
     run_successfully(*command, "--max-queries", 29)
     assert len(ClusterLabels.load(Path("l.json")).ids) == 29
     Path("l.json").unlink()
-    embeddings.limit, embeddings.info["budget"] = 60, BALANCE  # it covers the 31 that are not known
+    embeddings.limit, embeddings.info["balance"] = 60, BALANCE  # it covers the 31 that are not known
     run_successfully(*command)
     rows = np.load(vectors)
     assert ClusterLabels.load(Path("l.json")).labels.tolist() == [label_of(row.tobytes()) for row in rows]
@@ -304,7 +304,7 @@ def test_a_used_up_budget_can_be_gone_on_with(embeddings: FakeService, vectors: 
 
 
 def test_a_query_beyond_the_budget_needs_overdraw(embeddings: FakeService, vectors: Path) -> None:
-    embeddings.info["budget"] = BALANCE
+    embeddings.info["balance"] = BALANCE
     command = ("query", vectors, "--url", embeddings.url, "--out", "l.json")
     status, _, said = run_command(*command)
     assert status == 2

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 from cli_kit import run_successfully
 from PIL import Image
+from quick import Listener
 from review_kit import BRIEF, EDGES
 
 import ucds
@@ -110,11 +111,27 @@ def test_a_run_whose_places_are_of_two_kinds_or_no_places_is_shown(tmp_path: Pat
     run = ucds.train_target(first, tmp_path / "run", n_clusters=3, encoder=EDGES, settings=BRIEF).folder
     run = ucds.update(run, second, tmp_path / "next", compute=CPU).path
     done = ucds.report(run, compute=CPU)
-    assert (done.samples, "48 of 96 samples" in " ".join(done.warnings)) == (48, True)
+    assert (done.samples, "48 of 96 samples" in " ".join(done.warnings)) == (96, False)
+    session = open_session(run)
+    assert (session.fixed()["pictures"], session.fixed()["missing"]) == ("server", [])
+    assert len({session.picture(row, 64) for row in range(96)}) == 96
     described = json.loads((run / "run.json").read_text())
     for earlier in (None, [[], 3, None], ["\0", str(tmp_path / "run.json")]):
         (run / "run.json").write_text(json.dumps(described | {"earlier": earlier}))
         assert ucds.report(run, compute=CPU).samples == 48
+
+
+def test_a_new_machine_encodes_nothing_that_the_run_remembers(tmp_path: Path) -> None:
+    first, second = draw(tmp_path, 0), draw(tmp_path / "inbox", 1)
+    run = ucds.train_target(first, tmp_path / "run", n_clusters=3, encoder=EDGES, settings=BRIEF).folder
+    run = ucds.update(run, second, tmp_path / "next", compute=CPU).path
+    pages = []
+    for images in (None, first):
+        listener = Listener()
+        compute = ucds.Compute("cpu", cache=tmp_path / "cache", reporter=listener)
+        pages.append(ucds.report(run, images, compute=compute))
+        assert {title for title, _ in listener.begun} <= {"decode images"}
+    assert [page.samples for page in pages] == [96, 48]
 
 
 def test_weeks_are_shown_where_one_folder_grows_and_others_are_new(tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ class Provider:
         receipt = charge(self.ledger, key, *numbers).receipt(self.signer, MODELS[0])
         # No more than a journal looks at.
         info = ServiceInfo.model_construct(
-            model="fake", model_digest=MODELS[0], n_clusters=12, signer=self.signer.public
+            provider="fake", model_digest=MODELS[0], n_clusters=12, signer=self.signer.public
         )
         with Journal(self.receipts, url="http://127.0.0.1", info=info) as journal:
             journal.add(KeptReceipt(receipt=receipt, labels={content(number).hex(): 1 for number in numbers}))

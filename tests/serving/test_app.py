@@ -20,7 +20,7 @@ from ucds.labels.cluster_labels import ClusterLabels, marks_of
 from ucds.labels.journal import journal_path, read_receipts
 from ucds.labels.query import query_labels
 from ucds.labels.questions import open_questions
-from ucds.labels.wire import Budget, LabelAnswer, UnusableSample, is_authentic
+from ucds.labels.wire import Balance, LabelAnswer, UnusableSample, is_authentic
 from ucds.serving.app import render
 from ucds.serving.ledger import Ledger
 from ucds.serving.limits import Limits
@@ -53,10 +53,10 @@ def test_unusable_samples_get_null_and_a_reason_and_the_others_are_charged(pictu
     assert [sample.position for sample in answer.unusable] == [1, 3, 4, 5]
     assert answer.unusable[0].reason == "not an image of a known format"
     assert answer.unusable[3].reason == "longer than 200,000 bytes"
-    assert answer.budget.used == 2
+    assert answer.balance.used == 2
     assert answer.receipt is not None
     nothing = LabelAnswer.model_validate(pictures.ask(b"a", b"b").json())
-    assert (nothing.labels, nothing.budget.used, nothing.receipt) == ([None, None], 2, None)
+    assert (nothing.labels, nothing.balance.used, nothing.receipt) == ([None, None], 2, None)
 
 
 def test_a_model_or_a_ledger_that_fails_charges_nothing_and_the_service_says_so(ledger: Ledger) -> None:
@@ -66,7 +66,7 @@ def test_a_model_or_a_ledger_that_fails_charges_nothing_and_the_service_says_so(
         problem = refused(service.ask(vector(1)), 500, "fault")
         assert "division" not in problem.detail
         del labeller.look_at
-        assert service.ask(vector(1)).json()["budget"]["used"] == 1
+        assert service.ask(vector(1)).json()["balance"]["used"] == 1
         with behind(ledger.place) as database:
             database.exec_driver_sql("DROP TABLE log")
         answer = service.ask(vector(2))
@@ -89,7 +89,7 @@ def test_an_abandoned_request_is_finished_and_charged_and_its_repeat_is_free(led
         wait_until(lambda: ledger.list_keys()[0].used == 5)
         batches = labeller.batches
         answer = service.ask(*rows).json()
-    assert (answer["labels"], answer["budget"]["used"], labeller.batches) == ([1] * 5, 5, batches)
+    assert (answer["labels"], answer["balance"]["used"], labeller.batches) == ([1] * 5, 5, batches)
 
 
 def test_failed_authentications_are_security_events_and_figures_name_nobody(
@@ -189,19 +189,19 @@ def test_the_length_of_an_answer_says_nothing_but_the_number_of_samples(vectors:
 
 @pytest.mark.parametrize("reason", ["\x01" * 500, '"' * 500, "\\" * 500, "ä€😀" * 200, "\n" * 500])
 def test_no_reason_makes_an_answer_longer(reason: str) -> None:
-    budget = Budget(limit=2**53 - 1, used=0, remaining=0)
+    balance = Balance(budget=2**53 - 1, used=0, remaining=0)
     answer = LabelAnswer(
         labels=[None] * 300,
         unusable=[UnusableSample(position=i, reason=in_few_words(reason)) for i in range(300)],
         n_clusters=100_000,
-        model="m" * 200,
+        provider="m" * 200,
         model_digest="0" * 32,
-        budget=budget,
+        balance=balance,
         receipt=None,
     )
-    assert len(render(answer, 300, answer.model).body) == len(render(answer, 300, "x" * 200).body)
+    assert len(render(answer, 300, answer.provider).body) == len(render(answer, 300, "x" * 200).body)
     shortest = answer.model_copy(update={"labels": [], "unusable": []})
-    assert len(render(shortest, 300, answer.model).body) == len(render(answer, 300, answer.model).body)
+    assert len(render(shortest, 300, answer.provider).body) == len(render(answer, 300, answer.provider).body)
 
 
 @pytest.mark.parametrize(("limit", "seconds"), [(8, 0.2), (0.5, 1.8)])

@@ -133,7 +133,7 @@ def test_a_calibrated_key_gets_the_labels_of_the_whole_folder(service: Service, 
     assert found.json() == {"calibration": told, "unusable": left_out}
     info = service.info()
     assert info["calibration"] == told
-    assert info["budget"]["used"] == 0
+    assert info["balance"]["used"] == 0
     assert labels_of(service, rows) == expected
     assert labels_of(service, rows[7:9]) == expected[7:9]
     assert labels_of(service, rows, ledger.add_key("bert", 300)) == plain

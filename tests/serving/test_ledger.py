@@ -43,7 +43,7 @@ def test_only_new_contents_are_charged_and_kept_answers_win(ledger: Ledger, tmp_
     assert charge(ledger, key, 2, 3, label=7).labels == {content(2): 4, content(3): 7}
     other = make_key(ledger, name="bert")
     assert charge(ledger, other, 1, label=9).labels == {content(1): 9}
-    assert charge(ledger, key, 1, model=MODELS[1]).budget.used == 4
+    assert charge(ledger, key, 1, model=MODELS[1]).balance.used == 4
     assert (used(ledger), used(ledger, "bert")) == (4, 1)
     assert verify(tmp_path).faults == ()
 
@@ -146,7 +146,7 @@ def test_postgresql_keeps_the_same_ledger(postgres_url: str, tmp_path: Path) -> 
     signer = Signer.open(tmp_path / "key.pem")
     book.trust(signer.public)
     key = make_key(book, 3)
-    assert charge(book, key, 1).budget.used == 1
+    assert charge(book, key, 1).balance.used == 1
     book.revoke_key("anna")
     make_key(book, 3)
     book.renew_key("anna")

@@ -129,14 +129,14 @@ def test_hostile_images(pictures: Service) -> None:
     for name, (body, headers) in bad_requests().items():
         check_no_label(pictures.send(body, headers), name)
     answer = pictures.ask(picture(4)).json()
-    assert (answer["labels"], answer["budget"]["used"]) == ([4], 1)
+    assert (answer["labels"], answer["balance"]["used"]) == ([4], 1)
 
 
 def test_hostile_arrays(vectors: Service) -> None:
     for name, body in bad_arrays().items():
         check_no_label(vectors.send(body), name)
     answer = vectors.ask(vector(4), [1, float("nan"), 0, 0]).json()
-    assert (answer["labels"], answer["budget"]["used"]) == ([4, None], 1)
+    assert (answer["labels"], answer["balance"]["used"]) == ([4, None], 1)
     assert answer["unusable"] == [{"position": 1, "reason": "holds NaN or infinity"}]
 
 
@@ -157,7 +157,7 @@ def test_arrays_of_other_forms_hold_the_same_sample(vectors: Service) -> None:
         header(words, np.array([1.0, 0.5, 0, 0.0], "<f4").tobytes()),
     ):
         answer = vectors.send(array).json()
-        assert (answer["labels"], answer["budget"]["used"]) == ([1], 1)
+        assert (answer["labels"], answer["balance"]["used"]) == ([1], 1)
 
 
 def test_what_is_not_one_whole_request_is_refused(pictures: Service) -> None:

@@ -57,8 +57,8 @@ def test_the_first_start_makes_a_ledger_and_shows_a_key(tmp_path: Path) -> None:
         key = notices[-1].rpartition(" ")[2]
         assert service.ask(vector(1), key=key).status_code == 200
         info = service.info(key)
-    assert (info["model"], info["n_clusters"], info["width"]) == ("mine", K, WIDTH)
-    assert (info["max_batch"], info["max_image_pixels"], info["budget"]["limit"]) == (7, 99, 10_000)
+    assert (info["provider"], info["n_clusters"], info["width"]) == ("mine", K, WIDTH)
+    assert (info["max_batch"], info["max_image_pixels"], info["balance"]["budget"]) == (7, 99, 10_000)
     with pytest.raises(httpx.ConnectError):
         service.info(key)
     notices.clear()

@@ -13,6 +13,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import ucds
 from ucds import InputError, SourceClustering, TargetClustering
+from ucds.encoders.encoder import IdentityEncoder
 
 EDGES: dict[str, Any] = {"backbone": "ucds/oriented_edges"}
 Blobs = Callable[..., dict[str, Any]]
@@ -110,7 +111,9 @@ def test_a_domain_without_a_name_is_refused(names: Any, x: Any) -> None:
         ({"random_state": 1.5}, "^random_state: 1.5 cannot be used to seed"),
         ({"random_state": np.random.default_rng()}, "^random_state: Generator.* cannot be used to seed"),
         ({"settings": {"epochs": 3}}, "unknown setting 'epochs'"),
-        ({"backbone": "resnet18"}, "a named backbone is for folders"),
+        ({"backbone": "resnet18"}, "`backbone`, `weights` and `image_size` are for images, not for embedd"),
+        ({"weights": "none"}, "`backbone`, `weights` and `image_size` are for images, not for embeddings"),
+        ({"backbone": IdentityEncoder(6), "weights": "none"}, "`weights` are for a `backbone` by name"),
     ],
 )
 def test_parameters_that_cannot_be_used_are_refused_in_fit(

@@ -143,3 +143,17 @@ def test_what_is_no_name_of_this_model_is_refused(
     with pytest.raises(ucds.UserError, match=problem):
         ucds.predict(client, images, tmp_path / "never.csv", compute=CPU)
     assert not (tmp_path / "never.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"sort_how": "link"}, "`sort_how` is for `sort_into`"),
+        ({"about": "t.csv"}, "`about` is for a run that was"),
+    ],
+)
+def test_an_argument_that_a_prediction_does_not_read_is_refused(
+    run_on_images: Path, images: Path, given: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ucds.InputError, match=f"^{message}.*: leave it out$"):
+        ucds.predict(run_on_images, images, **given)

@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -115,3 +116,27 @@ def test_table_folders_and_report_agree_on_images_that_have_moved(tmp_path: Path
     kept = {path.name: int(path.parent.name[-1]) for path in (tmp_path / "sorted").glob("[!.]*/*")}
     assert kept == expected
     assert shown(ucds.report(run, images, tmp_path / "r.html", compute=CPU).path) == expected
+
+
+def test_images_of_an_earlier_sorting_follow_their_clusters_where_only_new_ones_are_given(
+    images: Path, run_on_images: Path, tmp_path: Path
+) -> None:
+    run, out, new = tmp_path / "run", tmp_path / "sorted", tmp_path / "new"
+    shutil.copytree(run_on_images, run)
+    before = ucds.predict(run, images, sort_into=out, compute=CPU)
+    review = ucds.Review(run)
+    moved, aside, renamed = "3.png", "4.png", "5.png"
+    to = (review.clusters[moved] + 1) % 3
+    review.move([moved, renamed], to)
+    review.aside([aside])
+    run = review.finish(tmp_path / "next").path
+    clusters = dict(zip(before.ids, before.clusters.tolist(), strict=True))
+    (out / f"cluster_{clusters[renamed]}" / renamed).rename(out / f"cluster_{clusters[renamed]}" / "mine.png")
+    new.mkdir()
+    Image.fromarray(np.full((40, 40, 3), 200, np.uint8)).save(new / "added.png")
+    expected = {path.name: path.parent.name for path in out.glob("[!.]*/*")}
+    expected |= {moved: f"cluster_{to}", aside: "unsorted"}
+    for _ in range(2):
+        found = ucds.predict(run, new, sort_into=out, compute=CPU)
+        expected["added.png"] = f"cluster_{found.clusters[0]}"
+        assert {path.name: path.parent.name for path in out.glob("[!.]*/*")} == expected

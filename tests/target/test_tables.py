@@ -122,6 +122,6 @@ def test_embeddings_of_many_dimensions_stay_directions_unless_they_lie_far_from_
 
 def test_rows_that_single_precision_would_blur_are_not_sent_to_a_service() -> None:
     rows = VectorSamples(clumps(0.1 * LINE, 0.03)[0] + FAR)
-    info = ServiceInfo.model_construct(model="m", accepts="embeddings", width=2)
+    info = ServiceInfo.model_construct(provider="m", accepts="embeddings", width=2)
     with pytest.raises(InputError, match="ask the provider to label them"):
         VectorQuestions(rows).for_service(info)

@@ -53,6 +53,7 @@ def test_keeps_scikit_learns_contract_with_pcd(
 
 
 PCD: dict[str, Any] = {"method": "pcd", "settings": BRIEF}
+ALONE = {"refinement_epochs": 2, "bottleneck_width": 16}  # what PCD reads without labels
 
 
 def brief(n_clusters: int = 4, **parameters: Any) -> TargetClustering:
@@ -82,7 +83,7 @@ def test_every_form_of_the_same_labels_gives_the_same_model(x: Any) -> None:
         np.testing.assert_array_equal(prototypes[0], other)
     different = brief(**PCD).fit(x, source_labels=np.roll(ANSWERS, 1)).prototypes_
     assert not np.array_equal(prototypes[0], different)
-    assert not np.array_equal(prototypes[0], brief(**PCD).fit(x).prototypes_)
+    assert not np.array_equal(prototypes[0], brief(method="pcd", settings=ALONE).fit(x).prototypes_)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -140,6 +141,11 @@ def test_labels_of_another_number_of_clusters_are_refused_by_the_papers_method(x
         brief(**PCD).fit(x, source_labels=labels)
 
 
+def test_a_use_of_labels_without_labels_is_refused(x: Any) -> None:
+    with pytest.raises(InputError, match="'transfer' has no effect without labels: leave it out$"):
+        TargetClustering(4, settings={"transfer": "equal"}).fit(x)
+
+
 def test_files_of_embeddings_and_arrays_are_the_same(tmp_path: Path, x: Any) -> None:
     np.save(tmp_path / "x.npy", x)
     from_file = brief().fit(tmp_path / "x.npy", source_labels=ANSWERS)
@@ -162,7 +168,7 @@ def test_folders_at_any_depth_are_one_domain(images: Path, tmp_path: Path) -> No
 @pytest.mark.torch
 def test_the_papers_method_may_have_more_clusters_than_samples() -> None:
     tiny = np.eye(3, dtype=np.float32)
-    assert brief(8, **PCD).fit(tiny).labels_.shape == (3,)
+    assert brief(8, method="pcd", settings=ALONE).fit(tiny).labels_.shape == (3,)
 
 
 def narrow(kind: Any = TargetClustering, **parameters: Any) -> Any:

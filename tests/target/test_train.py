@@ -85,7 +85,7 @@ def test_a_run_with_other_labels_is_not_resumed(samples: Path, tmp_path: Path) -
     ("given", "words"),
     [
         ({"options": ucds.RunOptions(devices=2)}, "the method consensus runs in one process"),
-        ({"settings": {"transfer": "equal"}}, "'transfer' says how labels are used"),
+        ({"settings": {"transfer": "equal"}}, "'transfer' has no effect without labels: leave it out$"),
     ],
 )
 def test_what_this_training_has_no_use_for_is_refused(

@@ -68,11 +68,11 @@ def run(centred: Path, tmp_path: Path) -> Path:
 def test_clusters_no_longer_follow_the_scanner(
     centred: Path, known: tuple[Path, Path, Any], tmp_path: Path
 ) -> None:
-    samples, table, kinds = known
+    samples, _, kinds = known
     plain = ucds.train_target(samples, tmp_path / "plain", n_clusters=K, settings=BRIEF, compute=CPU).folder
     large = slice(N)
     for run, good in ((plain, False), (centred, True)):
-        found = ucds.predict(run, samples, about=table, compute=CPU).clusters[large]
+        found = ucds.predict(run, samples, compute=CPU).clusters[large]
         assert (clustering_accuracy(found, kinds[large]) > 0.95) == good
 
 

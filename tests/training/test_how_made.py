@@ -15,7 +15,8 @@ import ucds
 from ucds import ConsensusSettings, PCDSettings, SourceClustering, TargetClustering
 from ucds.config import MethodSettings
 from ucds.encoders.encoder import Encoder, FunctionEncoder, IdentityEncoder
-from ucds.encoders.find import EDGES, find_graph
+from ucds.encoders.find import find_graph
+from ucds.encoders.spec import EDGES
 from ucds.training.model_file import save_model
 from ucds.training.run import how_made
 

@@ -131,7 +131,7 @@ def test_views_follow_the_encoder() -> None:
     shifted = view_for(EncoderSpec("x", 8, 28, mean=(0.0,) * 3))
     assert isinstance(shifted, ImageView)
     assert (shifted.mean, shifted.std) == ((0.0,) * 3, IMAGENET_STD)
-    with pytest.raises(InputError, match="'identity' does not take images"):
+    with pytest.raises(InputError, match="the encoder of embeddings does not take images"):
         _ = VECTORS.stored_size
 
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from ucds.encoders.encoder import IdentityEncoder
-from ucds.encoders.find import EDGES, find_graph
+from ucds.encoders.find import find_graph
+from ucds.encoders.spec import EDGES
 from ucds.training.loaded import FEWEST_TO_CENTRE, Model
 from ucds.training.model_file import StoredModel
 from ucds.training.options import Compute

@@ -16,7 +16,8 @@ from safetensors.numpy import load_file, save_file
 
 from ucds.choices import Role
 from ucds.encoders.encoder import Encoder, FunctionEncoder, IdentityEncoder, ViewpointEncoder
-from ucds.encoders.find import EDGES, find_graph
+from ucds.encoders.find import find_graph
+from ucds.encoders.spec import EDGES
 from ucds.errors import DamagedFileError, InputError, UserError
 from ucds.files import digest_of
 from ucds.math.arrays import FloatArray

@@ -114,7 +114,7 @@ class _Audit:
         boundary = self._boundary()
         shadow, shadowing = self._shadow()
         return Findings(
-            model=self._subject.name,
+            provider=self._subject.name,
             n_clusters=self._subject.n_clusters,
             privacy=self._subject.privacy,
             members=len(self._both[0]),

@@ -105,7 +105,7 @@ class Prevalence:
 class Findings:
     """Findings of an audit."""
 
-    model: str  # name of the model
+    provider: str  # name of the model
     n_clusters: int  # number of clusters, K
     privacy: Guarantee | None  # guarantee that the model carries; `None` without one
     members: int  # number of members asked about

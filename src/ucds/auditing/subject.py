@@ -73,7 +73,7 @@ class ServiceSubject:
     """A label service; every changed copy of a sample counts against the key's budget."""
 
     def __init__(self, client: LabelClient, info: ServiceInfo) -> None:
-        self.name, self.n_clusters, self.queries = info.model, info.n_clusters, 0
+        self.name, self.n_clusters, self.queries = info.provider, info.n_clusters, 0
         self.privacy = info.privacy
         self.proportions: NDArray[np.float64] | None = None
         self._client, self._batch = client, min(_BATCH, info.max_batch)

@@ -116,9 +116,6 @@ def find_shards(source: Source, size: int) -> Found:
             a column of pictures, or a folder of such files, whose row groups are the shards; or the address
             of a folder of images or of such files in an object store.
         size: number of images of a shard of files; the last one may have fewer.
-
-    Raises:
-        InputError: there are no images, they are not in files, or two of them have the same id.
     """
     path = str(source) if isinstance(source, str | Path) else None
     if path is not None and is_address(path):

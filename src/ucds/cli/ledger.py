@@ -123,14 +123,14 @@ def list_keys(ledger: LedgerOption, output: options.Output) -> None:
         entries = [
             key.model_dump(include=shown)
             | key.terms.model_dump(mode="json")
-            | {"remaining": key.budget.remaining, "tails": tails[key.number]}
+            | {"remaining": key.balance.remaining, "tails": tails[key.number]}
             for key in found
         ]
         print(json.dumps(entries, indent=2))
         return
     rows = [["key", "secrets", "budget", "used", "left", "rate", "last use", "state"]]
     for key in found:
-        counts = [f"{number:,}" for number in (key.terms.budget, key.used, key.budget.remaining)]
+        counts = [f"{number:,}" for number in (key.terms.budget, key.used, key.balance.remaining)]
         rate = "-" if key.terms.rate is None else f"{key.terms.rate:g}"
         last_use = (key.last_used or "-")[:16]
         secrets = " ".join(tails[key.number]) or "-"

@@ -72,18 +72,12 @@ def first_present(names: Iterable[str], among: Iterable[str]) -> str | None:
 
 
 def samples_in_columns(columns: Columns, what: str, root: Path) -> Scan | VectorSamples | Pictures:
-    """Find the samples of a table, one a row.
+    """Find the samples of a table, one a row; relative paths start from the ``root``.
 
-    Args:
-        columns: values by name of the column. A column of :data:`PATH_NAMES` must hold paths of image files,
-            one of :data:`PICTURE_NAMES` pictures, and one of :data:`VECTOR_NAMES` a vector in each row. In a
-            table without these, all columns must hold numbers, except those of :data:`ID_NAMES`,
-            :data:`TEXT_NAMES` and :data:`DOMAIN_NAME`.
-        what: name of the table, for messages.
-        root: folder that relative paths start from.
-
-    Warns:
-        UcdsWarning: a column of classes, or of row numbers, is left out.
+    A column of :data:`PATH_NAMES` must hold paths of image files, one of :data:`PICTURE_NAMES` pictures, and
+    one of :data:`VECTOR_NAMES` a vector in each row. In a table without these, all columns must hold numbers,
+    except those of :data:`ID_NAMES`, :data:`TEXT_NAMES` and :data:`DOMAIN_NAME`. A warning says which column
+    of classes, or of row numbers, is left out.
     """
     domains, ids = _texts_of([DOMAIN_NAME], columns), _ids_in(columns)
     try:

@@ -130,11 +130,10 @@ class FeatureFolder(Samples):
         """Read the features ``(b, width)`` float32 of the images at positions ``index``."""
         return self.rows.take(self._places[np.asarray(index, np.int64)])
 
-    def find_pictures(self, root: Path | None) -> Pictures | None:
-        """Return the images below a root, or where they were read; ``None`` if none is left."""
+    def find_pictures(self, root: Path | None, size: int | None = None) -> Pictures:
+        """Return the images below a root, or where they were read, whether or not any is left."""
         base = Path(self.manifest.root) if root is None else root
-        found = Pictures(base, self.readable_paths, self.keys, min(self.manifest.size, _LARGEST))
-        return found if any(map(found.is_there, range(len(self)))) else None
+        return Pictures(base, self.readable_paths, self.keys, size or min(self.manifest.size, _LARGEST))
 
 
 @dataclass(frozen=True)
@@ -148,6 +147,11 @@ class Pictures:
     paths: Sequence[str]  # below the root
     keys: Sequence[bytes]  # of their contents
     size: int
+
+    @property
+    def are_gone(self) -> bool:
+        """Whether none of them is left."""
+        return not any(map(self.is_there, range(len(self.paths))))
 
     def is_there(self, position: int) -> bool:
         """Return whether a sample has a file that is not a link and lies below the root."""

@@ -20,11 +20,7 @@ R = TypeVar("R")
 
 
 def read_image_bytes(path: str | Path) -> bytes:
-    """Read the contents of a regular file of an acceptable length.
-
-    Raises:
-        UnusableImageError: the file is missing, unreadable, not a regular one, empty or larger than 256 MiB.
-    """
+    """Read the contents of a regular file of an acceptable length."""
     try:
         status = os.stat(path)  # noqa: PTH116  (strings: much faster than paths on many files)
         if not stat.S_ISREG(status.st_mode):  # opening a named pipe would wait for a writer for ever

@@ -16,7 +16,8 @@ _SCAN, _JPEG_END = b"\xff\xda", b"\xff\xd9"
 _SCAN_END = re.compile(rb"\xff[\x01-\xcf\xd8-\xfe]")  # a marker, neither an escaped byte nor a restart
 _FILL = re.compile(rb"\xff+(?=\xff)")  # bytes that may stand before a marker
 _PIXEL_SEGMENTS = frozenset(bytes((0xFF, code)) for code in (*range(0xC0, 0xD0), *range(0xDA, 0xDE)))
-_PIXEL_CHUNKS = (b"IHDR", b"PLTE", b"tRNS", b"IDAT", b"IEND")
+_PIXEL_CHUNKS = (b"IHDR", b"PLTE", b"IDAT", b"IEND")
+_COLOUR_TYPE, _COLOUR_BYTES = 25, {0: 2, 2: 6}  # place in a PNG file, and bytes of a transparent colour by it
 
 
 def bare_file(data: bytes, exif: bytes | None = None) -> bytes | None:
@@ -55,12 +56,19 @@ def _segment(marker: bytes, content: bytes) -> bytes:
     return marker + (len(content) + 2).to_bytes(2) + content
 
 
+def _is_whole(chunk: bytes, colour_type: int) -> bool:
+    """Return whether a chunk names a transparent colour; without it, a picture is opaque."""
+    least, content = _COLOUR_BYTES.get(colour_type, 1), chunk[8:-4]
+    return len(content) >= least and zlib.crc32(chunk[4:-4]).to_bytes(4) == chunk[-4:]
+
+
 def _bare_png(data: bytes, exif: bytes | None) -> bytes:
     """Keep the chunks that the pixels of a PNG file need, up to the end of the image."""
     kept, place = [_PNG], len(_PNG)
     while place < len(data):
         kind, end = data[place + 4 : place + 8], place + 12 + int.from_bytes(data[place : place + 4])
-        if kind in _PIXEL_CHUNKS or (kind == b"eXIf" and exif is None):
+        is_kept = kind in _PIXEL_CHUNKS or (kind == b"eXIf" and exif is None)
+        if is_kept or (kind == b"tRNS" and _is_whole(data[place:end], data[_COLOUR_TYPE])):
             kept.append(data[place:end])
         if kind == b"IHDR" and exif:
             chunk = b"eXIf" + exif.removeprefix(b"Exif\0\0")

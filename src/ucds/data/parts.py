@@ -286,11 +286,7 @@ class PartStore:
             self.add([keys[i] for i in new], np.concatenate(values)[new])
 
     def read(self, rows: IntArray) -> npt.NDArray[Any]:
-        """Read existing rows ``(b, *row_shape)``, in the order of ``rows``.
-
-        Raises:
-            DamagedFileError: a part is damaged or gone; the store then forgets its rows.
-        """
+        """Read existing rows ``(b, *row_shape)``, in the order of ``rows``."""
         values = _empty((len(rows), *self.row_shape), self.dtype)
         for number, here, places in Rows(self._parts, self.dtype).places(rows) if len(rows) else ():
             part = self._parts[number]

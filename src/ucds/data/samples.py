@@ -22,9 +22,9 @@ from ucds.errors import InputError
 from ucds.math.arrays import FloatArray, IntArray
 
 Value = TypeVar("Value", bound=np.generic)
-Kind = Literal["images", "embeddings", "features", "lengths"]
+Kind = Literal["images", "embeddings", "features", "lengths", "bottleneck"]
 """Kind of samples: pixels, the user's own vectors, features of images by a known encoder, or the
-vectors of :class:`SeenSamples`."""
+vectors of :class:`SeenSamples` and :class:`BottleneckSamples`."""
 
 _KEYS_AT_A_TIME = 256
 
@@ -157,6 +157,21 @@ class SeenSamples(Samples):
     def read(self, index: IntArray) -> FloatArray:
         """Read the vectors at positions ``index``, after the function."""
         return self._see(self._samples.read(index))
+
+
+class BottleneckSamples(Samples):
+    """Features of samples after a model's bottleneck, as a run remembers them: nothing is encoded again."""
+
+    kind = "bottleneck"
+
+    def __init__(self, samples: Samples, features: FloatArray, rows: IntArray) -> None:
+        names, paths = samples.domain_names, samples.readable_paths
+        super().__init__(samples.ids, samples.domain, names, paths=paths)
+        self.keys, self.columns, self._features, self._rows = samples.keys, samples.columns, features, rows
+
+    def read(self, index: IntArray) -> FloatArray:
+        """Read the features at positions ``index``."""
+        return self._features[self._rows[index]]
 
 
 def subset(samples: Samples, index: npt.ArrayLike, keep_domains: bool = False) -> SubsetSamples:

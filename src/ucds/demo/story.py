@@ -27,7 +27,7 @@ from PIL import Image
 from ucds.data.folders import scan_folder
 from ucds.data.ground_truth import read_ground_truth
 from ucds.demo.digits import STYLES, write_digits
-from ucds.encoders.find import EDGES
+from ucds.encoders.spec import EDGES
 from ucds.errors import InputError, ServiceUnavailableError
 from ucds.evaluation import evaluate
 from ucds.experiments.datasets import small_subset

@@ -60,7 +60,7 @@ class Encoder(ABC):
         expected = (len(inputs), self.spec.width)
         if features.shape != expected or not np.issubdtype(features.dtype, np.floating):
             raise InputError(
-                f"encoder '{self.spec.name}' must return one row of features per input, floating-point "
+                f"{self.spec.called} must return one row of features per input, floating-point "
                 f"numbers of shape {expected}, but returned {features.dtype} of shape {features.shape}"
             )
         features = features.astype(np.float32, copy=False)
@@ -85,7 +85,7 @@ class Encoder(ABC):
 
     def as_graph(self) -> GraphEncoder:
         """Return the encoder as a graph, to which an export adds the head; refuse if it cannot be one."""
-        raise InputError(f"the encoder {self.spec.name!r} cannot be written in ONNX")
+        raise InputError(f"{self.spec.called} cannot be written in ONNX")
 
     def describe(self) -> dict[str, Any]:
         """Describe the encoder for JSON; encoders of equal descriptions give equal features."""

@@ -16,13 +16,10 @@ from ucds.encoders.graphs import GraphEncoder, check_graph, fixed_batch, open_se
 from ucds.encoders.hub import PREFIX, Repository, fetch_repository, open_folder
 from ucds.encoders.onnx_files import GraphFacts
 from ucds.encoders.preprocessor import PREPROCESSOR, Preparation, read_preparation
-from ucds.encoders.spec import LARGEST_INPUT, EncoderSpec
+from ucds.encoders.spec import EDGES, LARGEST_INPUT, PHOTOGRAPHS, EncoderSpec
 from ucds.errors import DamagedFileError, InputError, brief, one_line, printable
 from ucds.files import digest_of, read_object
 from ucds.received import open_received
-
-PHOTOGRAPHS, EDGES = "ucds/mobilenetv2", "ucds/oriented_edges"
-"""Names of the encoders in the package: the default for photographs, and one of fixed edge filters."""
 
 _PACKAGED = {
     PHOTOGRAPHS: EncoderSpec(PHOTOGRAPHS, 1280, 224, IMAGENET_MEAN, IMAGENET_STD),
@@ -50,14 +47,11 @@ def find_graph(
     A choice is ``None`` for the encoder in the package, its name or that of :data:`EDGES`; ``FILE.onnx``;
     ``hf:OWNER/NAME``; or a folder with the files of such a repository. The other arguments are those of
     :class:`ucds.training.options.EncoderOptions`.
-
-    Raises:
-        InputError: the graph cannot be found, downloaded or used, or takes another size of images.
     """
     choice = choice or PHOTOGRAPHS
     if choice in _PACKAGED:
         if output or pooling:
-            raise InputError(f"`output` and `pooling` are for ONNX files, not for {choice}")
+            raise InputError(f"`output` and `pooling` are for ONNX files, not for {_PACKAGED[choice].called}")
         return _open_packaged(choice, image_size)
     chosen = partial(_open_graph, image_size=image_size, output=output, pooling=pooling)
     if choice.startswith(PREFIX):

@@ -61,7 +61,7 @@ class GraphEncoder(Encoder):
             rows = pool(run_output(session, self.spec.output, batch, self.spec.name), self.spec.pooling)
             if rows.shape[1:] != (self.spec.width,):
                 wrong = f"returns features of shape {rows.shape[1:]}, not {self.spec.width} as described"
-                raise InputError(f"encoder '{self.spec.name}' {wrong}")
+                raise InputError(f"{self.spec.called} {wrong}")
             found.append(rows[: len(inputs) - start])
         return np.concatenate(found)
 
@@ -115,12 +115,7 @@ def pool(features: NDArray[Any], pooling: str | None) -> NDArray[Any]:
 
 
 def check_graph(content: bytes, name: str) -> GraphFacts:
-    """Read what a graph takes and returns, after a check that nothing in it can do harm.
-
-    Raises:
-        InputError: it is no ONNX graph, names other files, has operators beyond the standard ones or loops,
-            or takes anything but one batch of images. The message has the name.
-    """
+    """Read what a graph takes and returns, after a check that nothing in it can do harm."""
     try:
         return read_graph(content)
     except InputError as error:

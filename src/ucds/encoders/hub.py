@@ -51,10 +51,6 @@ def fetch_repository(name: str) -> Repository:
 
     What is in the cache is used as it is. A name ``hf:OWNER/NAME@REVISION`` asks for another commit, tag or
     branch than the main one.
-
-    Raises:
-        InputError: the name is malformed, the repository holds no ONNX graph with its
-            ``preprocessor_config.json``, or it is not in the cache and cannot be downloaded.
     """
     repository, _, revision = name.removeprefix(PREFIX).partition("@")
     malformed = InputError(f"{brief(name)} is not a repository: write hf:OWNER/NAME, or add @REVISION")

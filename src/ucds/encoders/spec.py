@@ -19,6 +19,9 @@ LENGTHS = "lengths"  # of vectors whose lengths count, see :class:`ucds.encoders
 VECTORS = frozenset({IDENTITY, LENGTHS})
 """Names of the encoders of vectors, which need neither a graph nor weights."""
 
+PHOTOGRAPHS, EDGES = "ucds/mobilenetv2", "ucds/oriented_edges"
+"""Names of the encoders in the package: the default for photographs, and one of fixed edge filters."""
+
 ChannelTriple = tuple[float, float, float]
 
 
@@ -57,6 +60,15 @@ class EncoderSpec:
     pooling: Pooling | None = None
 
     @property
+    def called(self) -> str:
+        """What users call the encoder, for messages: not all of them have chosen one by a name."""
+        if self.name in VECTORS:
+            return "the encoder of embeddings"
+        if self.name == FUNCTION:
+            return "your encoder"
+        return "the encoder in the package" if self.name == PHOTOGRAPHS else f"the encoder {brief(self.name)}"
+
+    @property
     def takes(self) -> int:
         """Number of entries of the vectors that an encoder of vectors takes."""
         return self.width - (self.name == LENGTHS)
@@ -65,7 +77,7 @@ class EncoderSpec:
     def stored_size(self) -> int:
         """Side in pixels of the decoded images from which the crop is cut."""
         if self.input_size is None:
-            raise InputError(f"encoder {self.name!r} does not take images")
+            raise InputError(f"{self.called} does not take images")
         return self.resize or round(self.input_size * 256 / 224)
 
     def __post_init__(self) -> None:

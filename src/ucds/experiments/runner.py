@@ -29,9 +29,6 @@ def run_benchmark(benchmark: Benchmark, folder: Path, machine: Machine, *, jobs:
 
     The machine's reporter hears what is missing, and of every finished cell. At most ``jobs`` groups of cells
     run at a time, each in a process of its own; ``None`` stands for one a GPU, or one without a GPU.
-
-    Raises:
-        InputError: nothing can be run, or a cell failed; other cells are still recorded.
     """
     with lock_records(folder):
         found = survey(benchmark, machine)

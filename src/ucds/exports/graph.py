@@ -77,9 +77,6 @@ def write_graph(
 
     The graph is that of the encoder with the head on top, or the head alone. The contents of the file are
     returned with the largest absolute difference of each output, by name.
-
-    Raises:
-        InputError: the encoder cannot be written as a graph, or the graph's probabilities differ.
     """
     (name,) = description["input"]
     try:
@@ -90,7 +87,7 @@ def write_graph(
     except UserError:
         raise
     except Exception as error:  # whatever a graph of others may lead to, such as one for a single image
-        reason = f"the encoder {stored.card.encoder.name!r} cannot be written in ONNX: {one_line(error)}"
+        reason = f"{stored.card.encoder.called} cannot be written in ONNX: {one_line(error)}"
         raise InputError(reason) from error
     if not (found := largest["probabilities"]) <= LARGEST_DIFFERENCE:
         raise InputError(

@@ -19,7 +19,7 @@ _Line = TypeVar("_Line", bound=wire.Message)
 _CHECK_DIGITS = 16
 _WORDS = {
     "url": "the address",
-    "model": "the model",
+    "provider": "the model",
     "signer": "the signing key",
     "model_digest": "the digest of the model",
     "n_clusters": "the number of clusters",
@@ -37,7 +37,7 @@ class KeptReceipt(wire.Message):
 class _Header(wire.Message):
     format: Literal["ucds-receipts/1"] = "ucds-receipts/1"
     url: str
-    model: str
+    provider: str
     model_digest: wire.ModelDigest
     n_clusters: wire.Clusters
     signer: wire.PublicKey
@@ -69,7 +69,7 @@ class Journal:
         self.labels: dict[bytes, int] = {}
         self._header = _Header(
             url=url,
-            model=info.model,
+            provider=info.provider,
             model_digest=info.model_digest,
             n_clusters=info.n_clusters,
             signer=info.signer,

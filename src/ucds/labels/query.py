@@ -52,8 +52,8 @@ def query_labels(
         raise InputError(f"{out} exists already: delete it to ask again, or choose another `out`")
     info = client.info()
     questions = questions.for_service(info)
-    budget = info.budget
-    say(f"{budget.remaining:,} of {budget.limit:,} labels are left in the budget of this key")
+    balance = info.balance
+    say(f"{balance.remaining:,} of {balance.budget:,} labels are left in the budget of this key")
     info = _settle_calibration(client, questions, info, say)
     with Journal(journal_path(out), url=client.url, info=info) as journal:
         positions: Sequence[int] = range(len(questions.ids))
@@ -63,7 +63,7 @@ def query_labels(
         # A keyed hash, so that nobody without the key can tell the place of a sample from its turn.
         positions = sorted(positions, key=lambda place: content_key(journal.order + place.to_bytes(8)))
         if not client.overdraw:
-            _refuse_overdraft(budget.remaining, questions, positions, journal.labels)
+            _refuse_overdraft(balance.remaining, questions, positions, journal.labels)
         under_way = _Query(client, info, questions, journal, positions, progress)
         under_way.run()
         labels = under_way.collect()
@@ -80,12 +80,12 @@ def _settle_calibration(
         say(f"the key was calibrated with {info.calibration.samples:,} samples")
     elif fewest is None:
         if client.calibrate:
-            say(f"model {info.model!r} treats all samples alike, so the key is not calibrated")
+            say(f"model {info.provider!r} treats all samples alike, so the key is not calibrated")
     elif client.calibrate:
         found = _calibrate(client, questions, info, fewest)
         say(f"the key is calibrated with {found.samples:,} of your samples")
         return info.model_copy(update={"calibration": found})
-    elif n >= fewest and info.budget.used == 0:
+    elif n >= fewest and info.balance.used == 0:
         say(
             "if these samples are of one kind, `calibrate=True` may improve their labels "
             "(see docs/serving.md)"
@@ -210,7 +210,7 @@ class _Query:
         names = tuple(ids[p] for p in positions)
         contents = marks_of([self.own_keys[p] for p in positions])
         return ClusterLabels(
-            names, labels, self.info.n_clusters, self.info.model, contents, self.info.columns
+            names, labels, self.info.n_clusters, self.info.provider, contents, self.info.columns
         )
 
     def _read_batches(self) -> Iterator[_Batch]:
@@ -262,8 +262,8 @@ class _Query:
     def _keep(self, answer: LabelAnswer, batch: _Batch) -> None:
         if not self._is_of_the_same_model(answer):
             raise RefusedError(
-                f"{self.client.url} changed from model {self.info.model!r} to {answer.model!r} on the way: "
-                f"labels of two models do not mix. Those of the first are kept in {self.journal.path}; "
+                f"{self.client.url} changed from model {self.info.provider!r} to {answer.provider!r} on the "
+                f"way: labels of two models do not mix. Those of the first are kept in {self.journal.path}; "
                 "ask the provider for that model again, or delete the file to begin anew"
             )
         self.refused |= {batch[bad.position].key: shown(bad.reason) for bad in answer.unusable}
@@ -287,8 +287,8 @@ class _Query:
                     self._keep(future.result(), running[future])
 
     def _is_of_the_same_model(self, answer: LabelAnswer) -> bool:
-        asked, info = (answer.model, answer.model_digest, answer.n_clusters), self.info
-        return asked == (info.model, info.model_digest, info.n_clusters)
+        asked, info = (answer.provider, answer.model_digest, answer.n_clusters), self.info
+        return asked == (info.provider, info.model_digest, info.n_clusters)
 
     def _advance(self, count: int) -> None:
         self.done += count

@@ -79,7 +79,7 @@ class ImageQuestions:
         """Return the questions, once it is known that the service takes images."""
         if info.accepts != "images":
             raise InputError(
-                f"model {info.model!r} answers about embeddings of width {info.width} (.npy or .npz), "
+                f"model {info.provider!r} answers about embeddings of width {info.width} (.npy or .npz), "
                 "not about images"
             )
         most = min(info.max_image_bytes, info.max_request_bytes - 2 * MOST_OVERHEAD)
@@ -115,11 +115,12 @@ class VectorQuestions:
         from ucds.data.vectors import in_order
 
         if info.accepts != "embeddings":
-            raise InputError(f"model {info.model!r} answers about images, not about embeddings")
-        samples = in_order(self.samples, info.columns, f"model {info.model!r}")
+            raise InputError(f"model {info.provider!r} answers about images, not about embeddings")
+        samples = in_order(self.samples, info.columns, f"model {info.provider!r}")
         row = samples.read(np.zeros(1, np.int64))[0]
         if info.width != len(row):
-            raise InputError(f"model {info.model!r} takes embeddings of width {info.width}, not {len(row)}")
+            expected = f"embeddings of width {info.width}"
+            raise InputError(f"model {info.provider!r} takes {expected}, not {len(row)}")
         if row.dtype != np.float32:
             raise InputError(
                 "a service takes single precision, which blurs rows that are so far from zero: "

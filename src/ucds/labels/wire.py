@@ -64,12 +64,12 @@ class Message(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
-class Budget(Message):
+class Balance(Message):
     """Budget of a key, and how much of it is left."""
 
-    limit: Count  # distinct samples that the key may have labelled
+    budget: Count  # distinct samples that the key may have labelled
     used: Count  # distinct samples labelled so far, those of this answer included
-    remaining: Count  # distinct samples left of the limit
+    remaining: Count  # distinct samples left of the budget
 
 
 class Signed(Message):
@@ -118,9 +118,9 @@ class LabelAnswer(Message):
     labels: list[Count | None]
     unusable: list[UnusableSample]  # samples without a label, by position
     n_clusters: Clusters
-    model: str  # name of the model that answered, the provider of the cluster labels
+    provider: str  # name of the model that answered
     model_digest: ModelDigest  # of the model's weights
-    budget: Budget  # of the key that asked
+    balance: Balance  # of the key that asked
     receipt: Receipt | None
 
     @model_validator(mode="after")
@@ -152,7 +152,7 @@ class CalibrationAnswer(Message):
 class ServiceInfo(Message):
     """The answer to ``GET /v1/info``: what a client must know to ask correctly."""
 
-    model: str
+    provider: str  # name of the model that answers
     model_digest: ModelDigest  # of the model's weights
     n_clusters: Clusters  # of the provider, K
     accepts: Accepts  # image files, or rows of an ``.npy`` array
@@ -163,7 +163,7 @@ class ServiceInfo(Message):
     max_image_pixels: Positive  # of one image
     max_request_bytes: Positive  # of one request body
     signer: PublicKey  # of the receipts
-    budget: Budget  # of the key that asks
+    balance: Balance  # of the key that asks
     privacy: Guarantee | None = None  # that the model carries, as in :class:`Receipt`
     fewest_to_calibrate: Positive | None = None  # samples; ``None`` if the model sees all samples alike
     calibration: Calibration | None = None  # of the key that asks

@@ -22,11 +22,6 @@ def stored_network(
     """Make the network of a model file from its weights, the bytes that :meth:`NetworkEncoder.saved` gave.
 
     A model that was trained with a module that no name can build needs the ``given`` one.
-
-    Raises:
-        InputError: the module was the caller's own, but is not given; or the architecture is unknown here, or
-            has another width than described.
-        DamagedFileError: the weights cannot be read, or do not fit the module.
     """
     own = given.module if isinstance(given, NetworkEncoder) else None
     if spec.name == FUNCTION and own is None:

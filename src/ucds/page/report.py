@@ -10,8 +10,10 @@ import numpy as np
 
 from ucds.arguments import checked
 from ucds.data.about import KeptAbout, choose_rows, find_about
-from ucds.data.content import find_places, keys_of
-from ucds.data.features import FeatureFolder
+from ucds.data.content import find_places
+from ucds.data.dataset import Dataset
+from ucds.data.features import FeatureFolder, Pictures
+from ucds.data.images import ImageSamples
 from ucds.data.samples import Samples
 from ucds.data.sources import Source, require_there
 from ucds.errors import InputError
@@ -136,11 +138,11 @@ def gather(
         open_known(model, record.described, remembered) if images is None else open_samples(model, images)
     )
     samples, strangers = opened.data.samples, np.empty(0, np.int64)
-    seen, is_new = as_trained(run, model, opened.data, about), True
+    known = None if remembered is None else remembered.outlines(samples, features)
+    seen = as_trained(run, model, opened.data, about) if known is None else Dataset(known)
     trained_on = images is None or record.described.get("data") == samples.fingerprint
-    if remembered is not None:
-        is_new = not np.isin(keys_of(samples.keys).array, keys_of(remembered.keys).array).all()
-        fits = None if trained_on else remembered.fits(model, seen, features)
+    if remembered is not None and not trained_on:
+        fits = remembered.fits(model, seen, features)
         if fits is not None:
             strangers = np.flatnonzero(reject(fits))
     findings = find_facts(
@@ -160,10 +162,10 @@ def gather(
         summary.append(finish(sentence))
     learned = findings.total if remembered is None else len(remembered.ids)
     warnings = warn(findings, record, what, learned, samples.skipped)
-    if is_new and not trained_on:
+    if known is None and not trained_on:
         warnings.append(f"The model was trained on other {what} than these.")
     warnings += map(finish, opened.told)
-    described, encoder = record.described, model.stored.card.encoder.name
+    described, encoder = record.described, model.stored.card.encoder.called
     method, seed = described.get("method", "unknown"), described.get("seed", "unknown")
     version = (described.get("versions") or {}).get("ucds", "unknown")
     return Facts(
@@ -172,7 +174,7 @@ def gather(
         model.stored,
         read_names(run, model.stored),
         what,
-        f"method {method}, encoder {encoder}, seed {seed}, ucds {version}",
+        f"method {method}, {encoder}, seed {seed}, ucds {version}",
         summary,
         warnings,
         followed,
@@ -199,12 +201,13 @@ def images_of(samples: Samples, root: Path | None) -> Images | None:
 
     Images of a folder of features are sought below ``root``; if ``None``, where they were read from.
     """
-    if isinstance(samples, KnownSamples):
-        parts = [part for each in samples.parts if (part := images_of(each, root)) is not None]
-        whole = len(parts) == len(samples.parts)
-        return Gathered(parts, samples.rows.part, samples.rows.row) if whole else None
-    if isinstance(samples, FeatureFolder):
-        return samples.find_pictures(root)
-    if root is not None:
+    parts = samples.parts if isinstance(samples, KnownSamples) else [samples]
+    if root is not None and not any(isinstance(part, FeatureFolder) for part in parts):
         raise InputError("`pictures` is for a folder of features: leave it out here")
-    return samples if samples.kind == "images" else None
+    size = next((part.size for part in parts if isinstance(part, ImageSamples)), None)
+    found = [part.find_pictures(root, size) if isinstance(part, FeatureFolder) else part for part in parts]
+    if all(part.are_gone if isinstance(part, Pictures) else part.kind != "images" for part in found):
+        return None
+    if isinstance(samples, KnownSamples):
+        return Gathered(found, samples.rows.part, samples.rows.row)
+    return found[0]

@@ -16,8 +16,8 @@ from typing import Any
 
 import uvicorn
 
-from ucds.arguments import checked
-from ucds.choices import Sorting, TableForm, require_choice
+from ucds.arguments import checked, require_kinds
+from ucds.choices import Sorting, TableForm
 from ucds.errors import InputError, UserError, shown
 from ucds.files import lock, write_atomically
 from ucds.math.arrays import Watch
@@ -66,6 +66,8 @@ def review(
         NoSpaceError: the disk is full, or a folder is not writable.
     """
     run, compute, written = Path(run), compute or Compute(), None
+    if answers is not None and hosts:
+        raise InputError("`hosts` are for the page, which `answers` leave closed: leave them out")
     if out is not None:
         RunFolder(Path(out)).require_usable(None, resume=False)
     moved, pictures = read_record(run).split_places(None if images is None else Path(images))
@@ -92,8 +94,7 @@ def review(
 
     def finish(wanted: Mapping[str, Any], watch: Watch) -> str:
         form, how, sorts, said = wanted.get("table"), wanted.get("folders"), run, list[str]()
-        require_choice("table", form or "csv", TableForm)
-        require_choice("folders", how or "copy", Sorting)
+        require_kinds({"table": TableForm | None, "folders": Sorting | None}, {"table": form, "folders": how})
         if wanted.get("run") or (session.left_out and state.answered and (form or how)):
             said.append(write_run())
             sorts = run if written is None else written.path

@@ -143,7 +143,7 @@ def _add_paths(app: FastAPI, service: Service) -> None:
         A sample counts against the budget the first time it is asked; asking again is free.
         """
         answer = await service.answer(request, shown)
-        return render(answer, len(answer.labels), f"{answer.model}{service.labeller.privacy}")
+        return render(answer, len(answer.labels), f"{answer.provider}{service.labeller.privacy}")
 
     refusals = problem_schemas(*_ALWAYS, 401, 403, 429, 503)
 

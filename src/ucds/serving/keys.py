@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, IPvAnyNetwork, ValidationError
 
 from ucds.errors import InputError, brief, without_secrets
-from ucds.labels.wire import Budget, Calibration, Count, Digest, Message, ModelDigest, Positive, Time
+from ucds.labels.wire import Balance, Calibration, Count, Digest, Message, ModelDigest, Positive, Time
 from ucds.serving.problems import Refusal
 
 GRACE = timedelta(hours=24)
@@ -108,10 +108,10 @@ class Key(Message):
     models: dict[ModelDigest, ModelUse] = Field(default_factory=dict)
 
     @property
-    def budget(self) -> Budget:
-        """Budget as the service reports it to the client."""
-        limit = self.terms.budget
-        return Budget(limit=limit, used=self.used, remaining=max(0, limit - self.used))
+    def balance(self) -> Balance:
+        """Balance as the service reports it to the client."""
+        budget = self.terms.budget
+        return Balance(budget=budget, used=self.used, remaining=max(0, budget - self.used))
 
     def use(self, model: str) -> ModelUse:
         """Return the record of a model for the key."""
@@ -143,7 +143,7 @@ class Key(Message):
         if new > 0 and self.used + new > self.terms.budget:
             detail = (
                 f"The request holds {new:,} samples not asked before, but the key's budget has "
-                f"{self.budget.remaining:,} left; nothing was charged."
+                f"{self.balance.remaining:,} left; nothing was charged."
             )
             raise Refusal("over-budget", detail)
 

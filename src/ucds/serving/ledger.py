@@ -19,7 +19,7 @@ from sqlalchemy import Connection
 
 from ucds.errors import InputError, brief
 from ucds.files import digest_of
-from ucds.labels.wire import Budget, Calibration, Receipt, answers_digest
+from ucds.labels.wire import Balance, Calibration, Receipt, answers_digest
 from ucds.math.arrays import FloatArray
 from ucds.serving import keys, log, state
 from ucds.serving.problems import Refusal
@@ -40,7 +40,7 @@ class Answers:
     entries: tuple[str, ...]  # hashes of the log's entries that charged for them, sorted
     era: int
     time: str  # of the last of these entries
-    budget: Budget
+    balance: Balance
 
     def receipt(self, signer: Signer, model: str, privacy: str | None = None) -> Receipt:
         """Return the receipt for these answers of a model, with the model's privacy guarantee."""
@@ -189,9 +189,9 @@ class Ledger(Replay):
             shared = {"key": key.number, "model": model, "entry": entry.number}
             rows = [{"content": content, "label": label} | shared for content, label in new.items()]
             writing.connection.execute(log.answers.insert(), rows)
-            budget = writing.state.keys[key.number].budget
+            balance = writing.state.keys[key.number].balance
         hashes = tuple(sorted({*known.entries, entry.hash}))
-        return Answers(known.labels | new, hashes, writing.state.era, entry.time, budget)
+        return Answers(known.labels | new, hashes, writing.state.era, entry.time, balance)
 
     def calibrate(self, key: keys.Key, model: str, told: Calibration, mean: FloatArray) -> Calibration:
         """Fix, for good, the ``(width,)`` mean that is subtracted from the samples of a key for one model.
@@ -241,7 +241,7 @@ class Ledger(Replay):
             named[number] = entry.time, entry.hash
         labels = {content: row.label for content, row in found.items()}
         hashes = tuple(sorted(digest for _, digest in named.values() if digest))
-        return Answers(labels, hashes, present.era, named[max(named)][0], key.budget)
+        return Answers(labels, hashes, present.era, named[max(named)][0], key.balance)
 
     def _now(self, present: State) -> str:
         return max(keys.as_text(self._clock()), present.time)

@@ -110,11 +110,11 @@ class Service:
         return f"ready; {self.weakness}" if self.weakness else "ready"
 
     async def info(self, request: Request, shown: Shown) -> wire.ServiceInfo:
-        """Return the facts that a client needs to ask, and the budget and the calibration of its key."""
+        """Return the facts that a client needs to ask, and the balance and the calibration of its key."""
         key = await self._authenticate(request, shown)
         labeller, limits = self.labeller, self.limits
         return wire.ServiceInfo(
-            model=labeller.name,
+            provider=labeller.name,
             model_digest=labeller.digest,
             n_clusters=labeller.n_clusters,
             accepts=self.accepts,
@@ -125,7 +125,7 @@ class Service:
             max_image_pixels=limits.max_image_pixels,
             max_request_bytes=limits.max_request_bytes,
             signer=self.signer.public,
-            budget=key.budget,
+            balance=key.balance,
             privacy=labeller.privacy,
             fewest_to_calibrate=FEWEST_TO_CENTRE if self.calibrates else None,
             calibration=key.use(labeller.digest).calibration,
@@ -156,9 +156,9 @@ class Service:
             labels=labels,
             unusable=_name(upload, unusable),
             n_clusters=labeller.n_clusters,
-            model=labeller.name,
+            provider=labeller.name,
             model_digest=labeller.digest,
-            budget=found.budget,
+            balance=found.balance,
             receipt=receipt,
         )
 

@@ -67,7 +67,9 @@ def train_source(
     out, options, compute = Path(out), options or RunOptions(), compute or Compute()
     chosen = choose_settings(method, "source", settings)
     read_clusters(n_clusters, least=2)
-    require_able(chosen, options, compute)
+    require_able(chosen, n_clusters, options, compute)
+    if groups is not None and not (isinstance(chosen, ConsensusSettings) and chosen.dp_epsilon):
+        raise InputError("`groups` are for a model with differential privacy: give `dp_epsilon` as well")
     RunFolder(out).require_usable(place_of(data), resume=options.resume)
     found = find_samples(data, by_domain=True, domains=domains)
     people = None if groups is None else read_groups(Path(groups))
@@ -97,17 +99,9 @@ def fit_source(
 
     The encoder stays frozen unless PCD trains it. A number of clusters may be chosen, see
     :func:`ucds.training.cluster_choice.settle_clusters`. The ``groups`` name the person of each sample by id.
-
-    Raises:
-        InputError: there are too few samples, groups but no ``dp_epsilon``, or ``dp_epsilon`` but no number
-            of clusters.
     """
     settings = work.settings
     epsilon = settings.dp_epsilon if isinstance(settings, ConsensusSettings) else None
-    if groups is not None and epsilon is None:
-        raise InputError("groups are for a model with differential privacy: give `dp_epsilon` as well")
-    if epsilon is not None and not isinstance(read_clusters(n_clusters), int):
-        raise InputError("with `dp_epsilon`, give `n_clusters` as a number: choosing it is not private")
     if epsilon is not None and encoder.spec.name == LENGTHS:
         # Where the samples lie is not private.
         encoder = IdentityEncoder(encoder.spec.takes, encoder.spec.columns)

@@ -38,12 +38,7 @@ from ucds.math.spaces import Spaces, centre, make_spaces, principal_axes, unit_r
 from ucds.target.guard import Evidence, KnownLabels, weigh_labels
 from ucds.target.remembered import MOST_SHARES, Remembered, number_alike, write_features, write_remembered
 from ucds.training.features import read_all
-from ucds.training.fitting import (
-    build_head,
-    features_to_cluster,
-    fit_prototypes,
-    tell_what_drawing_costs,
-)
+from ucds.training.fitting import build_head, features_to_cluster, fit_prototypes, tell_what_drawing_costs
 from ucds.training.prepare import Training, draw_dataset
 from ucds.training.run_folder import STABILITY_FILE, TRANSFER_FILE
 from ucds.training.seeds import numpy_generator

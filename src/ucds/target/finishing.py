@@ -29,13 +29,7 @@ from ucds.target.remembered import Remembered, write_features, write_remembered
 from ucds.training.loaded import load
 from ucds.training.model_file import StoredModel, load_model, save_model
 from ucds.training.options import Compute
-from ucds.training.run_folder import (
-    EARLY_FILES,
-    LABELS_FILE,
-    MAP_FILE,
-    RUN_FILE,
-    read_run,
-)
+from ucds.training.run_folder import EARLY_FILES, LABELS_FILE, MAP_FILE, RUN_FILE, read_run
 from ucds.training.seeds import numpy_generator
 from ucds.training.work import Work
 

@@ -57,9 +57,6 @@ def what_is_followed(clusters: IntArray, about: About, group: str | None = None)
 
     Columns with a single value, or with a different value for most samples, are left out. The column
     ``group`` says which samples belong together, such as those of a patient; without it, all are independent.
-
-    Raises:
-        InputError: there is no such column of groups, or it has too few groups.
     """
     rng = np.random.default_rng(0)
     rows = np.sort(rng.permutation(len(clusters))[:MOST_TESTED])

@@ -122,8 +122,7 @@ def open_known(
             problems.append(error)
     if not opened:
         raise problems[0]
-    first, kind = opened[0], opened[0].data.samples.kind
-    opened = [each for each in opened if each.data.samples.kind == kind]  # pictures and features do not mix
+    first = opened[0]
     same = first.data.samples.fingerprint == described.get("data")
     if len(places) == 1 and (same or (remembered is None and moved is not None)):
         return first

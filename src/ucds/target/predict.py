@@ -66,6 +66,8 @@ def predict(
     """
     if not 0 <= min_confidence <= 1:
         raise InputError(f"`min_confidence` is a probability from 0 to 1, not {min_confidence}")
+    if sort_into is None and sort_how != "copy":
+        raise InputError("`sort_how` is for `sort_into`, which is not given: leave it out")
     run, folder = Path(run), None if sort_into is None else Path(sort_into)
     sorted_before = None
     if out is not None:
@@ -75,6 +77,8 @@ def predict(
         if (place := place_of(images)) is not None:
             refuse_inside(folder, place)
     require_model(run)
+    if about is not None and not (run / CENTRES_FILE).exists():
+        raise InputError("`about` is for a run that was centred by one of its columns: leave it out")
     require_there(images)
     if folder is not None:
         listed = find_samples(images, by_domain=False)
@@ -96,21 +100,31 @@ def predict(
 
         seen = as_trained(run, model, data, about)
     clusters, confidence = model.decide(seen)
-    source, unused, fits = None, set[int](), None
+    source, unused, fits, others = None, set[int](), None, list[tuple[int, bytes]]()
     if _asks_memory(run, data.samples.keys):
         from ucds.target.remembered import read_remembered  # it brings what clusters, which takes a while
 
         remembered, features = read_remembered(run)
         fits = remembered.fits(model, seen, features)
         source = remembered.correct(data.samples.keys, clusters, confidence)
-        unused = set() if source is None else set(range(model.n_clusters)) - set(remembered.own.tolist())
+        if source is not None:
+            unused = set(range(model.n_clusters)) - set(remembered.own.tolist())
+        if source is not None and sorted_before is not None:
+            recorded = set(sorted_before.pictures.values()) - {key.hex() for key in data.samples.keys}
+            rows = np.array([key.hex() in recorded for key in remembered.keys]).nonzero()[0]
+            shares, old = model.stored.head.probabilities(features[rows]), keys_of(remembered.keys).take(rows)
+            now, sure = shares.argmax(1), shares.max(1)
+            remembered.correct(old, now, sure)
+            now[sure < min_confidence] = UNSORTED
+            others = list(zip(now.tolist(), old, strict=True))
     clusters[confidence < min_confidence] = UNSORTED
     ids, files = data.samples.ids, data.samples.files
     found = Predictions(ids, clusters, confidence, names, model.n_clusters, files, source, unused, fits)
     if out is not None:
         found.save(out)
     if folder is not None:
-        sort_into_folders(folder, found, data.samples.keys, sort_how, model.stored.fingerprint)
+        mark = model.stored.fingerprint
+        sort_into_folders(folder, found, data.samples.keys, sort_how, mark, others=others)
     return found
 
 

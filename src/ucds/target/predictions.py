@@ -26,14 +26,7 @@ from ucds.data.folders import Scan
 from ucds.data.image_files import read_image_bytes
 from ucds.data.tables import READ_SUFFIXES, write_table
 from ucds.errors import InputError
-from ucds.files import (
-    making,
-    read_json,
-    require_space,
-    require_writable,
-    write_text_atomically,
-    writing,
-)
+from ucds.files import making, read_json, require_space, require_writable, write_text_atomically, writing
 from ucds.math.arrays import Watch, counted
 from ucds.showing import shows
 from ucds.training.run_folder import read_run
@@ -206,6 +199,7 @@ def sort_into_folders(
     how: Sorting = "copy",
     model: str = "",  # its fingerprint
     watch: Watch | None = None,
+    others: Sequence[tuple[int, bytes]] = (),  # clusters and keys of images that are not among these
 ) -> None:
     """Sort images into one folder per cluster, under names that differ and that every file system takes.
 
@@ -213,14 +207,15 @@ def sort_into_folders(
     cluster have a folder of their own. A file in a sub-folder, ``a/b.jpg``, becomes ``a__b.jpg``; if that is
     too long or taken, ``sample 7.jpg``, where 7 is the sample's row in the table.
 
-    In a folder of an earlier call, new images are added, and images whose cluster has changed are moved. What
-    a person removed, renamed, changed or added there stays as it is. If an image cannot be sorted, none is.
-    After a kill the same call completes the folder.
+    In a folder of an earlier call, new images are added, and images whose cluster has changed are moved, also
+    those of the ``others`` that were sorted then. What a person removed, renamed, changed or added there
+    stays as it is. If an image cannot be sorted, none is. After a kill the same call completes the folder.
     """
     assert found.files is not None
     places, record = _folder_names(found, folder), read_sorting(folder)
     pictures = {} if record is None else dict(record.pictures)
-    placed, moved = _plan(folder, found, keys, places, pictures)
+    wanted = [*zip(found.clusters.tolist(), keys, strict=True), *others]
+    placed, moved = _plan(folder, found.files.paths, wanted, places, pictures)
     with making(folder) as partial:
         for place in places.values():
             (partial / place).mkdir(exist_ok=True)
@@ -236,25 +231,25 @@ def sort_into_folders(
 
 def _plan(
     folder: Path,
-    found: Predictions,
-    keys: Sequence[bytes],
+    paths: Sequence[str],  # of the images, which come before those that may have been sorted earlier
+    wanted: Sequence[tuple[int, bytes]],
     places: Mapping[int, str],
     pictures: dict[str, str],
 ) -> tuple[dict[int, str], dict[str, str]]:
     """Update a record; return the new places of images by position, and of files by their old place."""
-    assert found.files is not None
     there = {str(path.relative_to(folder)) for path in folder.glob("[!.]*/*")}
     taken, known = {_alike(place) for place in (*there, *pictures)}, defaultdict[str, list[str]](list)
     placed, moved = dict[int, str](), dict[str, str]()
     for place, key in pictures.items():
         known[key].append(place)
-    for position, (cluster, content) in enumerate(zip(found.clusters.tolist(), keys, strict=True)):
-        key, inside = content.hex(), f"{places[cluster]}/"
+    for position, (cluster, content) in enumerate(wanted):
+        key, inside = content.hex(), f"{places.get(cluster, UNSORTED_FOLDER)}/"
         if before := min(known[key], key=lambda place: not place.startswith(inside), default=""):
             known[key].remove(before)
-        if before.startswith(inside):
+        is_given = position < len(paths)
+        if before.startswith(inside) or not (is_given or before):
             continue
-        for name in _names(found.files.paths[position], position + 1):
+        for name in _names(paths[position] if is_given else before.partition("/")[2], position + 1):
             place = inside + name
             is_new, is_ours = _alike(place) not in taken, place in there and place not in pictures
             if is_new or (is_ours and _holds(folder / place, key)):  # by a call that was killed

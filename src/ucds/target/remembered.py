@@ -15,7 +15,7 @@ from scipy.optimize import linear_sum_assignment
 
 from ucds.data.content import KEY_BYTES, KEY_TYPE, Column, find_places, keys_of
 from ucds.data.dataset import Dataset
-from ucds.data.samples import subset
+from ucds.data.samples import BottleneckSamples, Samples, subset
 from ucds.data.vectors import read_arrays
 from ucds.encoders.spec import LENGTHS
 from ucds.errors import DamagedFileError
@@ -68,9 +68,7 @@ class Remembered:
     own: Partition  # (n,) own consensus
     n_clusters: int  # of the run, K
     keys: Sequence[bytes]  # of the contents of the samples
-    labels: FloatArray | None = (
-        None  # (n, K') share of each provider's label around a sample; rows of unit length
-    )
+    labels: FloatArray | None = None  # (n, K') share of each provider's label around a sample; unit rows
     by_person: NDArray[np.bool_] | None = None  # (n,)
     proposed: Partition | None = None  # (n,) cluster that is proposed for each sample, see `update`
 
@@ -134,6 +132,11 @@ class Remembered:
         back = np.flatnonzero((before == ASIDE) & (clusters != ASIDE))
         shares[back, clusters[back]] = 1
         return shares
+
+    def outlines(self, samples: Samples, features: FloatArray) -> Samples | None:
+        """Return the remembered ``(m, d_f)`` features of samples; ``None`` if not all are remembered."""
+        rows = find_places(*(Column(keys_of(each.keys).array) for each in (samples, self)))
+        return None if (rows < 0).any() else BottleneckSamples(samples, features, rows)
 
     def fits(self, model: Model, data: Dataset, features: FloatArray) -> DoubleArray | None:
         """Compute the p-value ``(n,)`` of opened samples; NaN for those that the run knows by their content.

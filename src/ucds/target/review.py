@@ -36,13 +36,7 @@ from ucds.showing import shows
 from ucds.target.actions import Actions
 from ucds.target.answers import ANSWERS_FILE
 from ucds.target.finishing import ReviewedRun, fit, vote_afterwards, write_successor
-from ucds.target.predictions import (
-    Predictions,
-    read_names,
-    read_sorting,
-    require_room,
-    sort_into_folders,
-)
+from ucds.target.predictions import Predictions, read_names, read_sorting, require_room, sort_into_folders
 from ucds.target.questions import Answer, Question
 from ucds.target.remembered import SOURCES, Remembered, read_remembered
 from ucds.target.seen import Near, Seen, likeliest

@@ -101,7 +101,7 @@ class TargetClustering(ClusteringEstimator):
             labels = self._read_labels(source_labels, data.samples)
             return fit_target(work, encoder, data, self.n_clusters, labels)
 
-        return self._fit(X, train)
+        return self._fit(X, train, labelled=source_labels is not None)
 
     def _read_labels(
         self, source_labels: ArrayLike | ClusterLabels | None, samples: Samples

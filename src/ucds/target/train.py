@@ -83,21 +83,18 @@ def train_target(
     if n_clusters is not None:
         read_clusters(n_clusters, least=2)
     out, options, compute = Path(out), options or RunOptions(), compute or Compute()
-    chosen, encoder = choose_settings(method, "target", settings), encoder or EncoderOptions()
-    require_able(chosen, options, compute)
+    chosen = choose_settings(method, "target", settings, labelled=labels is not None)
+    require_able(chosen, n_clusters, options, compute, labelled=labels is not None)
     place = place_of(images)
     if centre_by is not None and not isinstance(chosen, ConsensusSettings):
         raise InputError("`centre_by` is for the method consensus, whose encoder stays frozen: leave it out")
-    uses = chosen.transfer if isinstance(chosen, ConsensusSettings) else "own"
-    if labels is None and uses not in ("own", "guarded"):
-        raise InputError("bad settings: 'transfer' says how labels are used: give `labels`, or leave it out")
     RunFolder(out).require_usable(place, resume=options.resume)
     answers = ClusterLabels.load(labels) if isinstance(labels, str | Path) else labels
     found = find_samples(images, by_domain=False)
     known, listed = {} if (about or group or centre_by) is None else find_about(found, about), found.ids
     for name in filter(None, (group, centre_by)):
         column_of(known, name)
-    inputs = open_for_training(found, encoder, compute, chosen)
+    inputs = open_for_training(found, encoder or EncoderOptions(), compute, chosen)
     samples = inputs.data.samples
     aligned = None if answers is None else answers.align_with(samples)
     clusters = n_clusters or (0 if aligned is None else aligned.n_clusters)
@@ -146,15 +143,10 @@ def fit_target(
     if labels is not None and len(labels.ids) < len(data.samples):
         message = f"{len(labels.ids):,} of {len(data.samples):,} samples have a label of the provider"
         warn(f"{message}; the others are clustered without labels")
-    ours = isinstance(work.settings, ConsensusSettings)
-    if labels is not None and not ours and not isinstance(read_clusters(n_clusters), int):
-        raise InputError(
-            'with `method="pcd"`, the provider\'s labels fix the number of clusters: leave out `n_clusters`'
-        )
     number = settle_clusters(work, encoder, data, n_clusters, finest=True)
     if number > max(1000, len(data.samples)):  # the labels may have named it
         raise InputError(f"{len(data.samples):,} samples are too few for {number:,} clusters")
-    if ours:
+    if isinstance(work.settings, ConsensusSettings):
         consensus = cast("Work[ConsensusSettings]", work)
         return fit_target_by_consensus(consensus, encoder, data, number, labels)
     from ucds.gradients.target_stages import fit_target_by_pcd  # it brings torch

@@ -42,14 +42,7 @@ from ucds.target.review import Review
 from ucds.training.centring import Centring, features_of
 from ucds.training.loaded import Model, load
 from ucds.training.options import Compute
-from ucds.training.run_folder import (
-    ABOUT_FILE,
-    LABELS_FILE,
-    VOTES_FILE,
-    RunFolder,
-    read_run,
-    require_model,
-)
+from ucds.training.run_folder import ABOUT_FILE, LABELS_FILE, VOTES_FILE, RunFolder, read_run, require_model
 from ucds.training.seeds import numpy_generator
 from ucds.training.work import Work
 

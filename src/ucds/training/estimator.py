@@ -168,10 +168,11 @@ class ClusteringEstimator(
         X: FolderOrArray,  # noqa: N803
         train: Callable[[Work[MethodSettings], Encoder, Dataset], Training],
         sample_domain: ArrayLike | None = None,
+        labelled: bool = False,
     ) -> Self:
         from ucds.training.run import describe_trained, how_made
 
-        work = self._work()
+        work = self._work(labelled)
         data, encoder = self._open(X, sample_domain, work.settings)
         found, name = train(work, encoder, data), type(self).__name__
         making = how_made(
@@ -207,14 +208,15 @@ class ClusteringEstimator(
             compute = compute.used_by(stored.encoder.on(self.accelerator, self.precision))
         return Model(stored, compute)
 
-    def _work(self) -> Work[MethodSettings]:
+    def _work(self, labelled: bool) -> Work[MethodSettings]:
         from ucds.config import choose_settings
         from ucds.training.run import make_work, require_able
 
-        settings = choose_settings(self.method, self._role, self.settings, tune=self.tune)
+        given = self.settings
+        settings = choose_settings(self.method, self._role, given, labelled=labelled, tune=self.tune)
         read_clusters(self.n_clusters)
         options, compute = RunOptions(seed=_seed_of(self.random_state)), self._compute()
-        require_able(settings, options, compute)
+        require_able(settings, self.n_clusters, options, compute, labelled=labelled)
         return make_work(settings, options, compute)
 
     def _open(
@@ -228,19 +230,17 @@ class ClusteringEstimator(
 
         # A copy of an encoder of the caller's own: fit changes no parameter of the estimator.
         own = copy.deepcopy(self.backbone) if isinstance(self.backbone, Encoder) else None
-        name = None if isinstance(self.backbone, Encoder) else self.backbone
-        options = EncoderOptions()
+        if own is not None and self.weights != DEFAULT_WEIGHTS:
+            raise InputError("`weights` are for a `backbone` by name: leave them out")
         if isinstance(X, str | Path):
             if sample_domain is not None:
                 raise InputError("sample_domain is for arrays: the domains of a folder are its sub-folders")
             found = find_samples(X, by_domain=self._role == "source")
-            options = EncoderOptions(name, self.weights)
         else:
             vectors = validate_data(self, X, dtype=[np.float64, np.float32], ensure_min_samples=2)
             found = _with_domains(vectors, sample_domain, getattr(self, "feature_names_in_", None))
-            if name is not None:
-                raise InputError("a named backbone is for folders of images: arrays are used as they are")
-        inputs = open_for_training(found, own or options, self._compute(), settings)
+        encoder = own or EncoderOptions(cast("str | None", self.backbone), self.weights)
+        inputs = open_for_training(found, encoder, self._compute(), settings)
         return inputs.data, inputs.encoder
 
     def _open_fitted(self, X: FolderOrArray, side: Role) -> Dataset:  # noqa: N803

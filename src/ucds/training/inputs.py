@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from safetensors import SafetensorError
 
 from ucds.choices import IMAGENET_MEAN, IMAGENET_STD, Role
-from ucds.config import ConsensusSettings, MethodSettings
+from ucds.config import ConsensusSettings, MethodSettings, PCDSettings, refuse_unread
 from ucds.data.columns import Pictures
 from ucds.data.dataset import Dataset, ImageView, View
 from ucds.data.features import ENCODER_FILE, FeatureFolder, Manifest
@@ -63,11 +63,6 @@ def open_for_training(
 
     They are for a training with these settings; with any if ``None``. An encoder of the caller's own takes
     the samples as they are, images if it has an input size.
-
-    Raises:
-        InputError: the samples or the encoder cannot be used, the encoder of features is to be trained, or
-            the device or the precision has no effect.
-        DamagedFileError: a folder of features is damaged.
     """
     tune, learns = settings and settings.tune, not isinstance(settings, ConsensusSettings)
     if isinstance(encoder, Encoder):
@@ -89,6 +84,8 @@ def open_for_training(
         what = "embeddings" if found.kind == "embeddings" else "features, which name their encoder"
         raise InputError(f"`backbone`, `weights` and `image_size` are for images, not for {what}")
     if not isinstance(found, FeatureFolder):
+        if isinstance(settings, PCDSettings):  # the head alone is trained
+            refuse_unread(settings.model_copy(update={"tune": "head"}), "source")
         known = see_vectors(found)
     elif tune == "full":
         where = f"{found.folder} holds features"

@@ -188,8 +188,10 @@ class Model:
         # again, and no other model has a trained encoder.
         keep = self.stored.card.tune == "head" and not isinstance(data.samples, MemoryImages)
         watch = self.compute.reporter.show
-        known = takes_features(encoder, data)
-        if recentred or encoder.spec.name == LENGTHS or (keep and self.compute.cache is not None):
+        remembered, known = data.samples.kind == "bottleneck", takes_features(encoder, data)
+        if remembered:
+            known = True
+        elif recentred or encoder.spec.name == LENGTHS or (keep and self.compute.cache is not None):
             data, known = frozen_features(encoder, data, self.compute, watch, keep=keep), True
         if recentred:
             head = recentre(head, data)
@@ -198,7 +200,7 @@ class Model:
         for start in starts if known else counted(watch, "predict", starts):
             rows = np.arange(start, min(start + size, len(data.samples)))
             below = data.view.test(data.samples.read(rows))
-            features = head.features(below if known else encoder(below))
+            features = below if remembered else head.features(below if known else encoder(below))
             probabilities = head.probabilities(features)
             if not (np.isfinite(features).all() and np.isfinite(probabilities).all()):
                 raise InputError("the model gives NaN or infinity for some samples: leave out extreme values")

@@ -169,10 +169,6 @@ def make_encoder(
     """Make an encoder again, of the arrays that :meth:`ucds.encoders.encoder.Encoder.saved` returned.
 
     The path is that of their file, for messages. An encoder of the caller's own must be ``given``.
-
-    Raises:
-        InputError: an own encoder is not given, or a package is missing.
-        KeyError: an array is missing.
     """
     if "network" in saved:
         require_extra("torch", f"{path}, which holds a network,")

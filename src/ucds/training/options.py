@@ -108,8 +108,8 @@ class Compute:
         used = self.used_by(placed)
         if used != self and not learns:
             name = "accelerator" if used.accelerator != self.accelerator else "precision"
-            useless, by = f'`{name}="{getattr(self, name)}"`', brief(encoder.spec.name)
-            reason = f"the encoder {by} computes on the processor, in single precision"
+            useless = f'`{name}="{getattr(self, name)}"`'
+            reason = f"{encoder.spec.called} runs on the processor, in single precision"
             raise InputError(f"{useless} has no effect here: {reason}; leave it out")
         return placed
 
@@ -179,7 +179,8 @@ class EncoderOptions:
 
     def _graph(self, compute: Compute) -> GraphEncoder | None:
         """Find an encoder that is a graph, and refuse options that only a network by name can use."""
-        from ucds.encoders.find import EDGES, describe_choice, find_graph
+        from ucds.encoders.find import describe_choice, find_graph
+        from ucds.encoders.spec import EDGES
 
         graph = find_graph(
             self.backbone, image_size=self.image_size, output=self.output, pooling=self.pooling
@@ -189,7 +190,7 @@ class EncoderOptions:
         fixed = graph is not None and graph.spec.name == EDGES and self.weights == NO_WEIGHTS
         if graph is not None and self.weights != DEFAULT_WEIGHTS and not fixed:
             raise InputError(
-                f"`weights` is for a network by name: {graph.spec.name} is a graph with its weights"
+                f"`weights` is for a network by name: {graph.spec.called} is a graph with its weights"
             )
         if graph is not None and graph.spec.output is not None:
             compute.reporter.say(describe_choice(graph))

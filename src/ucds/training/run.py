@@ -49,16 +49,28 @@ class TrainedRun:
     resumed_finished: bool = False
 
 
-def require_able(settings: MethodSettings, options: RunOptions, compute: Compute) -> None:
-    """Make sure, before any work, that a method has the packages and the devices that are asked for."""
+def require_able(
+    settings: MethodSettings,
+    n_clusters: int | str | None,
+    options: RunOptions,
+    compute: Compute,
+    *,
+    labelled: bool = False,  # whether the samples have a provider's labels
+) -> None:
+    """Make sure, before any work, that a method can do what is asked for, and has packages and devices."""
+    is_chosen = n_clusters is not None and not isinstance(read_clusters(n_clusters), int)
     if isinstance(settings, PCDSettings):
         require_extra("torch", '`method="pcd"`')
+        if is_chosen and labelled:
+            raise InputError("the provider's labels fix the number of clusters: leave out `n_clusters`")
         from ucds.gradients.session import require_devices  # it brings torch, which takes seconds
 
         require_devices(compute, options.devices)
         return
     if settings.dp_epsilon is not None:
         require_extra("privacy", "training with `dp_epsilon`")
+        if is_chosen:
+            raise InputError("with `dp_epsilon`, give `n_clusters` as a number: choosing it is not private")
     if options.devices != 1:
         raise InputError(
             '`devices` is for `method="pcd"`: the method consensus runs in one process. For many images, '

@@ -97,10 +97,6 @@ class RunFolder:
         """Take possession of the folder for a run; to resume a run, the folder must hold it.
 
         The identity is everything that a resumed run must share, and the versions.
-
-        Raises:
-            InputError: the folder holds another run, or this run although ``resume`` is not set; or another
-                process is training in it; or the folder cannot be made.
         """
         make_private(self.path)
         occupied = self._is_occupied(resume)
