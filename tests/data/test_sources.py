@@ -205,40 +205,6 @@ def test_ids_of_digits_stay_as_they_are_written(tmp_path: Path) -> None:
     assert vectors_of(tmp_path / "x.csv").ids == ids
 
 
-@pytest.mark.parametrize(
-    ("source", "words"),
-    [
-        ({"a.png", "b.png"}, "samples need an order, which a set does not have: give a list"),
-        ([{"path": "a.png"}, {"file": "b.png"}], "row 1 of the data set has no 'path', unlike row 0"),
-        (pandas.DataFrame({"city": ["Rome"], "x": [1]}), "the column 'city' holds no numbers"),
-        (
-            pandas.DataFrame({"x": ["1", ""]}),
-            "the column 'x' holds '' in row 1, which is not a number: correct it",
-        ),
-        (pandas.DataFrame({"x": [1, None]}, dtype=object), "holds 'None' in row 1, which is not a number"),
-        (pandas.DataFrame({"id": ["Rome"]}), "no column holds samples"),
-        (pandas.DataFrame({"x": [1.0, None]}), "NaN"),
-        (
-            pandas.DataFrame({"id": [1, 1], "x": [1.0, 2.0]}),
-            "two samples have the id .1.: give each sample its own id",
-        ),
-        (
-            pandas.DataFrame({"embedding": [[1.0], [1.0, 2.0]]}),
-            "a list of numbers in each row, all of one length",
-        ),
-        (
-            pandas.DataFrame({"path": ["a.png", "a.png"]}),
-            "the table: two samples have the id .a.png.: give each",
-        ),
-        (pandas.DataFrame({"path": []}), "there are no samples"),
-    ],
-)
-def test_what_holds_no_samples_is_refused_in_one_line(source: Any, words: str) -> None:
-    with pytest.raises(InputError, match=words) as error:
-        find_samples(source, by_domain=False)
-    assert "\n" not in str(error.value)
-
-
 def test_several_data_sets_are_refused_by_their_names(tmp_path: Path) -> None:
     import datasets
 

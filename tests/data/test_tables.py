@@ -1,5 +1,6 @@
 """Tests of tables: columns become numbers or words, and what is no table is refused in one line."""
 
+import io
 from pathlib import Path
 
 import numpy as np
@@ -52,6 +53,12 @@ def test_lists_that_are_no_rows_of_numbers_stay_lists(tmp_path: Path) -> None:
     assert read_table(tmp_path / "t.parquet") == columns
 
 
+def saved_as_parquet(columns: list[list[float]], names: list[str]) -> bytes:
+    buffer = io.BytesIO()
+    pyarrow.parquet.write_table(pyarrow.table(columns, names=names), buffer)
+    return buffer.getvalue()
+
+
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
@@ -62,6 +69,11 @@ def test_lists_that_are_no_rows_of_numbers_stay_lists(tmp_path: Path) -> None:
         ("t.csv", b"a;b\n1;2\n", "is separated by semicolons: save it separated by commas"),
         ("t.csv", b"a\tb\n1\t2\n", "is separated by tabs: save it separated by commas"),
         ("t.csv", b"a,a\n1,2\n", "two columns of .* have the same name .a.: rename one column"),
+        (
+            "t.parquet",
+            saved_as_parquet([[1.0], [2.0]], ["a", "a"]),
+            "two columns of .* have the same name .a.",
+        ),
         ("t.csv", b"a,b\n1,2\n3\n", "Expected 2 columns, got 1: 3"),
         ("t.csv", b"a\n\xff\n", "not a readable CSV file in UTF-8"),
         ("t.parquet", b"PAR1 junk PAR1", "not a readable parquet file"),
