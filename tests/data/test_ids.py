@@ -13,10 +13,10 @@ import pytest
 from PIL import Image
 
 from ucds.bulk.shards import find_shards
-from ucds.data.columns import Pictures, read_texts
+from ucds.data.columns import read_texts
 from ucds.data.folders import Scan, scan_files, scan_folder
 from ucds.data.ground_truth import read_ground_truth
-from ucds.data.images import ImageSamples, MemoryImages
+from ucds.data.images import ImageSamples
 from ucds.data.sources import find_samples
 from ucds.data.vectors import VectorSamples
 from ucds.errors import InputError
@@ -67,15 +67,18 @@ def test_samples_of_one_id_are_refused(kind: str, tmp_path: Path) -> None:
         REPEATED[kind](tmp_path)
 
 
-def test_ids_that_restart_in_each_shard_are_made_unique_by_its_name(tmp_path: Path) -> None:
-    found = find_shards(write_shards(tmp_path, [[0, 1], [0, 1]]), 10)
-    ids = [one for shard in found.shards for one in shard.images().ids]
-    assert ids == ["0.parquet/0", "0.parquet/1", "1.parquet/0", "1.parquet/1"]
-
-
-def test_ids_that_differ_over_all_shards_are_kept(tmp_path: Path) -> None:
-    found = find_shards(write_shards(tmp_path, [[0.0, 1.0], [2.0, 3.0]]), 10)
-    assert [one for shard in found.shards for one in shard.images().ids] == ["0", "1", "2", "3"]
+@pytest.mark.parametrize(
+    ("given", "ids"),
+    [
+        ([[0, 1], [0, 1]], ["0.parquet/0", "0.parquet/1", "1.parquet/0", "1.parquet/1"]),
+        ([[0.0, 1.0], [2.0, 3.0]], ["0", "1", "2", "3"]),
+    ],
+)
+def test_ids_that_restart_in_each_shard_are_made_unique_by_its_name(
+    given: list[list[Any]], ids: list[str], tmp_path: Path
+) -> None:
+    found = find_shards(write_shards(tmp_path, given), 10)
+    assert [one for shard in found.shards for one in shard.images().ids] == ids
 
 
 def test_a_name_and_its_escape_are_refused(tmp_path: Path) -> None:
@@ -122,19 +125,3 @@ def test_a_table_of_paths_keeps_its_ids_and_texts(column: str, images: Path) -> 
     assert read_texts(images / "y.csv") == dict(zip(NAMES, table["text"], strict=True))
     shard = find_shards(images / "x.csv", 10).shards[0].images()
     assert (shard.ids, shard.paths) == (tuple("pqrs"), tuple(NAMES))
-
-
-def test_pictures_in_rows_keep_their_ids_and_domains() -> None:
-    import datasets
-
-    rows = [
-        {"image": Image.fromarray(pixels), "id": name, "domain": domain}
-        for pixels, name, domain in zip(PIXELS, "pqrs", "nsns", strict=True)
-    ]
-    for source in (rows, datasets.Dataset.from_list(rows)):
-        found = find_samples(source, by_domain=True)
-        assert isinstance(found, Pictures)
-        assert (tuple(found.ids), found.domain_names) == (tuple("pqrs"), ("n", "s"))
-        np.testing.assert_array_equal(
-            MemoryImages(found, 16).read(np.arange(4)), PIXELS.transpose(0, 3, 1, 2)
-        )

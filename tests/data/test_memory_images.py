@@ -95,7 +95,6 @@ def test_keys_and_fingerprint_follow_the_content():
         noise((8,)),
         "cat.jpg",
     ],
-    ids=["float", "two", "one", "stack", "row", "path"],
 )
 def test_other_things_are_refused_by_position(image):
     with pytest.raises(InputError, match="image 1 is neither a PIL image nor an array"):
@@ -124,50 +123,34 @@ WHOLE, TORN = (
 
 
 @pytest.mark.parametrize(
-    "source",
+    ("source", "broken"),
     [
-        [WHOLE, TORN, WHOLE],
-        [Image.open(io.BytesIO(WHOLE)), Image.open(io.BytesIO(TORN)), Image.open(io.BytesIO(WHOLE))],
-        [{"image": {"bytes": data, "path": None}} for data in (WHOLE, TORN, WHOLE)],
-        [{"image": {"bytes": data, "path": None}} for data in (WHOLE, None, WHOLE)],
-        [noise((8, 8, 3)), noise((0, 8, 3)), noise((8, 8, 3))],
-        [
-            Image.new("F", (4, 4)),
-            Image.fromarray(np.full((4, 4), np.nan, np.float32)),
-            Image.new("F", (4, 4)),
-        ],
-        TornRows(),
-        TornRows(error=zlib.error("incorrect data check")),
-        [bytearray(WHOLE), bytearray(TORN), bytearray(WHOLE)],
-        pandas.DataFrame({"image": [WHOLE, "x.png", WHOLE]}),
-    ],
-    ids=[
-        *("bytes", "images", "rows", "nothing", "no pixels", "NaN", "data set", "data set of PNG", "buffers"),
-        "name of a file",
+        ([WHOLE, TORN, WHOLE], 1),
+        ([Image.open(io.BytesIO(data)) for data in (WHOLE, TORN, WHOLE)], 1),
+        ([{"image": {"bytes": data, "path": None}} for data in (WHOLE, TORN, WHOLE)], 1),
+        ([{"image": {"bytes": data, "path": None}} for data in (WHOLE, None, WHOLE)], 1),
+        ([noise((8, 8, 3)), noise((0, 8, 3)), noise((8, 8, 3))], 1),
+        ([Image.fromarray(np.full((4, 4), value, np.float32)) for value in (1, np.nan, 2)], 1),
+        (TornRows(), 1),
+        (TornRows(error=zlib.error("incorrect data check")), 1),
+        ([bytearray(WHOLE), bytearray(TORN), bytearray(WHOLE)], 1),
+        (pandas.DataFrame({"image": [WHOLE, "x.png", WHOLE]}), 1),
+        (TornRows(0), 0),
+        ([None, WHOLE, WHOLE], 0),
+        ([{"image": data} for data in ("x.png", WHOLE, WHOLE)], 0),
+        (pandas.DataFrame({"image": ["x.png", WHOLE, WHOLE]}), 0),
     ],
 )
-def test_one_broken_picture_costs_no_run(source) -> None:
+def test_one_broken_picture_costs_no_run(source, broken) -> None:
     found = find_samples(source, by_domain=False)
     with pytest.warns(UcdsWarning) as warned:
         samples = MemoryImages(found, SIZE)
-    assert [str(one.message).split(":")[0] for one in warned] == ["image 1", "1 of 3 images cannot be used"]
-    assert (samples.ids, samples.kept.tolist(), samples.skipped) == (("0", "2"), [0, 2], 1)
+    told = [str(one.message).split(":")[0] for one in warned]
+    assert told == [f"image {broken}", "1 of 3 images cannot be used"]
+    kept = [row for row in range(3) if row != broken]
+    assert (samples.ids, samples.kept.tolist()) == (tuple(map(str, kept)), kept)
+    assert samples.skipped == 1
     assert everything(samples).shape == (2, 3, SIZE, SIZE)
-
-
-@pytest.mark.parametrize(
-    "source",
-    [
-        TornRows(0),
-        [None, WHOLE, WHOLE],
-        [{"image": data} for data in ("x.png", WHOLE, WHOLE)],
-        pandas.DataFrame({"image": ["x.png", WHOLE, WHOLE]}),
-    ],
-    ids=["torn", "nothing", "name of a file", "name in a table"],
-)
-def test_the_first_picture_may_be_the_broken_one(source) -> None:
-    with pytest.warns(UcdsWarning, match="image 0: .*skipped"):
-        assert MemoryImages(find_samples(source, by_domain=False), SIZE).kept.tolist() == [1, 2]
 
 
 def test_a_broken_picture_of_a_parquet_file_is_named_by_its_id(tmp_path) -> None:

@@ -112,6 +112,10 @@ def test_pictures_are_the_same_in_every_form(folder: Path, tmp_path: Path) -> No
     sources = [PIXELS, list(PIXELS), pictures, files, tmp_path / "hub.parquet"]
     sources += [[{"image": picture, "label": 3} for picture in pictures], [(one, 3) for one in pictures]]
     sources += [hub.cast_column("image", datasets.Image())]
+    named = [{"image": one, "id": f"s{i}", "domain": "nsn"[i]} for i, one in enumerate(pictures)]
+    for rows in (named, datasets.Dataset.from_list(named)):
+        found = find_samples(rows, by_domain=True)
+        assert (tuple(found.ids), found.domain_names) == (("s0", "s1", "s2"), ("n", "s"))
     expected = PIXELS.transpose(0, 3, 1, 2)
     for source in sources:
         found = find_samples(source, by_domain=False)
@@ -177,7 +181,7 @@ def test_names_of_columns_have_any_case_and_spaces_around_them(tmp_path: Path) -
     assert (found.ids, found.rows.shape, len(found.domain_names)) == (tuple(IDS), (4, 1), 4)
 
 
-def test_numbers_of_rows_are_no_measurements(tmp_path: Path) -> None:
+def test_numbers_of_rows_are_no_measurements_and_fractions_without_a_name_are(tmp_path: Path) -> None:
     frame = pandas.DataFrame(VECTORS[:, :2], index=[7, 3, 5, 9], columns=["a", "b"])
     frame.to_csv(tmp_path / "x.csv")
     frame.to_parquet(tmp_path / "x.parquet")
@@ -186,9 +190,6 @@ def test_numbers_of_rows_are_no_measurements(tmp_path: Path) -> None:
         with pytest.warns(UcdsWarning, match="that number the rows are left out: "):
             found = vectors_of(source)
         np.testing.assert_allclose(found.read(np.arange(4)), VECTORS[:, :2], rtol=1e-6)
-
-
-def test_a_column_without_a_name_that_holds_fractions_is_a_measurement() -> None:
     assert vectors_of(pandas.DataFrame({"": [0.5, 1.0], "b": [1.0, 2.0]})).columns == ("", "b")
 
 
