@@ -83,6 +83,7 @@ def test_importing_the_library_that_computes_asks_for_nobody(tmp_path: Path) -> 
     _check({"onnxruntime": IMPORTS["onnxruntime"]}, tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.torch
 def test_importing_all_there_is_asks_for_nobody(tmp_path: Path) -> None:
     _check(IMPORTS, tmp_path)
