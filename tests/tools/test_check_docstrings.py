@@ -52,7 +52,3 @@ def test_the_status_tells_whether_something_was_found(
     (tmp_path / "bad.py").write_text(FUNCTION.format(seed="of the draws.", reporter="a reporter."))
     assert main([tmp_path]) == 1
     assert "bad.py:6: seed: of the draws." in capsys.readouterr().out
-
-
-def test_the_package_passes() -> None:
-    assert main([Path(__file__).parents[2] / "src"]) == 0
