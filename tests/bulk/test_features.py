@@ -220,16 +220,11 @@ def test_workers_that_are_killed_lose_nothing_and_do_nothing_twice(
     assert contents(out) == contents(tmp_path / "plain")
 
 
-def test_options_of_ray_need_ray(
-    folder: Path, edges: ucds.EncoderOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_impossible_options_are_refused() -> None:
     with pytest.raises(ucds.InputError, match='`workers` is for `engine="ray"`'):
         ucds.BulkOptions(workers=2)
     with pytest.raises(ucds.InputError, match="at least 1"):
         ucds.BulkOptions(shard_size=0)
-    monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(ucds.InputError, match=r"pip install 'ucds\[ray\]'"):
-        ucds.features(folder, tmp_path / "out", encoder=edges, options=ucds.BulkOptions("ray"))
 
 
 def test_the_command_says_what_it_wrote(folder: Path, tmp_path: Path, run: Any, capfd: Any) -> None:

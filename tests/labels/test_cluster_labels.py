@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+import ucds
+from ucds.data.vectors import VectorSamples
 from ucds.errors import DamagedFileError, InputError, UcdsWarning
 from ucds.labels.cluster_labels import ClusterLabels, marks_of
 
@@ -169,7 +171,7 @@ def test_any_changed_bit_is_found_or_harmless(tmp_path: Path) -> None:
     held = labels(ids=("ö.png", "b", "c"), contents=marks_of(KEYS))
     held.save(path)
     whole, generator = path.read_bytes(), random.Random(0)
-    for place in range(len(whole)):
+    for place in generator.sample(range(len(whole)), 150):
         changed = whole[place] ^ 1 << generator.randrange(8)
         path.write_bytes(whole[:place] + bytes([changed]) + whole[place + 1 :])
         with suppress(DamagedFileError):
@@ -199,6 +201,14 @@ def test_labels_of_other_contents_are_left_out_and_the_rest_keep_all_that_is_kno
     assert kept.contents == marks_of([KEYS[2], KEYS[0]])
     with pytest.raises(InputError, match="the labels belong to other data: of 3 samples"):
         MARKED.align(("a", "b", "c"), KEYS[::-1][:1] + KEYS[:2])
+
+
+def test_a_training_takes_no_labels_of_other_data(tmp_path: Path) -> None:
+    rows = np.random.default_rng(0).normal(size=(9, 2)).astype(np.float32)
+    marks = marks_of(VectorSamples(rows).keys)
+    of_rows = ClusterLabels(tuple(map(str, range(9))), np.arange(9) % 3, 3, "p", marks)
+    with pytest.raises(InputError, match="the labels belong to other data: of 9 samples"):
+        ucds.train_target(rows + 1, tmp_path / "run", labels=of_rows)
 
 
 def test_labels_that_say_nothing_are_refused_or_warned_of() -> None:
