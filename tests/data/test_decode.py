@@ -5,6 +5,7 @@ import struct
 import warnings
 import zlib
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -31,6 +32,10 @@ def encoded(image: Image.Image, kind: str = "PNG", **options) -> bytes:
     buffer = io.BytesIO()
     image.save(buffer, kind, **options)
     return buffer.getvalue()
+
+
+def encoding(kind: str, **options) -> Callable[[], bytes]:
+    return partial(lambda **options: encoded(gradient(), kind, quality=95, **options), **options)
 
 
 def gradient(size: tuple[int, int] = (SIZE, SIZE)) -> Image.Image:
@@ -137,68 +142,39 @@ def turned(value: int) -> bytes:
 
 GARBAGE = (b"garbage", b"Exif\0\0II*\0\x08\0\0\0\xff\xff\x12\1", turned(0), turned(60000))
 MUCH = zlib.compress(b"a" * 3_000_000)
-METADATA = {
-    **{
-        f"{kind} EXIF {data!r}": (
-            lambda kind=kind, data=data: encoded(gradient(), kind, exif=data, quality=95)
-        )
-        for kind in ("JPEG", "PNG", "WEBP")
-        for data in GARBAGE
-    },
-    **{
-        f"{kind} {what}": (
-            lambda kind=kind, what=what: encoded(gradient(), kind, quality=95, **{what: b"\xff junk" * 99})
-        )
-        for kind in ("JPEG", "PNG", "WEBP", "HEIF", "AVIF", "TIFF")
-        for what in ("icc_profile", "xmp")
-    },
-    **{
-        f"JPEG {marker:x} {content[:9]!r}": partial(with_segment, marker, content)
+METADATA = [
+    *(encoding(kind, exif=data) for kind in ("JPEG", "PNG", "WEBP") for data in GARBAGE),
+    *(encoding(kind, icc_profile=b"\xff junk" * 99) for kind in ("JPEG", "PNG", "WEBP", "AVIF", "TIFF")),
+    *(
+        partial(with_segment, marker, content)
         for marker, content in (
             (0xE0, b"JFIF"),
-            (0xE0, b"JFIF\0"),
             (0xEE, b"Adobe"),
             (0xED, b"Photoshop 3.0\x008BIM\x03\xed"),
-            (0xE2, b"ICC_PROFILE\0"),
             (0xE2, b"MPF\0junk"),
             (0xE1, b"http://ns.adobe.com/xap/1.0/\0\xff"),
         )
-    },
-    **{
-        f"PNG {name!r} {content[:9]!r}": partial(with_chunk, name, content)
+    ),
+    *(
+        partial(with_chunk, name, content)
         for name, content in (
             (b"zTXt", b"workflow\0\0" + MUCH),
-            (b"iTXt", b"x\0\1\0\0\0" + MUCH),
             (b"iCCP", b"x\0\0" + MUCH),
-            (b"iCCP", b"x\0\7"),
             (b"tEXt", b"x" * 3_000_000),
             (b"gAMA", b""),
-            (b"cHRM", b"1"),
-            (b"pHYs", b""),
-            (b"sRGB", b""),
             (b"eXIf", b"garbage"),
-            (b"zTXt", b"x\0\0junk"),
             (b"acTL", b"junk"),
         )
-    },
-    "PNG with a wrong checksum of a text": partial(with_chunk, b"tEXt", b"a\0b", 7),
-    **{
-        f"TIFF tag {tag} {value!r}": partial(with_tag, tag, value, kind)
-        for tag, value, kind in (
-            (34665, 99_999_999, 4),
-            (34665, 3, 4),
-            (34853, 2**32 - 9, 4),
-            (40965, 5, 4),
-            (700, b"\xff", 1),
-            (34377, b"8BIM", 7),
-        )
-    },
-}
+    ),
+    partial(with_chunk, b"tEXt", b"a\0b", 7),
+    *(partial(with_tag, 34665, value, 4) for value in (99_999_999, 3)),
+    partial(with_tag, 700, b"\xff", 1),
+]
 
 
-@pytest.mark.parametrize("name", METADATA)
-def test_metadata_cost_no_picture(name: str) -> None:
-    assert np.abs(decoded(METADATA[name]()) - pixels(gradient())).mean() < 8
+@pytest.mark.parametrize("make", METADATA, ids=lambda make: str(make.args or make.keywords)[:40])
+def test_metadata_cost_no_picture(make: Callable[[], bytes]) -> None:
+    assert np.abs(decoded(make()) - pixels(gradient())).mean() < 8
 
 
 def test_the_orientation_survives_damaged_texts_and_profiles() -> None:

@@ -5,7 +5,6 @@ import os
 import shutil
 import signal
 import warnings
-from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 from unittest.mock import Mock
@@ -16,7 +15,7 @@ import pytest
 from ucds.data import images
 from ucds.data.decode import UnusableImageError, decode_image
 from ucds.data.folders import scan_domains, scan_folder
-from ucds.data.image_files import map_ahead, read_image_bytes
+from ucds.data.image_files import read_image_bytes
 from ucds.data.images import ImageSamples
 from ucds.data.samples import Samples
 from ucds.errors import NoSpaceError, UcdsWarning, UserError
@@ -98,20 +97,6 @@ def test_a_file_that_may_not_be_read_or_is_too_large(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "stat", refuse)  # file modes would not stop a test run by root
     with pytest.raises(UnusableImageError, match=r"x\.jpg: cannot be read \(Permission denied\)"):
         read_image_bytes(path)
-
-
-def test_results_come_in_order_and_few_wait():
-    begun: list[int] = []
-
-    def work(item: int) -> int:
-        begun.append(item)
-        return -item
-
-    with ThreadPoolExecutor(2) as pool:
-        results = map_ahead(pool, work, range(30), 4)
-        assert next(results) == 0
-        assert max(begun) < 4
-        assert list(results) == [-item for item in range(1, 30)]
 
 
 def test_images_are_decoded_once(tmp_path, make_images, decodings):
@@ -227,18 +212,6 @@ def test_the_cache_is_bounded(tmp_path, make_images, decodings):
     assert len(decodings) == 3
     assert np.array_equal(everything(more), reference(more))
     assert rows_stored(tmp_path) == 7
-
-
-def test_rows_of_other_data_sets_make_room(tmp_path, make_images, write_images, decodings):
-    make_images(*names("a", 8))
-    write_images(tmp_path / "other", names("a", 8), first_seed=100)
-    first = opened(tmp_path, limit_bytes=10 * ROW)
-    scan = scan_domains(tmp_path / "other")
-    second = ImageSamples(scan, tmp_path / "cache", size=SIZE, limit_bytes=10 * ROW)
-    assert len(decodings) == 16
-    assert rows_stored(tmp_path) == 8
-    assert np.array_equal(everything(second), reference(second))
-    assert np.array_equal(everything(first), reference(first))  # a run that goes on decodes its images itself
 
 
 def test_files_that_vanish_or_change_after_the_opening(tmp_path, make_images, noise_image):

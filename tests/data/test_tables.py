@@ -27,11 +27,13 @@ def test_columns_are_read_as_numbers_or_as_words(tmp_path: Path) -> None:
     np.testing.assert_array_equal(columns["size"], [1.5, 2])
 
 
-@pytest.mark.parametrize("kind", ["list_", "large_list", "fixed"])
-def test_vectors_of_a_long_parquet_file_become_one_array(tmp_path: Path, kind: str) -> None:
+FORMS = [pyarrow.list_(pyarrow.float32()), pyarrow.large_list(pyarrow.float32())]
+FORMS += [pyarrow.list_(pyarrow.float32(), 3)]
+
+
+@pytest.mark.parametrize("form", FORMS, ids=str)
+def test_vectors_of_a_long_parquet_file_become_one_array(tmp_path: Path, form: pyarrow.DataType) -> None:
     rows = np.random.default_rng(0).normal(size=(70_000, 3)).astype(np.float32)
-    of_numbers = {"list_": pyarrow.list_, "large_list": pyarrow.large_list}.get(kind)
-    form = pyarrow.list_(pyarrow.float32(), 3) if of_numbers is None else of_numbers(pyarrow.float32())
     vectors = pyarrow.FixedSizeListArray.from_arrays(rows.ravel(), 3).cast(form)
     sizes = pyarrow.array([*range(69_999), None])
     table = pyarrow.table({"embedding": vectors, "size": sizes, "id": [str(i) for i in range(70_000)]})
