@@ -114,8 +114,6 @@ def test_edits_of_images_and_noise_on_vectors_do_what_they_say() -> None:
     assert np.array_equal(moved[:, :, 2:, :-1], image[:, :, :-2, 1:])
     assert np.array_equal(moved[:, :, 0, :-1], image[:, :, 0, 1:])
     assert attacks.brighten(2.0)(np.full((1, 3, 2, 2), 200, np.uint8), generator).max() == 255
-    flat = np.full((1, 3, 4, 4), 7, np.uint8)
-    assert np.array_equal(attacks.blur(flat, generator), flat)
     for variant in attacks.image_variants(12):
         copy = variant(image, generator)
         assert (copy.shape, copy.dtype) == (image.shape, np.uint8)
@@ -209,7 +207,7 @@ def test_what_cannot_be_audited_is_refused(samples: Path) -> None:
 
 def test_a_service_is_audited_over_http_within_its_budget(samples: Path) -> None:
     save_nearest(samples / "run", members_of(samples))
-    effort = Effort(samples=30, variants=2, boundary=2, shadows=4)
+    effort = Effort(samples=20, variants=1, boundary=2, shadows=2)
     few_bytes = Limits(max_request_bytes=2000)  # fewer than a batch of the audit has
     labeller = ModelLabeller(load_model(samples / "run", role="source"))
     with (
