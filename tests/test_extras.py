@@ -88,8 +88,6 @@ def test_what_needs_an_extra_is_refused_in_one_line_that_names_it(
 
 WHOLE_NETWORKS: dict[str, Callable[[], object]] = {
     "a mapping": lambda: ucds.train_target("x.npy", "run", n_clusters=2, settings={"tune": "full"}),
-    "settings": lambda: ucds.train_source("x.npz", "run", 2, settings=ucds.PCDSettings()),
-    "an estimator": lambda: ucds.TargetClustering(tune="full").fit(np.eye(4)),
     "an estimator with settings": lambda: ucds.SourceClustering(
         tune="full", settings=ucds.ConsensusSettings()
     ).fit(np.eye(4)),

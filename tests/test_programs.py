@@ -43,7 +43,8 @@ WRONG: list[tuple[Callable[[Any, Path], object], str]] = [
     (lambda x, run: ucds.train_target(x, run, n_clusters=3), "`out`"),
     (lambda x, run: ucds.train_target(x, run / "out", n_clusters=3, settings=3), "`settings`.* a mapping"),  # type: ignore[arg-type]
     (lambda x, run: ucds.train_target(x, run / "out", n_clusters=3, settings={"start": 2}), "'starts'"),
-    (lambda x, run: ucds.BulkOptions(workers=4), "`workers`"),
+    (lambda x, run: ucds.BulkOptions(workers=4), '`workers` is for `engine="ray"`'),
+    (lambda x, run: ucds.BulkOptions(shard_size=0), "at least 1"),
     (lambda x, run: ucds.predict(run, x, min_confidence=2), "`min_confidence`"),
     (lambda x, run: ucds.predict(run, x[:, :3]), "width 3"),
     (lambda x, run: ucds.evaluate(run, x), "class folders"),

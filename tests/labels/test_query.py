@@ -264,17 +264,6 @@ def test_a_few_queries_are_spread_and_the_same_again_by_command_and_function(
     assert sum(embeddings.asked.values()) == 10
 
 
-def test_images_are_chosen_by_the_owners_own_backbone_and_copies_come_free(clinic: Clinic) -> None:
-    images, service = clinic.images(12), clinic.service
-    for path in sorted(images.rglob("*.png")):
-        (path.parent / f"copy-{path.name}").write_bytes(path.read_bytes())
-    backbone = ("--backbone", "ucds/oriented_edges", "--weights", "none", "--accelerator", "cpu")
-    run_successfully("query", images, "--url", service.url, "--out", "l.json", "--max-queries", 4, *backbone)
-    labels = ClusterLabels.load(Path("l.json"))
-    assert len(labels.ids) == 8
-    assert sum(service.asked.values()) == 4
-
-
 def test_a_used_up_budget_can_be_gone_on_with(embeddings: FakeService, vectors: Path) -> None:
     embeddings.limit = 29  # no whole number of requests
     command = ("query", vectors, "--url", embeddings.url, "--out", "l.json", "--accelerator", "cpu")
