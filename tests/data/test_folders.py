@@ -114,11 +114,9 @@ def test_links_are_followed_and_loops_end(tmp_path):
 def test_a_folder_that_may_not_be_read_is_mentioned(tmp_path):
     touch(tmp_path, "a/x.jpg", "a/locked/y.jpg", "b/z.jpg")
     (tmp_path / "a" / "locked").chmod(0)
-    try:
-        with pytest.warns(UcdsWarning, match="locked cannot be read"):
-            assert scan_domains(tmp_path).ids == ("a/x.jpg", "b/z.jpg")
-    finally:
-        (tmp_path / "a" / "locked").chmod(0o755)
+    with pytest.warns(UcdsWarning, match="locked cannot be read"):
+        assert scan_domains(tmp_path).ids == ("a/x.jpg", "b/z.jpg")
+    (tmp_path / "a" / "locked").chmod(0o755)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse such names")
@@ -137,8 +135,6 @@ def test_images_of_types_that_cannot_be_read_are_counted_and_named(tmp_path):
     words = r"files of types that ucds cannot read are left out: 1 \.cr2 \(convert .*\), 2 \.psd \(convert"
     with pytest.warns(UcdsWarning, match=words):
         assert len(scan_domains(tmp_path)) == 2
-    with pytest.warns(UcdsWarning, match="files of types that ucds cannot read"):
-        scan_folder(tmp_path / "b")
 
 
 def scan_of(*domains: tuple[str, list[str]]) -> Scan:

@@ -109,14 +109,7 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Walk:
-    """Follows pages in a folder that holds links to the inputs.
-
-    Args:
-        place: folder to follow the pages in.
-        run: function that runs a command in this process and returns its exit status.
-        capsys: captured output of the commands.
-        monkeypatch: sets the environment variables that a page sets.
-    """
+    """Follows pages in a folder that holds links to the inputs."""
 
     def __init__(
         self,
