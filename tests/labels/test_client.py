@@ -75,7 +75,6 @@ def test_it_waits_as_long_as_it_is_asked_to_until_its_patience_ends(service: Fak
     assert service.requests <= 2
     with pytest.raises(ServiceUnavailableError, match=r"cannot be reached .*; try again later") as caught:
         LabelClient("http://127.0.0.1:9", KEY, patience=0.1, first_wait=0.05).info()
-    assert not isinstance(caught.value, ValueError)
     assert "\n" not in str(caught.value)
 
 
@@ -152,14 +151,15 @@ def test_its_own_machine_and_encrypted_lines_are_safe(url: str) -> None:
 
 def test_the_key_stays_out_of_sight() -> None:
     assert KEY not in repr(LabelClient("https://example.org", KEY))
-    with pytest.raises(InputError, match="no user name or password") as caught:
-        LabelClient(f"https://me:{KEY}@example.org", KEY)
-    assert KEY not in str(caught.value)
-    with pytest.raises(InputError, match="this is not the address of a service") as caught:
-        LabelClient(f"https://me:{KEY}@a..b", KEY)
-    assert KEY not in str(caught.value)
+    for host, words in (
+        ("example.org", "no user name or password"),
+        ("a..b", "not the address of a service"),
+    ):
+        with pytest.raises(InputError, match=words) as caught:
+            LabelClient(f"https://me:{KEY}@{host}", KEY)
+        assert KEY not in str(caught.value)
     for key in ("", "two words", "line\nbreak", "schlüssel"):
-        with pytest.raises(InputError, match="the key is not one line") as caught:
+        with pytest.raises(InputError, match="the key is not one line"):
             LabelClient("https://example.org", key)
 
 

@@ -78,7 +78,7 @@ def embeddings() -> Iterator[FakeService]:
 
 
 @pytest.fixture
-def vectors(blobs: Callable[..., dict[str, np.ndarray]], tmp_path: Path) -> Path:
+def vectors(blobs: Any, tmp_path: Path) -> Path:
     """60 vectors around five centres in turn."""
     np.save(tmp_path / "x.npy", blobs({"a": 60}, n_clusters=5)["a"])
     return tmp_path / "x.npy"
@@ -291,7 +291,6 @@ def test_a_query_beyond_the_budget_needs_overdraw(embeddings: FakeService, vecto
     command = ("query", vectors, "--url", embeddings.url, "--out", "l.json")
     status, _, said = run_command(*command)
     assert status == 2
-    assert "40 of 100 labels are left in the budget of this key" in said
     assert "error: 40 labels are left in the budget of this key, but 60 samples have no label yet" in said
     assert "ask about fewer by --max-queries 40, or use up the rest with --overdraw" in said
     assert embeddings.requests == 0
