@@ -3,9 +3,7 @@
 import errno
 import os
 import shutil
-import signal
 import warnings
-from multiprocessing import get_context
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -226,23 +224,6 @@ def test_files_that_vanish_or_change_after_the_opening(tmp_path, make_images, no
     ):
         with pytest.raises(UserError, match=words):
             samples.read(np.array([position]))
-
-
-def test_a_killed_opening_goes_on_where_it_was(tmp_path, make_images, decodings):
-    make_images(*names("a", 70))
-
-    def die(count: int, total: int) -> None:
-        assert total == 70
-        if count == 32:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    child = get_context("fork").Process(target=opened, args=(tmp_path,), kwargs={"progress": die})
-    child.start()
-    child.join()
-    assert child.exitcode == -signal.SIGKILL
-    samples = opened(tmp_path)
-    assert np.array_equal(everything(samples), reference(samples))
-    assert len(decodings) <= 70
 
 
 def test_damaged_pixels_are_decoded_again(tmp_path, make_images):
