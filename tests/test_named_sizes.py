@@ -39,7 +39,7 @@ from ucds.training.run_folder import MODEL_FILE
 
 CPU = ucds.Compute("cpu", cache=None)
 ZEROS = bytes(2**24)
-LARGE = 40 * len(ZEROS)
+LARGE = 33 * len(ZEROS)
 
 
 def pack(path: Path, sizes: dict[str, int], whole: dict[str, bytes] | None = None) -> None:

@@ -40,8 +40,8 @@ COMMANDS = {
     "features": _ucds(f"features images --out features {ENCODER}"),
     "audit": _ucds("audit provider --members x.npy --others y.npy --out a.html --quick"),
     "example": [sys.executable, str(EXAMPLE), "model.onnx", "images"],
+    "every public name": [sys.executable, "-c", "import ucds; [getattr(ucds, n) for n in ucds.__all__]"],
 }
-EVERY_NAME = [sys.executable, "-c", "import ucds; [getattr(ucds, n) for n in ucds.__all__]"]
 BY_RAY = {"features by Ray": _ucds(f"features images --out features --engine ray {ENCODER}")}
 
 
@@ -72,18 +72,13 @@ def _check(commands: dict[str, list[str]], folder: Path, may_ask: Collection[str
     assert [str(path) for path in (folder / "home").rglob("*")] == []
 
 
-@pytest.mark.slow
-@pytest.mark.torch
-def test_importing_all_there_is_asks_for_nobody(tmp_path: Path) -> None:
-    _check({"every public name": EVERY_NAME}, tmp_path)
-
-
 @pytest.fixture
 def images(tmp_path: Path, write_images: Callable[..., list[Path]]) -> None:
     write_images(tmp_path / "images", [f"{c}/{i}.png" for c in "abc" for i in range(12)])
 
 
 @pytest.mark.slow
+@pytest.mark.torch
 @pytest.mark.usefixtures("images")
 def test_no_command_asks_for_anybody_or_writes_elsewhere(
     tmp_path: Path, blobs: Callable[..., dict[str, np.ndarray]]

@@ -1,8 +1,8 @@
 """Tests of folders in the layout of a hub: written, and opened again."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,9 +11,6 @@ import yaml
 import ucds
 from ucds.encoders.encoder import IdentityEncoder
 from ucds.errors import InputError
-from ucds.training.loaded import Model
-
-MakeModel = Callable[..., Model]
 
 VECTORS = np.random.default_rng(0).normal(size=(20, 6)).astype(np.float32)
 
@@ -21,7 +18,7 @@ VECTORS = np.random.default_rng(0).normal(size=(20, 6)).astype(np.float32)
 WRITTEN = ["README.md", "config.json", "model.safetensors"]
 
 
-def test_an_exported_folder_is_opened_as_a_run_is(make_model: MakeModel, tmp_path: Path) -> None:
+def test_an_exported_folder_is_opened_as_a_run_is(make_model: Any, tmp_path: Path) -> None:
     model = make_model(IdentityEncoder(6))
     done = ucds.export(model, tmp_path / "hub", form="hub")
     (tmp_path / "hub" / ".new.0123456789abcdef.ucds-tmp").mkdir()  # as a kill leaves it
@@ -34,7 +31,7 @@ def test_an_exported_folder_is_opened_as_a_run_is(make_model: MakeModel, tmp_pat
     assert config["card"]["domains"] == ["a", "b"]
 
 
-def test_an_export_replaces_nothing_but_an_earlier_one(make_model: MakeModel, tmp_path: Path) -> None:
+def test_an_export_replaces_nothing_but_an_earlier_one(make_model: Any, tmp_path: Path) -> None:
     model, repository = make_model(IdentityEncoder(6)), tmp_path / "repository"
     (repository / ".git").mkdir(parents=True)
     (repository / "README.md").write_text("# Years of work")
@@ -54,9 +51,7 @@ def test_an_export_replaces_nothing_but_an_earlier_one(make_model: MakeModel, tm
     assert sorted(path.name for path in repository.iterdir()) == [".git", *WRITTEN]
 
 
-def test_the_card_says_how_the_model_was_made_and_names_no_path(
-    make_model: MakeModel, tmp_path: Path
-) -> None:
+def test_the_card_says_how_the_model_was_made_and_names_no_path(make_model: Any, tmp_path: Path) -> None:
     model = make_model(ucds.EncoderOptions("ucds/oriented_edges").find(ucds.Compute("cpu")))
     model.save(tmp_path / "run")
     described = {"images": "/home/anna/secret", "labels": "ab", "data": "d" * 64}
