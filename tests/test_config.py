@@ -13,6 +13,7 @@ from ucds.config import (
     MethodSettings,
     PCDSettings,
     choose_settings,
+    for_side,
     for_source,
     method_of,
     read_settings,
@@ -219,6 +220,14 @@ def test_the_schema_of_settings_tells_default_side_and_meaning(method: Method) -
     assert {n: entry["default"] for n, entry in listed.items()} == SETTINGS[method]().model_dump(mode="json")
     own = {"pcd": "source_epochs", "consensus": "dp_epsilon"}[method]
     assert (listed[own]["side"], "side" in listed["most_samples"]) == ("source", False)
+
+
+def test_a_side_sees_its_own_settings_and_the_common_ones() -> None:
+    source, target = (for_side(PCDSettings(), side) for side in ("source", "target"))
+    assert source.keys() | target.keys() == PCDSettings.model_fields.keys()
+    assert source.keys() & target.keys() >= {"tune", "most_samples", "learning_rate", "epsilon"}
+    assert "source_epochs" not in target
+    assert "label_smoothing" not in source
 
 
 def test_sources_alike_have_equal_settings_whatever_the_target_does() -> None:

@@ -4,6 +4,7 @@ import errno
 import os
 import shutil
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -13,7 +14,7 @@ import pytest
 from ucds.data import images
 from ucds.data.decode import UnusableImageError, decode_image
 from ucds.data.folders import scan_domains, scan_folder
-from ucds.data.image_files import read_image_bytes
+from ucds.data.image_files import map_ahead, read_image_bytes
 from ucds.data.images import ImageSamples
 from ucds.data.samples import Samples
 from ucds.errors import NoSpaceError, UcdsWarning, UserError
@@ -95,6 +96,20 @@ def test_a_file_that_may_not_be_read_or_is_too_large(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "stat", refuse)  # file modes would not stop a test run by root
     with pytest.raises(UnusableImageError, match=r"x\.jpg: cannot be read \(Permission denied\)"):
         read_image_bytes(path)
+
+
+def test_results_come_in_order_and_few_wait():
+    begun: list[int] = []
+
+    def work(item: int) -> int:
+        begun.append(item)
+        return -item
+
+    with ThreadPoolExecutor(2) as pool:
+        results = map_ahead(pool, work, range(30), 4)
+        assert next(results) == 0
+        assert max(begun) < 4
+        assert list(results) == [-item for item in range(1, 30)]
 
 
 def test_images_are_decoded_once(tmp_path, make_images, decodings):
@@ -193,7 +208,7 @@ def test_a_domain_of_unusable_files_is_an_error(tmp_path, make_images):
         opened(tmp_path)
 
 
-def test_the_cache_is_bounded(tmp_path, make_images, decodings):
+def test_the_cache_is_bounded(tmp_path, make_images, write_images, decodings):
     make_images(*names("a", 10))
     samples = opened(tmp_path, limit_bytes=4 * ROW + 5)
     assert len(decodings) == 10
@@ -210,6 +225,12 @@ def test_the_cache_is_bounded(tmp_path, make_images, decodings):
     assert len(decodings) == 3
     assert np.array_equal(everything(more), reference(more))
     assert rows_stored(tmp_path) == 7
+    write_images(tmp_path / "other", names("a", 6), first_seed=100)  # those of other data sets make room
+    scan = scan_domains(tmp_path / "other")
+    other = ImageSamples(scan, tmp_path / "cache", size=SIZE, limit_bytes=7 * ROW)
+    assert rows_stored(tmp_path) == 6
+    for samples in (other, more):  # a run that goes on decodes its images itself
+        assert np.array_equal(everything(samples), reference(samples))
 
 
 def test_files_that_vanish_or_change_after_the_opening(tmp_path, make_images, noise_image):
