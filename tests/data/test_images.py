@@ -114,7 +114,10 @@ def test_results_come_in_order_and_few_wait():
 
 def test_images_are_decoded_once(tmp_path, make_images, decodings):
     make_images("b/mug/1.png", "a/1.jpg", "a/2.png")
-    samples = opened(tmp_path)
+    seen: list[tuple[int, int]] = []
+    samples = opened(tmp_path, progress=lambda *now: seen.append(now))
+    assert seen == sorted(seen)
+    assert seen[-1] == (3, 3)
     assert isinstance(samples, Samples)
     assert samples.ids == ("a/1.jpg", "a/2.png", "b/mug/1.png")
     assert samples.domain.tolist() == [0, 0, 1]
