@@ -35,9 +35,13 @@ def test_an_import_loads_what_it_needs_and_nothing_else() -> None:
     subprocess.run([sys.executable, "-c", WHAT_IMPORTS_LOAD], check=True)
 
 
-def test_dir_lists_the_public_names_and_nothing_else() -> None:
+def test_the_package_offers_its_public_names_and_its_version_and_nothing_else() -> None:
     assert dir(ucds) == sorted(ucds.__all__)
     assert len(set(ucds.__all__)) == len(ucds.__all__)
+    assert {module.name for module in iter_modules(ucds.__path__)}.isdisjoint(ucds.__all__)
+    assert ucds.__version__ == importlib.metadata.version("ucds")
+    with pytest.raises(AttributeError, match="No ucds attribute train"):
+        _ = ucds.train  # type: ignore[attr-defined]
 
 
 @pytest.mark.torch
@@ -48,20 +52,6 @@ def test_type_checkers_see_the_public_names_where_they_are() -> None:
     assert seen.keys() == set(ucds.__all__)
     for name, module in seen.items():
         assert getattr(ucds, str(name)) is getattr(import_module(f"ucds.{module}"), str(name))
-
-
-def test_no_public_name_is_that_of_a_module() -> None:
-    modules = {module.name for module in iter_modules(ucds.__path__)}
-    assert modules.isdisjoint(ucds.__all__)
-
-
-def test_the_version_is_that_of_the_installed_package() -> None:
-    assert ucds.__version__ == importlib.metadata.version("ucds")
-
-
-def test_another_name_is_refused_as_by_any_module() -> None:
-    with pytest.raises(AttributeError, match="No ucds attribute train"):
-        _ = ucds.train  # type: ignore[attr-defined]
 
 
 # They print what the package holds, keep the service's books, or run what lies in the repository.

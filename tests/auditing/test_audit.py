@@ -58,7 +58,7 @@ def save_nearest(run: Path, prototypes: np.ndarray) -> None:
     unit = prototypes / np.linalg.norm(prototypes, axis=1, keepdims=True)
     prototypes = np.ascontiguousarray(unit.T, np.float32)
     head = Head(np.eye(WIDTH, dtype=np.float32), np.zeros(WIDTH, np.float32), prototypes, unit_features=True)
-    run.mkdir()
+    run.mkdir(exist_ok=True)
     save_model(run, source_model(IdentityEncoder(WIDTH), len(unit), head, name="nearest"))
 
 
@@ -136,9 +136,10 @@ EFFORT = Effort(samples=150, variants=5, boundary=15, shadows=6)
 
 @pytest.fixture
 def samples(tmp_path: Path) -> Path:
-    """Folder with two domains of members and two of others, all of one distribution."""
+    """Two domains of members and two of others, all of one distribution, and a model of other data."""
     np.savez(tmp_path / "members.npz", a=draw(60, 1), b=draw(60, 2))
     np.savez(tmp_path / "others.npz", c=draw(75, 3), d=draw(75, 4))
+    save_nearest(tmp_path / "run", draw(3, 99))
     return tmp_path
 
 
@@ -164,7 +165,6 @@ def test_a_model_that_memorises_is_found_out(samples: Path) -> None:
 
 
 def test_a_model_of_other_data_gives_nothing_away(samples: Path) -> None:
-    save_nearest(samples / "run", draw(3, 99))
     attacks = run_audit(samples).membership
     assert len(attacks) == 3
     for attack in attacks:
@@ -172,7 +172,6 @@ def test_a_model_of_other_data_gives_nothing_away(samples: Path) -> None:
 
 
 def test_page_figures_and_words_agree_and_equal_seeds_give_equal_figures(samples: Path) -> None:
-    save_nearest(samples / "run", draw(5, 99))
     data = ("--members", samples / "members.npz", "--others", samples / "others.npz")
     given = ("--out", samples / "report.html", "--quick", "--accelerator", "cpu")
     told = run_successfully("audit", samples / "run", *data, *given).err
@@ -191,7 +190,6 @@ def test_page_figures_and_words_agree_and_equal_seeds_give_equal_figures(samples
 
 
 def test_what_cannot_be_audited_is_refused(samples: Path) -> None:
-    save_nearest(samples / "run", draw(3, 99))
     np.save(samples / "few.npy", draw(5, 7))
     refusals: dict[str, dict[str, Any]] = {
         "all other samples are members too": {"others": samples / "members.npz"},
@@ -238,7 +236,6 @@ def test_each_attack_asks_about_samples_of_all_domains(
     """Samples lie in the order of their domains: the first few would be those of one domain."""
     domains = [np.full((40, WIDTH), 10.0 * (d + 1), np.float32) + draw(40, d) for d in range(3)]
     np.savez(samples / "members.npz", a=domains[0], b=domains[1], c=domains[2])
-    save_nearest(samples / "run", draw(3, 99))
     recorder = HalfSpace(128)
     monkeypatch.setattr(subject, "ModelSubject", lambda stored, compute: recorder)
     effort = replace(QUICK, boundary=2, variants=1, shadows=2)  # 20 vectors of each side

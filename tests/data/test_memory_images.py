@@ -7,6 +7,7 @@ import numpy as np
 import pandas
 import pyarrow.parquet
 import pytest
+from label_service import saved
 from PIL import Image
 
 from ucds.data.columns import Pictures
@@ -33,12 +34,6 @@ def everything(samples: Samples) -> np.ndarray:
     return samples.read(np.arange(len(samples)))
 
 
-def as_file(image: Image.Image, kind: str = "PNG", **options) -> bytes:
-    buffer = io.BytesIO()
-    image.save(buffer, kind, **options)
-    return buffer.getvalue()
-
-
 def test_pixels_of_the_right_size_stay_as_they_are():
     arrays = [noise((SIZE, SIZE, 3), seed) for seed in range(3)]
     samples = in_memory(arrays)
@@ -57,14 +52,14 @@ def test_images_come_out_like_their_files(mode):
     image = Image.fromarray(noise((30, 40, 3))).convert("L" if mode in ("I;16", "F") else mode)
     if mode in ("I;16", "F"):
         image = image.convert("I" if mode == "I;16" else "F").convert(mode)
-    expected = decode_image(as_file(image, "TIFF"), SIZE)
+    expected = decode_image(saved(image, "TIFF"), SIZE)
     assert (everything(in_memory([image]))[0] == expected).all()
 
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG"])
 def test_the_callers_images_stay_as_they_are(kind):
     """A decoder may read a large JPEG at a fraction of its size: not one that belongs to the caller."""
-    with Image.open(io.BytesIO(as_file(Image.fromarray(noise((300, 400, 3))), kind))) as image:
+    with Image.open(io.BytesIO(saved(Image.fromarray(noise((300, 400, 3))), kind))) as image:
         in_memory([image])
         assert (image.size, image.mode) == ((400, 300), "RGB")
         assert np.asarray(image).shape == (300, 400, 3)
@@ -116,10 +111,8 @@ class TornRows:
         return {"image": Image.new("RGB", (8, 8))}
 
 
-WHOLE, TORN = (
-    as_file(Image.fromarray(noise((64, 64, 3)))),
-    as_file(Image.fromarray(noise((64, 64, 3))))[:2000],
-)
+WHOLE = saved(Image.fromarray(noise((64, 64, 3))), "PNG")
+TORN = WHOLE[:2000]
 
 
 @pytest.mark.parametrize(
