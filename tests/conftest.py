@@ -7,8 +7,7 @@ import socket
 import subprocess
 import sys
 import warnings
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,36 +22,6 @@ from PIL import Image
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
 Blobs = Callable[..., dict[str, np.ndarray[Any, np.dtype[np.float32]]]]
-
-
-def _slow_tests(names: Sequence[str]) -> list[str]:
-    """What the slow tests with these names (``tests/room/test_file.py::test``) are, a line for each file."""
-    counts = Counter(name.split("::")[0] for name in names)
-    return [
-        *(f"{count:4} slow tests in {file}" for file, count in counts.items()),
-        f"{len(names):4} slow tests in all; the whole suite takes up to an hour on two idle processors",
-    ]
-
-
-class _Announcement:
-    """Says what the slow tests are, before they run for an hour: once, also where workers collect them."""
-
-    def __init__(self) -> None:
-        self.is_made = False
-
-    def pytest_report_collectionfinish(self, items: Sequence[pytest.Item]) -> list[str]:
-        return _slow_tests([item.nodeid for item in items]) if items else []
-
-    @pytest.hookimpl(optionalhook=True)
-    def pytest_xdist_node_collection_finished(self, node: Any, ids: Sequence[str]) -> None:
-        if not self.is_made:
-            self.is_made = True
-            print("", *_slow_tests(ids), sep="\n", flush=True)
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    if str(config.getoption("markexpr")).startswith("slow"):
-        config.pluginmanager.register(_Announcement())
 
 
 _ALL_OF_TORCH = re.compile(r"^pytestmark = (?:\[\s*)?pytest\.mark\.torch\b", re.MULTILINE)

@@ -1,6 +1,7 @@
 """Tests of scoring against ground truth."""
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -10,14 +11,13 @@ import pytest
 from PIL import Image
 from quick import quick
 
-from ucds.data.sources import find_samples
+from ucds.data.folders import scan_domains
 from ucds.errors import UserError
 from ucds.evaluation import Report, evaluate
 from ucds.math.metrics import ClusteringScores, score
 from ucds.source.train import train_source
-from ucds.training.inputs import open_for_training
-from ucds.training.model_file import load_model
-from ucds.training.options import Compute, EncoderOptions, RunOptions
+from ucds.training.loaded import load
+from ucds.training.options import Compute, EncoderOptions
 
 ENCODER = EncoderOptions("ucds/oriented_edges", "none")
 
@@ -46,61 +46,41 @@ def test_a_report_in_words() -> None:
     assert len(one.summary().splitlines()) == 2  # a single domain is not told twice
 
 
-@pytest.fixture(scope="module")
-def source_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run on two domains of unequal size, with bright and dark pictures as classes."""
-    root = tmp_path_factory.mktemp("evaluation")
-    rng = np.random.default_rng(0)
-    for domain, count in (("one", 12), ("two", 8)):
-        for i in range(count):
-            klass = "bright" if i % 3 else "dark"
-            pixels = rng.integers(128, size=(40, 40, 3)) + (128 if klass == "bright" else 0)
-            path = root / "data" / domain / klass / f"{i}.png"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            Image.fromarray(pixels.astype(np.uint8)).save(path)
-    train_source(
-        root / "data",
-        root / "run",
-        3,
-        encoder=ENCODER,
-        settings=quick(bottleneck_width=8),
-        options=RunOptions(),
-        compute=Compute(cache=root / "cache"),
-    )
-    return root
+@pytest.fixture
+def root(tmp_path: Path, write_images: Callable[..., list[Path]]) -> Path:
+    """Two domains of unequal size, with two classes of pictures, and a run on them."""
+    places = [("one", number) for number in range(24)] + [("two", number) for number in range(16)]
+    names = (f"{domain}/{'bright' if number % 3 else 'dark'}/{number}.png" for domain, number in places)
+    write_images(tmp_path / "data", names)
+    given: Any = {"settings": quick(bottleneck_width=8), "compute": Compute("cpu", cache=None)}
+    train_source(tmp_path / "data", tmp_path / "run", 3, encoder=ENCODER, **given)
+    return tmp_path
 
 
 def evaluated(root: Path, data: str = "data", out: Path | None = None) -> Report:
     return evaluate(root / "run", root / data, out, compute=Compute("cpu", cache=root / "cache"))
 
 
-@pytest.mark.filterwarnings("ignore:stage .* (empty|collapsed):ucds.errors.UcdsWarning")
-def test_scores_are_those_of_the_models_predictions_domain_by_domain(
-    source_run: Path, tmp_path: Path
-) -> None:
-    stored = load_model(source_run / "run")
-    found = find_samples(source_run / "data", by_domain=True)
-    inputs = open_for_training(found, ENCODER, Compute(cache=source_run / "cache"))
-    samples = inputs.data.samples
-    below = stored.encoder(inputs.data.view.test(samples.read(np.arange(len(samples)))))
-    labels = stored.head.logits(stored.head.features(below)).argmax(1)
-    classes = np.array([int("dark" in name) for name in samples.ids])
-    found = evaluated(source_run)
+def test_scores_are_those_of_the_models_predictions_domain_by_domain(root: Path) -> None:
+    labels = load(root / "run", compute=Compute("cpu")).predict(root / "data")
+    assert len(set(labels.tolist())) > 1
+    classes = np.array([int("dark" in name) for name in scan_domains(root / "data").ids])
+    found = evaluated(root)
     assert found.overall == score(labels, classes)
     assert found.domains == {
-        "one": score(labels[:12], classes[:12]),
-        "two": score(labels[12:], classes[12:]),
+        "one": score(labels[:24], classes[:24]),
+        "two": score(labels[24:], classes[24:]),
     }
-    assert (found.run, found.samples, found.n_clusters, found.n_classes) == ("run", 20, 3, 2)
-    assert json.loads((source_run / "run" / "evaluation.json").read_text()) == asdict(found)
-    assert evaluated(source_run, out=tmp_path / "scores.json") == found
-    assert json.loads((tmp_path / "scores.json").read_text()) == asdict(found)
+    assert (found.run, found.samples, found.n_clusters, found.n_classes) == ("run", 40, 3, 2)
+    assert json.loads((root / "run" / "evaluation.json").read_text()) == asdict(found)
+    assert evaluated(root, out=root / "scores.json") == found
+    assert json.loads((root / "scores.json").read_text()) == asdict(found)
 
 
-def test_data_without_classes_cannot_be_scored(source_run: Path) -> None:
+def test_data_without_classes_cannot_be_scored(root: Path) -> None:
     for i in range(2):
-        path = source_run / "flat" / f"domain{i}" / "x.png"
+        path = root / "flat" / f"domain{i}" / "x.png"
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.new("RGB", (40, 40), (50 * i, 0, 0)).save(path)
     with pytest.raises(UserError, match="has no class folders to score against"):
-        evaluated(source_run, "flat")
+        evaluated(root, "flat")

@@ -63,7 +63,6 @@ def image_features() -> None:
 
 
 ENTRANCES: dict[str, Callable[[], object]] = {
-    "torch": lambda: Compute("cuda"),
     "serve": lambda: importlib.import_module("ucds.serving"),
     "postgres": lambda: Ledger("postgresql://anna@127.0.0.1/x"),
     "export": lambda: exported("sklearn"),
@@ -71,7 +70,7 @@ ENTRANCES: dict[str, Callable[[], object]] = {
     "ray": image_features,
     "privacy": GaussianNoise,
 }
-"""A way to each extra; figures, UMAP and further formats of images have tests in their rooms."""
+"""A way to each extra; PyTorch, figures, UMAP and formats of images have tests in their rooms."""
 
 
 @pytest.mark.parametrize("extra", ENTRANCES)
@@ -89,13 +88,10 @@ def test_what_needs_an_extra_is_refused_in_one_line_that_names_it(
 
 WHOLE_NETWORKS: dict[str, Callable[[], object]] = {
     "a mapping": lambda: ucds.train_target("x.npy", "run", n_clusters=2, settings={"tune": "full"}),
-    "settings": lambda: ucds.train_source("x.npz", "run", 2, settings=ucds.PCDSettings()),
-    "an estimator": lambda: ucds.TargetClustering(tune="full").fit(np.eye(4)),
     "an estimator with settings": lambda: ucds.SourceClustering(
         tune="full", settings=ucds.ConsensusSettings()
     ).fit(np.eye(4)),
     "a text": lambda: read_settings("consensus", "target", ["tune=full"]),
-    "an option": lambda: read_settings("consensus", "target", tune="full"),
 }
 
 

@@ -46,22 +46,9 @@ def test_writes_bytes_and_text_makes_folders_and_leaves_nothing_beside(tmp_path:
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_while_writing_the_old_file_is_whole(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    path.write_text("old")
-
-    def write(file: IO[bytes]) -> None:
-        file.write(b"half of the new")
-        file.flush()
-        assert path.read_text() == "old"
-
-    write_atomically(path, write)
-    assert path.read_text() == "half of the new"
-
-
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt, SystemExit])
 @pytest.mark.parametrize("existed", [True, False])
-def test_a_failure_leaves_things_as_they_were(
+def test_while_writing_and_after_a_failure_things_are_as_they_were(
     tmp_path: Path, error: type[BaseException], existed: bool
 ) -> None:
     path = tmp_path / "file"
@@ -70,6 +57,9 @@ def test_a_failure_leaves_things_as_they_were(
 
     def write(file: IO[bytes]) -> None:
         file.write(b"half")
+        file.flush()
+        assert path.exists() == existed
+        assert not existed or path.read_text() == "old"
         raise error
 
     with pytest.raises(error):
@@ -103,20 +93,17 @@ def test_permissions_follow_the_umask_which_stays_for_other_threads(
     assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o666 & ~mask
 
 
-@pytest.mark.parametrize("name", ["file", "file/below", "link", f"{'x' * 300}"])
-def test_a_private_folder_that_cannot_be_made_is_named(tmp_path: Path, name: str) -> None:
-    (tmp_path / "file").touch()
-    (tmp_path / "link").symlink_to("file")
-    with pytest.raises(InputError, match=r"cannot create the folder .*; choose another$"):
-        make_private(tmp_path / name)
-
-
 def test_a_private_folder_is_its_owners_alone_and_one_that_exists_stays_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "old").mkdir()
     (tmp_path / "old").chmod(0o755)
     for name, mode in (("above/new", 0o700), ("old", 0o755)):
         make_private(tmp_path / name)
         assert stat.S_IMODE((tmp_path / name).stat().st_mode) == mode
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to("file")
+    for name in ("file", "file/below", "link", f"{'x' * 300}"):
+        with pytest.raises(InputError, match=r"cannot create the folder .*; choose another$"):
+            make_private(tmp_path / name)
 
 
 FULL = r"free some space, then run the same again \(a training with `resume=True`\)"
@@ -124,31 +111,27 @@ LOCKED = "choose a place that you may write to"
 
 
 @pytest.mark.parametrize(
-    ("code", "remedy"),
-    [(errno.ENOSPC, FULL), (errno.EDQUOT, FULL), (errno.EROFS, LOCKED), (errno.EACCES, LOCKED)],
+    ("error", "remedy"),
+    [
+        *((OSError(code, os.strerror(code)), FULL) for code in (errno.ENOSPC, errno.EDQUOT)),
+        *((OSError(code, os.strerror(code)), LOCKED) for code in (errno.EROFS, errno.EACCES)),
+        (OSError("3360 requested and 64 written"), FULL),  # as NumPy says it, without a number
+    ],
 )
-def test_a_full_disk_is_an_error_that_names_file_and_remedy(tmp_path: Path, code: int, remedy: str) -> None:
+def test_a_full_disk_is_an_error_that_names_file_and_remedy(
+    tmp_path: Path, error: OSError, remedy: str
+) -> None:
     path = tmp_path / "file"
     path.write_text("old")
 
     def write(file: IO[bytes]) -> None:
         file.write(b"half")
-        raise OSError(code, os.strerror(code))
+        raise error
 
-    with pytest.raises(NoSpaceError, match=f"^cannot write {path}: {os.strerror(code)}; {remedy}$"):
+    with pytest.raises(NoSpaceError, match=f"^cannot write {path}: {error.strerror or error}; {remedy}$"):
         write_atomically(path, write)
     assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
     assert path.read_text() == "old"
-
-
-def test_an_array_that_finds_no_room_is_such_an_error_too(tmp_path: Path) -> None:
-    def write(file: IO[bytes]) -> None:
-        raise OSError("3360 requested and 64 written")  # as NumPy says it, without a number
-
-    with pytest.raises(
-        NoSpaceError, match=f"^cannot write {tmp_path}/file: 3360 requested .*; free some space"
-    ):
-        write_atomically(tmp_path / "file", write)
 
 
 def test_other_errors_of_the_system_stay_as_they_are(tmp_path: Path) -> None:
@@ -221,31 +204,24 @@ def test_text_that_is_nested_too_deeply_is_a_fault_like_others(tmp_path: Path) -
 
 
 def test_a_digest_is_the_sha256_of_all_parts() -> None:
-    assert digest_of(b"ab", memoryview(b"c")) == digest_of(b"abc")
-    assert digest_of(b"abc").startswith("ba7816bf8f01cfea")
+    assert digest_of(b"ab", memoryview(b"c")).startswith("ba7816bf8f01cfea")
 
 
-def test_what_a_killed_process_left_is_swept(tmp_path: Path) -> None:
-    left, foreign = tmp_path / f".model.{'ab' * 8}.ucds-tmp", tmp_path / ".mine.ucds-tmp"
-    for path in (left, foreign, tmp_path / "kept", tmp_path / ".hidden"):
+def test_what_a_killed_process_left_is_swept_and_what_looks_like_it_is_not(tmp_path: Path) -> None:
+    left, folder = tmp_path / f".model.{'ab' * 8}.ucds-tmp", tmp_path / f".new.{'ab' * 8}.ucds-tmp"
+    others = [".hidden", ".mine.ucds-tmp", ".new.partial", "kept"]
+    for path in (left, *(tmp_path / name for name in others)):
         path.write_text("x")
+    folder.mkdir()
+    (folder / "file").touch()
     sweep(tmp_path, older_than=60)
     assert left.exists()
-    for path in (left, foreign):
+    for path in tmp_path.iterdir():
         os.utime(path, (0, 0))
     write_text_atomically(tmp_path / "file", "x")
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".hidden", ".mine.ucds-tmp", "file", "kept"]
-
-
-def test_a_folder_that_a_killed_process_left_is_swept_and_what_looks_like_one_is_not(tmp_path: Path) -> None:
-    left, foreign, fresh = (tmp_path / name for name in (f".new.{'ab' * 8}.ucds-tmp", ".new.partial", "kept"))
-    for folder in (left, foreign, fresh):
-        folder.mkdir()
-        (folder / "file").touch()
-        os.utime(folder, (0, 0))
     with making(tmp_path / "new") as partial:
         (partial / "file").touch()
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".new.partial", "kept", "new"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [*others[:3], "file", "kept", "new"]
 
 
 def test_what_is_made_in_a_folder_that_is_there_is_added_to_it(tmp_path: Path) -> None:

@@ -2,9 +2,11 @@
 
 import io
 import json
+import shutil
 import struct
 import zipfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ from safetensors.numpy import load_file, save_file
 import ucds
 from ucds.choices import MOST_CLUSTERS
 from ucds.data.content import content_key
-from ucds.data.features import FeatureFolder
+from ucds.data.features import FeatureFolder, FeaturePart
 from ucds.data.parts import describe_rows, write_part
 from ucds.data.tables import read_table
 from ucds.data.vectors import load_vectors
@@ -38,28 +40,27 @@ from ucds.training.run_folder import MODEL_FILE
 
 CPU = ucds.Compute("cpu", cache=None)
 ZEROS = bytes(2**24)
-LARGE = 40 * len(ZEROS)
+LARGE = 33 * len(ZEROS)
 
 
-def pack(path: Path, sizes: dict[str, int], whole: dict[str, bytes] | None = None) -> None:
-    """Write an archive of zeros, as NumPy's or PyTorch's, whose entries are much smaller than they say."""
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
-        for name, content in (whole or {}).items():
-            archive.writestr(name, content)
-        for name, size in sizes.items():
-            head = io.BytesIO()
-            np.lib.format.write_array_header_1_0(
-                head, {"descr": "<f4", "fortran_order": False, "shape": (size // 4, 1)}
-            )
-            with archive.open(name, "w", force_zip64=True) as entry:
-                entry.write(head.getvalue())
-                for _ in range(size // len(ZEROS)):
-                    entry.write(ZEROS)
+@pytest.fixture(scope="module")
+def bomb(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An archive of an array of zeros that is much smaller than its array."""
+    path, head = tmp_path_factory.mktemp("bomb") / "bomb.npz", io.BytesIO()
+    described = {"descr": "<f4", "fortran_order": False, "shape": (LARGE // 4, 1)}
+    np.lib.format.write_array_header_1_0(head, described)
+    with (
+        zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive,
+        archive.open("zeros.npy", "w", force_zip64=True) as entry,
+    ):
+        entry.write(head.getvalue())
+        for _ in range(LARGE // len(ZEROS)):
+            entry.write(ZEROS)
+    return path
 
 
-def test_packed_arrays_are_measured_before_they_are_unpacked(tmp_path: Path) -> None:
-    pack(tmp_path / "bomb.npz", {"a.npy": LARGE})
-    check(lambda: load_vectors(tmp_path / "bomb.npz"), "unpacks to over 16 times its length: use numpy.savez")
+def test_packed_arrays_are_measured_before_they_are_unpacked(bomb: Path, tmp_path: Path) -> None:
+    check(lambda: load_vectors(bomb), "unpacks to over 16 times its length: use numpy.savez")
     np.savez_compressed(tmp_path / "fine.npz", a=np.zeros((2**20, 8), np.float32))
     check(lambda: load_vectors(tmp_path / "fine.npz"), "")
 
@@ -102,10 +103,13 @@ def votes(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_entries_that_nobody_asked_for_are_not_unpacked(votes: Path) -> None:
+def test_entries_that_nobody_asked_for_are_not_unpacked(votes: Path, bomb: Path) -> None:
     with zipfile.ZipFile(votes / "votes.npz") as archive:
         whole = {name: archive.read(name) for name in archive.namelist()}
-    pack(votes / "votes.npz", {"unused.npy": LARGE}, whole)
+    shutil.copy(bomb, votes / "votes.npz")
+    with zipfile.ZipFile(votes / "votes.npz", "a") as archive:
+        for name, content in whole.items():
+            archive.writestr(name, content)
     check(lambda: read_remembered(votes), "")
 
 
@@ -113,12 +117,10 @@ def test_entries_that_nobody_asked_for_are_not_unpacked(votes: Path) -> None:
     "changed",
     [
         {"partitions": np.full((3, 20), 2**62)},
-        {"partitions": np.full((3, 20), -1)},
         {"partitions": np.zeros((3, 19), np.int64)},
         {"partitions": np.zeros((2**22, 20), np.int8)},
         {"own": np.full(20, 2**40), "n_clusters": np.array(2**41)},
         {"own": np.full(20, 4)},
-        {"own": np.zeros(20)},
         {"n_clusters": np.array(2**40)},
         {"labels": np.zeros((20, 2**23), np.float16)},
         {"labels": np.zeros((19, 4), np.float16)},
@@ -161,14 +163,17 @@ def _describe(run: Path, tensors: dict[str, np.ndarray] | None = None, **changes
         {"bottleneck_width": 2**31},
         {"n_clusters": 2**31},
         {"encoder": {"width": 2**31}},
-        {"encoder": {"width": 2**31}, "bottleneck_width": 2**31, "n_clusters": 2**31},
+        {"encoder": {"name": "resnet18", "input_size": LARGEST_INPUT + 1}},
+        {"encoder": {"name": "resnet18", "input_size": 2**40}},
     ],
 )
 def test_the_description_of_a_model_is_compared_with_its_tensors(
     model: Path, changes: dict[str, Any]
 ) -> None:
     _describe(model, **changes)
-    check(lambda: load_model(model), "does not fit its own description")
+    large = "input_size" in changes.get("encoder", ())
+    words = "an encoder's input size is 1 to 1024 pixels" if large else "does not fit its own description"
+    check(lambda: load_model(model), words)
 
 
 def test_a_model_of_too_many_clusters_is_refused(model: Path) -> None:
@@ -176,12 +181,6 @@ def test_a_model_of_too_many_clusters_is_refused(model: Path) -> None:
     tensors = load_file(model / MODEL_FILE) | {"head.prototypes": np.zeros((7, many), np.float32)}
     _describe(model, tensors, n_clusters=many)
     check(lambda: load_model(model), "or there are too many")
-
-
-@pytest.mark.parametrize("size", [LARGEST_INPUT + 1, 100_000, 2**40])
-def test_a_large_size_of_inputs_is_refused(model: Path, size: int) -> None:
-    _describe(model, encoder={"name": "resnet18", "input_size": size})
-    check(lambda: load_model(model), "an encoder's input size is 1 to 1024 pixels")
 
 
 def test_a_long_header_of_tensors_is_refused(model: Path) -> None:
@@ -218,41 +217,30 @@ def test_a_long_text_of_a_run_is_refused(tmp_path: Path) -> None:
     check(lambda: read_record(tmp_path), "run.json is too large to be read (over 268 MB)")
 
 
-@pytest.mark.parametrize("n_clusters", [25_001, MOST_CLUSTERS])
 def test_labels_of_many_clusters_take_the_room_of_those_that_occur(
-    tmp_path: Path, blobs: Callable[..., dict[str, Any]], n_clusters: int
+    tmp_path: Path, blobs: Callable[..., dict[str, Any]]
 ) -> None:
-    vectors = blobs({"a": 300}, 3)["a"]
-    np.save(tmp_path / "a.npy", vectors)
-    given = n_clusters - 1 - np.arange(300) % 5
-    labels = ClusterLabels(tuple(map(str, range(300))), given, n_clusters, "p")
-
-    def train(out: str, **given: Any) -> None:
-        settings = quick(bottleneck_width=8, transfer="equal")
-        ucds.train_target(
-            tmp_path / "a.npy", tmp_path / out, labels=labels, settings=settings, compute=CPU, **given
-        )
-
-    check(lambda: train("three", n_clusters=3), "")
-    check(lambda: train("all"), f"300 samples are too few for {n_clusters:,} clusters")
+    np.save(tmp_path / "a.npy", blobs({"a": 300}, 3)["a"])
+    n_clusters = MOST_CLUSTERS
+    labels = ClusterLabels(tuple(map(str, range(300))), n_clusters - 1 - np.arange(300) % 5, n_clusters, "p")
+    settings = quick(bottleneck_width=8, transfer="equal")
+    train = partial(ucds.train_target, tmp_path / "a.npy", labels=labels, settings=settings, compute=CPU)
+    check(lambda: train(tmp_path / "three", n_clusters=3), "")
+    check(lambda: train(tmp_path / "all"), f"300 samples are too few for {n_clusters:,} clusters")
 
 
 def test_features_are_compared_with_the_width_of_their_encoder(tmp_path: Path) -> None:
     keys, rows = [bytes(16)] * 3, np.zeros((3, 8), np.float32)
-    manifest = {"format": "ucds-features/2", "encoder": {"name": "resnet18", "width": 8}, "origin": "x"}
+    manifest = {"format": "ucds-features/2", "origin": "x", "domain": "d", "parts": ["m"]}
     manifest |= {"weights": "w", "computed_by": "c", "size": 100_000, "decoder": 1, "root": str(tmp_path)}
-    manifest |= {"domain": "d", "parts": ["m"]}
-    (tmp_path / "features.json").write_text(json.dumps(manifest))
 
     def write(ids: list[str], width: int) -> None:
-        from ucds.data.features import FeaturePart
-
         part = FeaturePart(
             **describe_rows(keys, rows), made_of="m", ids=ids, paths=None, domains=None, skipped=[]
         )
         write_part(tmp_path / "part-000000", rows, part)
-        manifest["encoder"] = {"name": "resnet18", "width": width}
-        (tmp_path / "features.json").write_text(json.dumps(manifest))
+        described = manifest | {"encoder": {"name": "resnet18", "width": width}}
+        (tmp_path / "features.json").write_text(json.dumps(described))
 
     def read() -> None:
         (tmp_path / "a.png").write_bytes(b"no image")

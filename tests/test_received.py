@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import socket
-import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -53,10 +52,6 @@ def _make_hollow(path: Path) -> None:
         file.truncate(2**40)
 
 
-def _answer(run: Path) -> None:
-    Review(run).name(0, "cats")
-
-
 def _train_on(run: Path) -> None:
     from ucds.gradients.session import Session
 
@@ -72,11 +67,6 @@ def _go_on(run: Path) -> None:
     read_checkpoint(run)
 
 
-def _ask(folder: Path) -> None:
-    with Journal(folder / "labels.receipts", url="https://a.example", info=INFO):
-        pass
-
-
 USES: dict[str, Callable[[Path], object]] = {
     "run.json": read_record,
     "labels.json": read_record,
@@ -88,7 +78,7 @@ USES: dict[str, Callable[[Path], object]] = {
     "names.json": Review,
     "centres.npz": Centring.load,
     "about.npz": lambda run: KeptAbout.load(run / "about.npz"),
-    "answers.jsonl": _answer,
+    "answers.jsonl": lambda run: Review(run).name(0, "cats"),
     ".review": lambda run: review(run, open_browser=False, compute=CPU),
     ".lock": lambda run: RunFolder(run).open({}, resume=True),
     "log.jsonl": _train_on,
@@ -97,11 +87,10 @@ USES: dict[str, Callable[[Path], object]] = {
     "report.html": lambda run: report(run, compute=CPU),
     "signing-key.pem": lambda run: Signer.open(run / "signing-key.pem"),
     "ledger.sqlite": lambda run: Ledger(run, create=True).close(),
-    # Files that are named by themselves.
     "given labels": lambda folder: ClusterLabels.load(folder / "given labels"),
     "given answers": lambda folder: Review(folder).take(folder / "given answers"),
     "given receipts": lambda folder: read_receipts(folder / "given receipts"),
-    "labels.receipts": _ask,
+    "labels.receipts": lambda folder: Journal(folder / "labels.receipts", url="x", info=INFO).__exit__(),
 }
 """Each file that others may have put into a run folder, and something that reads or writes it."""
 
@@ -260,17 +249,6 @@ def test_what_is_no_file_is_named_in_one_line(tmp_path: Path) -> None:
     assert open_received(tmp_path / "link", follow=True).read() == b"x"  # that the user named
 
 
-@pytest.mark.parametrize("folder_mode", [0o700, 0o755])
-def test_what_is_made_in_a_folder_is_its_owners_alone(run: Path, folder_mode: int) -> None:
-    run.chmod(folder_mode)
-    before = os.umask(0)
-    try:
-        _answer(run)
-    finally:
-        os.umask(before)
-    assert stat.S_IMODE((run / "answers.jsonl").stat().st_mode) == 0o600
-
-
 def test_a_run_that_names_other_samples_than_its_own_shows_none_of_them(
     run: Path, tmp_path: Path, blobs: Callable[..., dict[str, Any]]
 ) -> None:
@@ -283,49 +261,6 @@ def test_a_run_that_names_other_samples_than_its_own_shows_none_of_them(
     (run / "votes.npz").unlink()
     with pytest.raises(InputError, match="does not hold the run's samples"):
         Review(run)
-
-
-def test_a_link_in_a_run_ends_a_command_in_one_line(
-    run: Path, foreign: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    import sys
-    from unittest import mock
-
-    from ucds.cli import main
-
-    (run / "transfer.json").symlink_to(foreign)
-    with mock.patch.object(sys, "argv", ["ucds", "report", str(run)]), pytest.raises(SystemExit) as end:
-        main()
-    said = capsys.readouterr().err.strip().splitlines()
-    assert end.value.code == 2
-    assert said[-1].startswith(f"error: {run}/transfer.json is a link, and is not opened")
-    assert not (run / "report.html").exists()
-
-
-def test_an_export_for_a_hub_replaces_nothing_but_an_earlier_one(run: Path, tmp_path: Path) -> None:
-    repository = tmp_path / "repository"
-    repository.mkdir()
-    (repository / ".git").mkdir()
-    (repository / "README.md").write_text("# Years of work")
-    (repository / "model.safetensors").write_text("of somebody else")
-    for config in ("", "{}", json.dumps({"model_type": "bert"}), json.dumps({"model_type": "ucds"})):
-        (repository / "config.json").write_text(config or "{}")
-        with pytest.raises(InputError, match="holds something other than an exported model"):
-            ucds.export(run, repository, form="hub")
-    assert (repository / "README.md").read_text() == "# Years of work"
-    (run / "hub").symlink_to(repository)
-    with pytest.raises(InputError, match="hub is a file or a link"):
-        ucds.export(run, form="hub")
-    for name in ("README.md", "model.safetensors", "config.json"):
-        (repository / name).unlink()
-    ucds.export(run, repository, form="hub")  # into a new clone
-    ucds.export(run, repository, form="hub")
-    assert sorted(path.name for path in repository.iterdir()) == [
-        ".git",
-        "README.md",
-        "config.json",
-        "model.safetensors",
-    ]
 
 
 ENTRIES = [

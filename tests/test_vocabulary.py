@@ -85,11 +85,6 @@ def grouped() -> dict[str, Any]:
     return defaults_of(ucds.LabelClient) | {f.name: f.default for group in GROUPS for f in fields(group)}
 
 
-def test_the_commands_that_are_compared_are_nearly_all() -> None:
-    others = {command.name for command in app.registered_commands} - {n.replace("_", "-") for n in COMMANDS}
-    assert others == {"benchmark", "demo", "settings", "sort", "table"}
-
-
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_and_its_function_name_arguments_alike(name: str) -> None:
     typed, given = defaults_of(COMMANDS[name]), defaults_of(getattr(ucds, name))

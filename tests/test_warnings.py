@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from quick import quick
 
 import ucds
 from ucds import Compute, UcdsWarning
@@ -14,15 +15,10 @@ OUT = Path("made")  # in the folder of each test
 CPU = Compute("cpu", cache=None)
 CALLS: dict[str, Callable[[Path, Path], object]] = {
     "features": lambda images, _: ucds.features(images, OUT / "features", compute=CPU),
-    "train_target": lambda images, _: ucds.train_target(images, OUT / "new", n_clusters=2, compute=CPU),
     "predict": lambda images, run: ucds.predict(run, images, compute=CPU),
     "report": lambda images, run: ucds.report(run, images, out=OUT / "report.html", compute=CPU),
-    "update": lambda images, run: ucds.update(run, images, OUT / "updated", compute=CPU),
     "Model.predict": lambda images, run: ucds.load(run, compute=CPU).predict(images),
-    "TargetClustering.fit": lambda images, _: ucds.TargetClustering(2, accelerator="cpu").fit(images),
-    "SourceClustering.fit": lambda images, _: ucds.SourceClustering(2, accelerator="cpu").fit(
-        images.parent.parent
-    ),
+    "TargetClustering.fit": lambda images, _: ucds.TargetClustering(2, settings=quick()).fit(images),
 }
 
 
@@ -41,8 +37,9 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def run(images: Path) -> Path:
+    run = images.parents[1] / "run"
     with pytest.warns(UcdsWarning):
-        return ucds.train_target(images, images.parents[1] / "run", n_clusters=2, compute=CPU).folder
+        return ucds.train_target(images, run, n_clusters=2, settings=quick(), compute=CPU).folder
 
 
 @pytest.mark.parametrize("name", CALLS)

@@ -1,84 +1,68 @@
-"""Runs commands apart from the tests' own process, on embeddings small enough for seconds."""
+"""Runs commands with a package that is loaded anew, so that a test sees what each one loads."""
 
-import json
-import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, chdir, contextmanager
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
-import numpy as np
 import pytest
+from cli_kit import run_command
 
-EVERY = ["--accelerator", "cpu"]
-PCD = ["--method", "pcd", *EVERY, "--set", "bottleneck_width=8", "--set", "batch_size=16"]
-QUICK = {
-    "consensus": ["--method", "consensus", *EVERY, "--set", "bottleneck_width=8", "--set", "starts=1"],
-    "pcd-source": [*PCD, "--set", "source_epochs=2"],
-    "pcd": [*PCD, "--set", "clustering_epochs=2", "--set", "refinement_epochs=2"],
-}
+Anew = Callable[..., AbstractContextManager[None]]
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """Result of a command.
+def modules() -> list[str]:
+    return sorted(name for name in sys.modules if name.partition(".")[0] == "ucds")
 
-    Attributes:
-        status: exit status.
-        told: text that it printed for the user.
-        modules: modules of ucds that it loaded.
-        home: file that ``import ucds`` found.
-    """
+
+class Outcome(NamedTuple):
+    """Exit status of a command, what it said, and the modules of ucds that it loaded."""
 
     status: int
     told: str
     modules: list[str]
-    home: str
 
-    def loaded(self, *packages: str) -> list[str]:
-        """Return the modules of these parts of ucds that the command loaded."""
-        places = tuple(f"ucds.{package}." for package in packages)
+    def loaded(self, *rooms: str) -> list[str]:
+        """Return the modules of these rooms that the command loaded."""
+        places = tuple(f"ucds.{room}." for room in rooms)
         return [name for name in self.modules if f"{name}.".startswith(places)]
 
 
-RunCommands = Callable[..., list[Outcome]]
+RunAnew = Callable[..., Outcome]
+
+
+@contextmanager
+def _anew(package: Path | None = None) -> Iterator[None]:
+    before = {name: sys.modules.pop(name) for name in modules()}
+    sys.path[:0] = [str(package)] if package else []
+    try:
+        yield
+    finally:
+        for name in modules():
+            del sys.modules[name]
+        sys.modules.update(before)
+        del sys.path[: 1 if package else 0]
 
 
 @pytest.fixture(scope="session")
-def run_commands() -> Iterator[RunCommands]:
-    """Run command lines one after the other, in a folder, with the package at another place if given."""
-    program = [sys.executable, str(Path(__file__).parent / "run_commands.py")]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    with subprocess.Popen(
-        program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
-    ) as running:
-        asking, answering = running.stdin, running.stdout
-        assert asking is not None
-        assert answering is not None
-
-        def run(commands: list[list[str]], folder: Path, package: Path | None = None) -> list[Outcome]:
-            print(json.dumps([commands, str(folder), package and str(package)]), file=asking, flush=True)
-            return [Outcome(**outcome) for outcome in json.loads(answering.readline())]
-
-        yield run
-        running.kill()  # it ends with its input, which other processes of the tests may hold open
+def anew() -> Anew:
+    """Load ucds anew, from another folder if given; at the end, the modules of the other tests come back."""
+    return _anew
 
 
 @pytest.fixture(scope="session")
-def quick() -> dict[str, list[str]]:
-    """Options that make training short, by method."""
-    return QUICK
+def run_anew() -> RunAnew:
+    """Run a command line in a folder, with ucds loaded anew."""
 
+    def run(line: str, folder: Path, package: Path | None = None) -> Outcome:
+        with _anew(package), chdir(folder), pytest.MonkeyPatch.context() as patch:
+            patch.setenv("UCDS_CACHE", str(folder / "cache"))
+            import_module("ucds.cli")
+            patch.setattr("cli_kit.ucds", sys.modules["ucds"])
+            done = run_command(*line.split())
+            assert package is None or Path(str(sys.modules["ucds"].__file__)).is_relative_to(package)
+            return Outcome(done.status, done.err, modules())
 
-@pytest.fixture(scope="session")
-def write_embeddings(blobs: Any) -> Callable[[Path], None]:
-    """Write two source domains and a target into a folder."""
-
-    def write(folder: Path) -> None:
-        arrays = blobs({"a": 48, "b": 48, "target": 60})
-        np.save(folder / "target.npy", arrays.pop("target"))
-        np.savez(folder / "source.npz", **arrays)
-
-    return write
+    return run

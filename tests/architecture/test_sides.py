@@ -1,9 +1,9 @@
 """No command loads a module of the other side, or takes its model; a client needs only its half."""
 
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -14,166 +14,132 @@ import ucds
 from ucds.labels.cluster_labels import ClusterLabels
 from ucds.training.model_file import load_model
 
-SOURCE_SIDE = ("source", "serving")
-TARGET_SIDE = ("target",)
-BOTH_SIDES = ("experiments", "baselines")
-CUT_OUT = (*SOURCE_SIDE, *BOTH_SIDES)
-"""All that a client has no use for."""
+PROVIDERS, CLIENTS, OF_BOTH = ("source", "serving"), ("target",), ("experiments", "baselines")
+"""Rooms of one side, of the other, and of those who compare methods."""
 
+QUICK = "--accelerator cpu --set bottleneck_width=8"
+CONSENSUS = f"--method consensus {QUICK} --set starts=1"
+PCD = f"--method pcd {QUICK} --set batch_size=16"
+EPOCHS = "--set clustering_epochs=2 --set refinement_epochs=2"
+SOURCE = "train-source source.npz --clusters 4"
+TARGET = "train-target target.npy --labels labels.json"
+PREDICTION = "predict own target.npy --out clusters.csv --accelerator cpu"
+BY_PROVIDERS = (
+    f"{SOURCE} --out provider {CONSENSUS}",
+    "label provider target.npy --out labels.json --accelerator cpu",
+)
+BY_CLIENTS = (f"{TARGET} --out own {CONSENSUS}", PREDICTION, "review own --answers answers.jsonl")
 ANSWERS = (
     '{"format": "ucds-answers/1", "clusters": "of another run"}\n'
     '{"did": "joined", "group": ["0"], "to": ["1"]}\n'
 )
 
 
-BY_PCD = {f"train-{side} by pcd": [pytest.mark.torch, pytest.mark.slow] for side in ("source", "target")}
-
-
-def by_name(*commands: str) -> Any:
-    """The case of each command; of those that train by gradients only where PyTorch is."""
-    cases = [pytest.param(command, marks=BY_PCD.get(command, [])) for command in commands]
-    return pytest.mark.parametrize("command", cases)
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, blobs: Callable[..., dict[str, Any]]) -> Path:
+    """Two source domains, a target, and answers about it."""
+    folder = tmp_path_factory.mktemp("sides")
+    arrays = blobs({"a": 48, "b": 48, "target": 60})
+    np.save(folder / "target.npy", arrays.pop("target"))
+    np.savez(folder / "source.npz", **arrays)
+    (folder / "answers.jsonl").write_text(ANSWERS)
+    return folder
 
 
 @pytest.fixture(scope="module")
-def outcomes(
-    run_commands: Any,
-    quick: dict[str, list[str]],
-    write_embeddings: Callable[[Path], None],
-    tmp_path_factory: pytest.TempPathFactory,
-) -> dict[str, Any]:
-    folder = tmp_path_factory.mktemp("sides")
-    write_embeddings(folder)
-    (folder / "answers.jsonl").write_text(ANSWERS)
-    cpu = ["--accelerator", "cpu"]
-    source = ["train-source", "source.npz", "--clusters", "4"]
-    target = ["train-target", "target.npy", "--labels", "labels.json"]
-    commands = {
-        "train-source": [*source, "--out", "provider", *quick["consensus"]],
-        "train-source by pcd": [*source, "--out", "other", *quick["pcd-source"]],
-        "label": ["label", "provider", "target.npy", "--out", "labels.json", *cpu],
-        "train-target": [*target, "--out", "own", *quick["consensus"]],
-        "train-target by pcd": [*target, "--out", "another", *quick["pcd"]],
-        "predict": ["predict", "own", "target.npy", "--out", "clusters.csv", *cpu],
-        "review": ["review", "own", "--answers", "answers.jsonl"],
-        "predict with the provider's model": ["predict", "provider", "target.npy", "--out", "no.csv", *cpu],
-        "label with the target's model": ["label", "own", "target.npy", "--out", "no.json", *cpu],
-        # No service is there to answer: what counts is what asking loads.
-        "query": ["query", "target.npy", "--url", "ftp://nowhere", "--key", "k", "--out", "no"],
-        "help": ["--help"],
-    }
-    return dict(zip(commands, run_commands(list(commands.values()), folder), strict=True))
-
-
-WORKING = [
-    *("train-source", "train-source by pcd", "label"),
-    *("train-target", "train-target by pcd", "predict", "review"),
-]
-
-
-@by_name(*WORKING, "help")
-def test_the_commands_do_their_work(outcomes: dict[str, Any], command: str) -> None:
-    assert outcomes[command].status == 0, outcomes[command].told
-
-
-@by_name(*WORKING[:3], "label with the target's model")
-def test_the_provider_never_loads_the_target_side(outcomes: dict[str, Any], command: str) -> None:
-    assert outcomes[command].loaded("source")
-    assert outcomes[command].loaded(*TARGET_SIDE, *BOTH_SIDES) == []
-
-
-@by_name(*WORKING[3:], "predict with the provider's model")
-def test_the_client_never_loads_the_source_side(outcomes: dict[str, Any], command: str) -> None:
-    assert outcomes[command].loaded("target")
-    assert outcomes[command].loaded(*SOURCE_SIDE, *BOTH_SIDES) == []
-
-
-def test_asking_a_service_loads_neither_the_service_nor_any_model(outcomes: dict[str, Any]) -> None:
-    assert outcomes["query"].loaded("labels")
-    assert (
-        outcomes["query"].loaded(*SOURCE_SIDE, *BOTH_SIDES, "networks", "encoders", "gradients.stage") == []
-    )
-
-
-def test_help_loads_neither_side(outcomes: dict[str, Any]) -> None:
-    loaded = outcomes["help"].loaded(*SOURCE_SIDE, *TARGET_SIDE, *BOTH_SIDES, "networks", "training")
-    # They hold options, show that a command began, and refuse a folder that is no run.
-    light = ("options", "processes", "progress", "run_folder")
-    assert loaded == ["ucds.training", *(f"ucds.training.{name}" for name in light)]
+def outcomes(run_anew: Any, folder: Path) -> dict[str, Any]:
+    """What came of each command, in the order of their work."""
+    return {line: run_anew(line, folder) for line in (*BY_PROVIDERS, *BY_CLIENTS)}
 
 
 @pytest.mark.parametrize(
-    ("command", "role", "file"),
+    ("lines", "own", "others"),
+    [(BY_PROVIDERS, ("source",), CLIENTS), (BY_CLIENTS, CLIENTS, PROVIDERS)],
+    ids=["provider", "client"],
+)
+def test_commands_of_a_side_never_load_the_other(
+    outcomes: dict[str, Any], lines: tuple[str, ...], own: tuple[str, ...], others: tuple[str, ...]
+) -> None:
+    for line in lines:
+        assert outcomes[line].status == 0, outcomes[line].told
+        assert outcomes[line].loaded(*own)
+        assert outcomes[line].loaded(*others, *OF_BOTH) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "role", "others"),
     [
-        ("predict with the provider's model", "source", "no.csv"),
-        ("label with the target's model", "target", "no.json"),
+        ("predict provider target.npy --out no.csv --accelerator cpu", "source", PROVIDERS),
+        ("label own target.npy --out no.json --accelerator cpu", "target", CLIENTS),
     ],
 )
+@pytest.mark.usefixtures("outcomes")
 def test_a_model_of_the_other_side_is_refused(
-    outcomes: dict[str, Any], command: str, role: str, file: str
+    run_anew: Any, folder: Path, line: str, role: str, others: tuple[str, ...]
 ) -> None:
-    outcome = outcomes[command]
-    assert outcome.status == 2
-    assert f"holds a model of role '{role}'" in outcome.told
-    assert outcome.told.count("\n") == 1
+    refused = run_anew(line, folder)
+    assert refused.status == 2
+    assert f"holds a model of role '{role}'" in refused.told
+    assert refused.told.count("\n") == 1
+    assert refused.loaded(*others, *OF_BOTH) == []
 
 
-def test_importing_the_command_line_or_the_client_loads_neither_side_nor_torch() -> None:
-    program = (
-        "import sys, ucds.cli, ucds.labels.query, ucds.labels.questions\n"
-        "print([m for m in sys.modules if m.startswith(('ucds.source', 'ucds.serving', 'ucds.target',"
-        " 'ucds.experiments', 'torch'))])"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+@pytest.mark.torch
+@pytest.mark.slow
+@pytest.mark.usefixtures("outcomes")
+def test_neither_side_loads_the_other_to_train_by_gradients(run_anew: Any, folder: Path) -> None:
+    source = run_anew(f"{SOURCE} --out other {PCD} --set source_epochs=2", folder)
+    target = run_anew(f"{TARGET} --out another {PCD} {EPOCHS}", folder)
+    assert (source.status, target.status) == (0, 0), source.told + target.told
+    assert source.loaded(*CLIENTS, *OF_BOTH) == []
+    assert target.loaded(*PROVIDERS, *OF_BOTH) == []
 
 
-@pytest.fixture
-def pruned(tmp_path: Path) -> Path:
-    """A copy of the package from which the provider's half was cut out."""
-    root = tmp_path / "pruned"
-    package = Path(ucds.__file__).parent
-    shutil.copytree(package, root / "ucds", ignore=shutil.ignore_patterns("__pycache__"))
-    for name in CUT_OUT:
-        shutil.rmtree(root / "ucds" / name, ignore_errors=True)
-    return root
+@pytest.mark.parametrize(
+    ("line", "others"),
+    [  # no service is there to answer: what counts is what asking loads
+        ("query target.npy --url ftp://nowhere --key k --out no.json", ("encoders", "gradients.stage")),
+        ("--help", (*CLIENTS, "gradients")),
+    ],
+)
+def test_asking_a_service_and_helping_load_neither_side(
+    run_anew: Any, folder: Path, line: str, others: tuple[str, ...]
+) -> None:
+    assert run_anew(line, folder).loaded(*PROVIDERS, *OF_BOTH, "networks", *others) == []
+
+
+@pytest.mark.slow
+@pytest.mark.torch
+@pytest.mark.parametrize("name", ucds.__all__)
+def test_a_public_name_loads_at_most_one_side(anew: Any, name: str) -> None:
+    with anew():
+        getattr(import_module("ucds"), name)
+        rooms = {module.split(".")[1] for module in sys.modules if module.startswith("ucds.")}
+    assert not (rooms & {*PROVIDERS} and rooms & {*CLIENTS})
 
 
 @pytest.mark.parametrize(
     ("method", "stages"),
     [
-        pytest.param("pcd", ("cluster-target", "refine-target"), marks=[pytest.mark.slow, pytest.mark.torch]),
-        ("consensus", ("agree", "fit-target")),
+        pytest.param(
+            f"{PCD} {EPOCHS}",
+            ("cluster-target", "refine-target"),
+            marks=[pytest.mark.slow, pytest.mark.torch],
+        ),
+        (CONSENSUS, ("agree", "fit-target")),
     ],
+    ids=["pcd", "consensus"],
 )
 def test_a_client_needs_a_label_file_and_its_half_of_the_package(
-    pruned: Path,
-    run_commands: Any,
-    quick: dict[str, list[str]],
-    write_embeddings: Callable[[Path], None],
-    tmp_path: Path,
-    method: str,
-    stages: tuple[str, ...],
+    run_anew: Any, folder: Path, tmp_path: Path, method: str, stages: tuple[str, ...]
 ) -> None:
-    folder = tmp_path / "work"
-    folder.mkdir()
-    write_embeddings(folder)
-    (folder / "source.npz").unlink()
+    pruned, others = tmp_path / "pruned", shutil.ignore_patterns(*PROVIDERS, *OF_BOTH)
+    shutil.copytree(Path(ucds.__file__).parent, pruned / "ucds", ignore=others)
+    shutil.copy(folder / "target.npy", tmp_path)
     answers = ClusterLabels(tuple(map(str, range(60))), np.arange(60) % 4, 4, "a provider far away")
-    answers.save(folder / "labels.json")
-
-    labels = ["--labels", "labels.json", *quick[method]]
-    training, prediction, help_page = run_commands(
-        [
-            ["train-target", "target.npy", *labels, "--out", "own"],
-            ["predict", "own", "target.npy", "--out", "clusters.csv", "--accelerator", "cpu"],
-            ["--help"],
-        ],
-        folder,
-        pruned,
-    )
-    for outcome in (training, prediction, help_page):
-        assert outcome.status == 0, outcome.told
-        assert Path(outcome.home).is_relative_to(pruned)
-    assert load_model(folder / "own").card.stages == stages
-    assert len((folder / "clusters.csv").read_text().splitlines()) == 61
+    answers.save(tmp_path / "labels.json")
+    for line in (f"{TARGET} --out own {method}", PREDICTION, "--help"):
+        done = run_anew(line, tmp_path, pruned)
+        assert done.status == 0, done.told
+    assert load_model(tmp_path / "own").card.stages == stages
+    assert len((tmp_path / "clusters.csv").read_text().splitlines()) == 61

@@ -2,9 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from threading import Barrier
 from typing import Any
 
 import numpy as np
@@ -13,13 +11,14 @@ from quick import quick
 
 import ucds
 from ucds.config import MethodSettings
-from ucds.data import features as data_features
+from ucds.data.decode import decode_image
 from ucds.data.features import FeatureFolder
 from ucds.data.folders import scan_domains
 from ucds.data.sources import find_samples
 from ucds.labels.questions import VectorQuestions, open_questions
 
 K = 3
+SLOW = [pytest.mark.slow, pytest.mark.torch]
 CPU = ucds.Compute("cpu")
 SETTINGS: dict[str, MethodSettings] = {
     "consensus": quick(bottleneck_width=8),
@@ -60,9 +59,11 @@ def model(run: Path) -> tuple[dict[str, Any], bytes]:
 
 @pytest.mark.parametrize(
     ("source", "target"),
-    [("consensus", "pcd"), pytest.param("pcd", "consensus", marks=pytest.mark.slow)],
+    [
+        ("consensus", "consensus"),
+        *(pytest.param(*both, marks=SLOW) for both in (("consensus", "pcd"), ("pcd", "consensus"))),
+    ],
 )
-@pytest.mark.torch
 def test_both_sides_train_the_same_model(
     source: str,
     target: str,
@@ -114,26 +115,17 @@ def test_domains_are_those_of_the_folders(
     assert found.domain.tolist() == expected.domain.tolist()
 
 
-def test_pictures_are_decoded_side_by_side_and_those_that_are_gone_are_grey(
-    images: Path, features: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_pictures_are_those_of_the_files_and_grey_where_these_are_gone(
+    images: Path, features: Path, tmp_path: Path
 ) -> None:
     shutil.copytree(images, tmp_path / "images")
     (tmp_path / "images" / "day" / "03.png").unlink()
     pictures = FeatureFolder(features, by_domain=False).find_pictures(tmp_path / "images")
-    both, decode = Barrier(2), data_features.decode_image
-
-    def wait_and_decode(*given: Any) -> Any:
-        both.wait(60)
-        return decode(*given)
-
-    monkeypatch.setattr(data_features, "processors", lambda: 2)
-    monkeypatch.setattr(data_features, "decode_image", wait_and_decode)
-    index = np.array([2, 1, 0])
-    found = pictures.read(index)
-    names = [pictures.paths[position] for position in index]
-    assert names == ["day/05.png", "day/03.png", "day/01.png"]
-    for place in (0, 2):
-        expected = decode((images / names[place]).read_bytes(), pictures.size)
+    assert pictures is not None
+    assert [pictures.paths[position] for position in range(3)] == [f"day/0{i}.png" for i in (1, 3, 5)]
+    found = pictures.read(np.array([2, 1, 0]))
+    for place, name in ((0, "05"), (2, "01")):
+        expected = decode_image((images / "day" / f"{name}.png").read_bytes(), pictures.size)
         np.testing.assert_array_equal(found[place], expected)
     assert (found[1] == 128).all()
 
@@ -197,26 +189,3 @@ def test_damage_is_found(features: Path, tmp_path: Path) -> None:
         (copy / name).write_bytes((copy / name).read_bytes()[:60])
         with pytest.raises(ucds.DamagedFileError, match=message):
             ucds.train_target(copy, tmp_path / "run", n_clusters=K)
-
-
-@pytest.mark.slow
-def test_the_report_finds_pictures_by_their_ids(
-    images: Path, features: Path, tmp_path: Path, run: Callable[..., int], capfd: pytest.CaptureFixture[str]
-) -> None:
-    moved, elsewhere = tmp_path / "moved", tmp_path / "elsewhere"
-    shutil.copytree(images, moved)
-    train = ["train-target", features, "--clusters", K, "--out", tmp_path / "own", "--set", "starts=1"]
-    assert run(*train, "--accelerator", "cpu", "--quiet") == 0
-    page = (tmp_path / "own" / "report.html").read_text()
-    assert 'id="sheet-0"' in page  # below the root that the folder of features names
-    manifest = json.loads((features / "features.json").read_text())
-    shutil.copytree(features, elsewhere)
-    (elsewhere / "features.json").write_text(json.dumps(manifest | {"root": "/nowhere"}))
-    out = tmp_path / "page.html"
-    assert run("report", tmp_path / "own", elsewhere, "--out", out, "--quiet") == 0
-    assert 'id="sheet-0"' not in out.read_text()
-    assert "day/01.png" in out.read_text()
-    assert run("report", tmp_path / "own", elsewhere, "--out", out, "--images", moved, "--quiet") == 0
-    assert 'id="sheet-0"' in out.read_text()
-    assert run("report", tmp_path / "own", images, "--out", out, "--images", moved) == 2
-    assert "--images is for a folder of features" in capfd.readouterr().err

@@ -1,6 +1,5 @@
 """What is known about samples: tables that name them in several ways, and what image files tell."""
 
-import io
 import os
 from pathlib import Path
 from typing import Any
@@ -19,10 +18,8 @@ PICTURE = np.zeros((20, 30, 3), np.uint8)
 
 
 @pytest.fixture
-def images(tmp_path: Path) -> Path:
-    for name in NAMES:
-        (tmp_path / "images" / name).parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(PICTURE).save(tmp_path / "images" / name)
+def images(tmp_path: Path, write_images: Any) -> Path:
+    write_images(tmp_path / "images", NAMES, size=(30, 20))
     return tmp_path / "images"
 
 
@@ -101,26 +98,17 @@ def test_headers_of_dicom_files_tell_the_same(tmp_path: Path) -> None:
     assert told == {"width": "30", "height": "20", "device": "Maker Scanner B", "date": "20240203"}
 
 
-def test_files_that_cannot_be_read_tell_nothing(images: Path) -> None:
-    whole = io.BytesIO()
-    Image.fromarray(PICTURE).save(whole, "png")
-    (images / "damaged.png").write_bytes(whole.getvalue()[:20])
-    os.mkfifo(images / "pipe.png")
-    found = find_about(scan_folder(images), None)
-    assert found["width"] == ["30", "30", "30", "", ""]
-
-
-def test_pixels_are_not_read(images: Path) -> None:
+def test_files_that_cannot_be_read_tell_nothing_and_pixels_are_not_read(images: Path) -> None:
     whole = (images / NAMES[0]).read_bytes()
     start = whole.index(b"IDAT") + 4
     (images / NAMES[0]).write_bytes(whole[:start] + b"\xff" * (len(whole) - start))
-    assert find_about(scan_folder(images), None)["width"] == ["30"] * 3
+    (images / "damaged.png").write_bytes(whole[:20])
+    os.mkfifo(images / "pipe.png")
+    assert find_about(scan_folder(images), None)["width"] == ["30", "30", "30", "", ""]
 
 
-def test_folders_are_told_below_what_all_share(tmp_path: Path) -> None:
-    for name in ("all/x/1/1.png", "all/x/2/2.png", "all/y/1/3.png"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(PICTURE).save(tmp_path / name)
+def test_folders_are_told_below_what_all_share(tmp_path: Path, write_images: Any) -> None:
+    write_images(tmp_path, ("all/x/1/1.png", "all/x/2/2.png", "all/y/1/3.png"))
     found = find_about(scan_folder(tmp_path), None)
     assert [found[name] for name in FOLDERS] == [["x", "x", "y"], ["x/1", "x/2", "y/1"]]
 

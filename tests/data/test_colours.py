@@ -137,10 +137,7 @@ MODES["PA"] = saved(rgba("P").quantize(16), "PNG")
 MODES["I;16B"] = saved(Image.frombytes("I;16B", (SIDE, SIDE), (RAMP * 99).astype(">u2").tobytes()), "TIFF")
 TURNED = Image.Exif()
 TURNED[0x0112] = 6
-MODES |= {
-    f"turned {kind}": saved(rgba("RGB").convert("RGB"), kind, exif=TURNED)
-    for kind in ("JPEG", "PNG", "TIFF", "WEBP")
-}
+MODES["turned"] = saved(rgba("RGB").convert("RGB"), "JPEG", exif=TURNED)
 MODES["large JPEG"] = saved(rgba("RGB").convert("RGB").resize((300, 200)), "JPEG")
 MODES["16-bit colour"] = packed(NEAR.reshape(SIDE, -1), 16, 2)
 

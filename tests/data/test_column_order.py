@@ -65,13 +65,10 @@ def test_samples_without_names_are_taken_by_position() -> None:
         unnamed = trained_on(source)
         assert unnamed.spec.columns is None
         np.testing.assert_array_equal(rows_for(unnamed, FRAME), ROWS)
+    positions = FRAME.set_axis(range(3), axis=1)[[2, 0, 1]]
+    np.testing.assert_array_equal(rows_for(trained_on(ROWS), positions), ROWS)
     with pytest.raises(InputError, match="vectors of width 2; the model takes 3"):
         rows_for(named, ROWS[:, :2])
-
-
-def test_names_that_are_positions_are_put_in_order() -> None:
-    frame = FRAME.set_axis(range(3), axis=1)[[2, 0, 1]]
-    np.testing.assert_array_equal(rows_for(trained_on(ROWS), frame), ROWS)
 
 
 def test_case_and_spaces_matter_only_where_nothing_else_differs() -> None:
@@ -93,9 +90,6 @@ def test_many_names_are_shortened_in_the_message() -> None:
         in_order(many, [f"\x1b\nother {i}" for i in range(1000)])
     assert len(str(error.value)) < 200
     assert str(error.value).isprintable()
-
-
-def test_a_description_with_another_number_of_columns_is_refused() -> None:
     with pytest.raises(InputError, match="2 columns do not make 3 features"):
         IdentityEncoder(3, ("a", "b"))
 

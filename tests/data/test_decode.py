@@ -5,6 +5,7 @@ import struct
 import warnings
 import zlib
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -33,6 +34,10 @@ def encoded(image: Image.Image, kind: str = "PNG", **options) -> bytes:
     return buffer.getvalue()
 
 
+def encoding(kind: str, **options) -> Callable[[], bytes]:
+    return partial(lambda **options: encoded(gradient(), kind, quality=95, **options), **options)
+
+
 def gradient(size: tuple[int, int] = (SIZE, SIZE)) -> Image.Image:
     """Red grows to the right, green downwards, blue is constant."""
     x, y = np.meshgrid(np.linspace(0, 255, size[0]), np.linspace(0, 255, size[1]))
@@ -54,11 +59,12 @@ def decoded(data: bytes, size: int = SIZE) -> np.ndarray:
 @pytest.mark.parametrize(
     ("kind", "mode"),
     [
-        *((kind, "RGB") for kind in ("WEBP", "BMP", "TIFF", "GIF", "PPM", "JPEG2000", "AVIF", "HEIF")),
+        *((kind, "RGB") for kind in ("WEBP", "BMP", "GIF", "PPM", "JPEG2000", "AVIF", "HEIF")),
         *(("JPEG", mode) for mode in ("RGB", "CMYK", "L")),
+        *(("TIFF", mode) for mode in ("RGB", "L", "1", "P", "CMYK", "YCbCr", "RGBX")),
     ],
 )
-def test_formats(kind, mode):
+def test_formats_and_modes_become_rgb(kind, mode):
     image = gradient().convert(mode)
     assert np.abs(decoded(encoded(image, kind, quality=95)) - pixels(image)).mean() < 8
 
@@ -69,27 +75,17 @@ def test_any_shape_becomes_a_square_with_antialiasing(size):
     assert (decoded(encoded(gradient(size))) == expected).all()
 
 
-@pytest.mark.parametrize("mode", ["L", "1", "P", "CMYK", "YCbCr", "HSV", "RGBX"])
-def test_modes_without_transparency_become_rgb(mode):
-    image = gradient().convert(mode)
-    data = encoded(image, "TIFF") if mode != "HSV" else encoded(image.convert("RGB"))
-    assert np.abs(decoded(data) - pixels(image)).mean() < 2
-
-
 @pytest.mark.parametrize("mode", ["RGBA", "LA", "PA"])
 def test_transparency_is_laid_on_white(mode):
     alpha = Image.new("L", (SIZE, SIZE), 255)
     alpha.paste(0, (0, 0, SIZE // 2, SIZE))
+    half = decoded(encoded(Image.new("RGBA", (4, 4), (100, 0, 200, 128))))[:, 0, 0]
+    assert np.abs(half - [177, 127, 227]).max() <= 1
     image = Image.new("RGB", (SIZE, SIZE), (40, 40, 40))
     image.putalpha(alpha)
     result = decoded(encoded(image.convert(mode)) if mode != "PA" else encoded(image.quantize(4)))
     assert (result[:, :, : SIZE // 2] == 255).all()
     assert (np.abs(result[:, :, SIZE // 2 :] - 40) <= 2).all()
-
-
-def test_half_transparent_pixels_are_mixed_with_white():
-    result = decoded(encoded(Image.new("RGBA", (4, 4), (100, 0, 200, 128))))[:, 0, 0]
-    assert np.abs(result - [177, 127, 227]).max() <= 1
 
 
 @pytest.mark.parametrize(("mode", "black"), [("P", 0), ("RGB", (0, 0, 0)), ("L", 0)])
@@ -100,8 +96,10 @@ def test_a_transparent_colour_becomes_white(mode, black):
     assert (decoded(encoded(image, transparency=black)) == 255).all()
 
 
-@pytest.mark.parametrize("kind", ["JPEG", "PNG", "TIFF", "WEBP"])
-@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize(
+    ("kind", "orientation"),
+    [*(("JPEG", turn) for turn in range(1, 9)), ("PNG", 6), ("TIFF", 6), ("WEBP", 6)],
+)
 def test_images_are_turned_upright(kind, orientation):
     exif = Image.Exif()
     exif[0x0112] = orientation
@@ -120,13 +118,6 @@ def test_images_are_turned_upright(kind, orientation):
     assert np.abs(decoded(encoded(stored, kind, exif=exif)) - pixels(gradient())).mean() < 8
 
 
-@pytest.mark.parametrize("value", [0, 9, 60000])
-def test_senseless_orientations_are_ignored(value):
-    exif = Image.Exif()
-    exif[0x0112] = value
-    assert (decoded(encoded(gradient(), exif=exif)) == pixels(gradient())).all()
-
-
 def with_segment(marker: int, content: bytes) -> bytes:
     data = encoded(gradient(), "JPEG", quality=95)
     return data[:2] + struct.pack(">BBH", 0xFF, marker, len(content) + 2) + content + data[2:]
@@ -143,75 +134,47 @@ def with_tag(tag: int, value: bytes | int, kind: int) -> bytes:
     return encoded(gradient(), "TIFF", tiffinfo=directory)
 
 
-GARBAGE = (
-    b"garbage",
-    b"Exif\0\0garbage",
-    b"Exif\0\0MM\0*\xff\xff\xff\xff",
-    b"Exif\0\0II*\0\x08\0\0\0\xff\xff\x12\1",
-)
+def turned(value: int) -> bytes:
+    exif = Image.Exif()
+    exif[0x0112] = value
+    return exif.tobytes()
+
+
+GARBAGE = (b"garbage", b"Exif\0\0II*\0\x08\0\0\0\xff\xff\x12\1", turned(0), turned(60000))
 MUCH = zlib.compress(b"a" * 3_000_000)
-METADATA = {
-    **{
-        f"{kind} EXIF {data!r}": (
-            lambda kind=kind, data=data: encoded(gradient(), kind, exif=data, quality=95)
-        )
-        for kind in ("JPEG", "PNG", "WEBP", "HEIF", "JPEG2000")
-        for data in GARBAGE
-    },
-    **{
-        f"{kind} {what}": (
-            lambda kind=kind, what=what: encoded(gradient(), kind, quality=95, **{what: b"\xff junk" * 99})
-        )
-        for kind in ("JPEG", "PNG", "WEBP", "HEIF", "AVIF", "TIFF")
-        for what in ("icc_profile", "xmp")
-    },
-    **{
-        f"JPEG {marker:x} {content[:9]!r}": partial(with_segment, marker, content)
+METADATA = [
+    *(encoding(kind, exif=data) for kind in ("JPEG", "PNG", "WEBP") for data in GARBAGE),
+    *(encoding(kind, icc_profile=b"\xff junk" * 99) for kind in ("JPEG", "PNG", "WEBP", "AVIF", "TIFF")),
+    *(
+        partial(with_segment, marker, content)
         for marker, content in (
             (0xE0, b"JFIF"),
-            (0xE0, b"JFIF\0"),
             (0xEE, b"Adobe"),
             (0xED, b"Photoshop 3.0\x008BIM\x03\xed"),
-            (0xE2, b"ICC_PROFILE\0"),
             (0xE2, b"MPF\0junk"),
             (0xE1, b"http://ns.adobe.com/xap/1.0/\0\xff"),
         )
-    },
-    **{
-        f"PNG {name!r} {content[:9]!r}": partial(with_chunk, name, content)
+    ),
+    *(
+        partial(with_chunk, name, content)
         for name, content in (
             (b"zTXt", b"workflow\0\0" + MUCH),
-            (b"iTXt", b"x\0\1\0\0\0" + MUCH),
             (b"iCCP", b"x\0\0" + MUCH),
-            (b"iCCP", b"x\0\7"),
             (b"tEXt", b"x" * 3_000_000),
             (b"gAMA", b""),
-            (b"cHRM", b"1"),
-            (b"pHYs", b""),
-            (b"sRGB", b""),
             (b"eXIf", b"garbage"),
-            (b"zTXt", b"x\0\0junk"),
             (b"acTL", b"junk"),
         )
-    },
-    "PNG with a wrong checksum of a text": partial(with_chunk, b"tEXt", b"a\0b", 7),
-    **{
-        f"TIFF tag {tag} {value!r}": partial(with_tag, tag, value, kind)
-        for tag, value, kind in (
-            (34665, 99_999_999, 4),
-            (34665, 3, 4),
-            (34853, 2**32 - 9, 4),
-            (40965, 5, 4),
-            (700, b"\xff", 1),
-            (34377, b"8BIM", 7),
-        )
-    },
-}
+    ),
+    partial(with_chunk, b"tEXt", b"a\0b", 7),
+    *(partial(with_tag, 34665, value, 4) for value in (99_999_999, 3)),
+    partial(with_tag, 700, b"\xff", 1),
+]
 
 
-@pytest.mark.parametrize("name", METADATA)
-def test_metadata_cost_no_picture(name: str) -> None:
-    assert np.abs(decoded(METADATA[name]()) - pixels(gradient())).mean() < 8
+@pytest.mark.parametrize("make", METADATA, ids=lambda make: str(make.args or make.keywords)[:40])
+def test_metadata_cost_no_picture(make: Callable[[], bytes]) -> None:
+    assert np.abs(decoded(make()) - pixels(gradient())).mean() < 8
 
 
 def test_the_orientation_survives_damaged_texts_and_profiles() -> None:
@@ -246,30 +209,6 @@ def test_bombs_are_refused_before_decoding(side, as_errors):
     warnings.simplefilter("error" if as_errors else "ignore")
     with pytest.raises(UnusableImageError, match="too many pixels"):
         decode_image(png(side, side, zlib.compress(bytes(1000))), SIZE)
-
-
-def test_truncated_and_damaged_files_are_refused():
-    noise = Image.fromarray(np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8))
-    for kind in ("PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP", "PPM"):
-        data = encoded(noise, kind)
-        for length in (1, 10, len(data) // 3, len(data) * 2 // 3):
-            with pytest.raises(UnusableImageError):
-                decode_image(data[:length], SIZE)
-
-
-@pytest.mark.parametrize(
-    "content", [b"words, words", b"<svg/>", b"%!PS-Adobe-3.0 EPSF-3.0\n", b"\xff\xd8\xff", b"\0" * 9]
-)
-def test_files_that_are_no_images_are_refused(content):
-    with pytest.raises(UnusableImageError, match=r"x\.jpg: "):
-        decode_image(content, SIZE, "x.jpg")
-
-
-def halves(data: bytes) -> tuple[list[int], list[int]]:
-    """Mean colour of the left and of the right of a decoded file."""
-    pixels = decode_image(data, 32).astype(int)
-    left, right = pixels[:, :, 2:12].mean((1, 2)), pixels[:, :, 20:30].mean((1, 2))
-    return left.round().astype(int).tolist(), right.round().astype(int).tolist()
 
 
 STORED = np.array([[-2000, -1000, 0, 40, 60, 400, 1000]], np.int16).repeat(7, axis=0)
@@ -309,9 +248,7 @@ TABLE = {"LUTDescriptor": [3, 0, 8], "LUTData": struct.pack("<3H", 10, 110, 210)
         ),
         ({"PresentationLUTShape": "INVERSE"}, [255 - 255 * share for share in RANGE]),
         (CT, WINDOW),
-        (CT | {"PresentationLUTShape": "INVERSE"}, [255 - value for value in WINDOW]),
         ({"WindowCenter": [40, 500], "WindowWidth": [400, 2000]}, WINDOW),
-        (CT | {"VOILUTFunction": "LINEAR"}, WINDOW),
         (
             CT | {"VOILUTFunction": "LINEAR_EXACT"},
             [255 * min(1, max(0, (value - 40) / 400 + 0.5)) for value in STORED[0]],
@@ -328,7 +265,6 @@ TABLE = {"LUTDescriptor": [3, 0, 8], "LUTData": struct.pack("<3H", 10, 110, 210)
         ({"RescaleSlope": -1, "RescaleIntercept": 7}, [255 - 255 * share for share in RANGE]),
         ({"VOILUTSequence": TABLE}, [10, 10, 10, 210, 210, 210, 210]),
         ({"WindowCenter": 40, "WindowWidth": 0}, [255 * share for share in RANGE]),
-        ({"WindowCenter": None, "WindowWidth": None}, [255 * share for share in RANGE]),
     ],
 )
 def test_grey_dicom_is_shown_as_its_file_says(elements: dict, right: list[float]) -> None:
@@ -347,14 +283,33 @@ def test_coloured_dicom_is_read_and_brought_to_8_bits() -> None:
     places = np.repeat(np.array([[0, 1]], np.uint8), 16, axis=1).repeat(32, axis=0)
     palette = np.array([[220, 0, 0], [0, 0, 220]]) * 257
     for data in (dicom(plain), dicom(plain.astype(np.uint16) * 257), dicom(places, "PALETTE COLOR", palette)):
-        assert halves(data) == ([220, 0, 0], [0, 0, 220])
+        found = decode_image(data, 32)
+        assert (found[:, :, 0].T == [220, 0, 0]).all()
+        assert (found[:, :, -1].T == [0, 0, 220]).all()
 
 
-def test_damaged_files_and_formats_that_are_not_asked_for_are_refused() -> None:
-    whole = dicom(np.zeros((32, 32), np.int16))
-    for data in (whole[:140], whole[:-9], whole[:128] + b"DICM" + b"\xff" * 99):
+NOISE = Image.fromarray(np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8))
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP", "PPM", "DICOM"])
+def test_truncated_files_are_refused(kind):
+    data = dicom(np.zeros((32, 32), np.int16)) if kind == "DICOM" else encoded(NOISE, kind)
+    for length in (1, 10, len(data) // 3, len(data) * 2 // 3):
         with pytest.raises(UnusableImageError):
-            decode_image(data, 32)
+            decode_image(data[:length], SIZE)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"words, words", b"<svg/>", b"%!PS-Adobe-3.0 EPSF-3.0\n", b"\xff\xd8\xff", bytes(128) + b"DICM\xff\xff"],
+)
+def test_files_that_are_no_images_are_refused(content):
+    with pytest.raises(UnusableImageError, match=r"x\.jpg: "):
+        decode_image(content, SIZE, "x.jpg")
+
+
+def test_formats_that_are_not_asked_for_and_many_pixels_are_refused() -> None:
+    whole = dicom(np.zeros((32, 32), np.int16))
     with pytest.raises(UnusableImageError, match="not an image of a known format"):
         decode_image(whole, 32, formats=COMMON_FORMATS)
     with pytest.raises(UnusableImageError, match="too many pixels"):

@@ -32,14 +32,8 @@ def test_images_at_any_depth_in_a_fixed_order(tmp_path):
     assert scan.ids == ("a/10.jpg", "a/9.jpeg", "a/c/z.tiff", *of_b)
     assert scan.domain.tolist() == [0, 0, 0, 1, 1, 1]
     assert scan.domain.dtype == np.int64
-    assert len(scan) == 6
-
-
-def test_one_folder_is_one_domain(tmp_path):
-    touch(tmp_path, "clinic/x.jpg", "clinic/bike/y.jpg")
-    scan = scan_folder(tmp_path / "clinic")
-    assert scan.domain_names == ("clinic",)
-    assert scan.ids == ("bike/y.jpg", "x.jpg")
+    of_a = scan_folder(tmp_path / "a")
+    assert (of_a.domain_names, of_a.ids) == (("a",), ("10.jpg", "9.jpeg", "c/z.tiff"))
 
 
 def test_chosen_domains(tmp_path):
@@ -77,7 +71,7 @@ def test_unusable_folders_are_refused(tmp_path):
     with pytest.raises(UserError, match="no folder"):
         scan_domains(tmp_path / "none")
     touch(tmp_path, "file.jpg")
-    with pytest.raises(UserError, match="is neither a folder"):
+    with pytest.raises(UserError, match="neither a folder"):
         scan_domains(tmp_path / "file.jpg")
     with pytest.raises(UserError, match="no domain folders"):
         scan_domains(tmp_path)
@@ -86,8 +80,6 @@ def test_unusable_folders_are_refused(tmp_path):
         scan_domains(tmp_path / "empty")
     with pytest.raises(UserError, match=r"There are no images in .*empty"):
         scan_folder(tmp_path / "empty")
-    with pytest.raises(UserError, match="is neither a folder"):
-        scan_folder(tmp_path / "file.jpg")
 
 
 def test_an_empty_domain_is_an_error_if_asked_for_and_else_a_warning(tmp_path):
@@ -122,11 +114,9 @@ def test_links_are_followed_and_loops_end(tmp_path):
 def test_a_folder_that_may_not_be_read_is_mentioned(tmp_path):
     touch(tmp_path, "a/x.jpg", "a/locked/y.jpg", "b/z.jpg")
     (tmp_path / "a" / "locked").chmod(0)
-    try:
-        with pytest.warns(UcdsWarning, match="locked cannot be read"):
-            assert scan_domains(tmp_path).ids == ("a/x.jpg", "b/z.jpg")
-    finally:
-        (tmp_path / "a" / "locked").chmod(0o755)
+    with pytest.warns(UcdsWarning, match="locked cannot be read"):
+        assert scan_domains(tmp_path).ids == ("a/x.jpg", "b/z.jpg")
+    (tmp_path / "a" / "locked").chmod(0o755)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse such names")
@@ -145,8 +135,6 @@ def test_images_of_types_that_cannot_be_read_are_counted_and_named(tmp_path):
     words = r"files of types that ucds cannot read are left out: 1 \.cr2 \(convert .*\), 2 \.psd \(convert"
     with pytest.warns(UcdsWarning, match=words):
         assert len(scan_domains(tmp_path)) == 2
-    with pytest.warns(UcdsWarning, match="files of types that ucds cannot read"):
-        scan_folder(tmp_path / "b")
 
 
 def scan_of(*domains: tuple[str, list[str]]) -> Scan:
@@ -157,17 +145,11 @@ def scan_of(*domains: tuple[str, list[str]]) -> Scan:
 
 def classes(*domains: tuple[str, list[str]]) -> list[str] | None:
     truth = read_ground_truth(scan_of(*domains))
-    return None if truth is None else [truth.names[k] for k in truth.classes]
-
-
-def test_classes_are_the_folders_below_the_domains():
-    truth = read_ground_truth(
-        scan_of(("a", ["a/mug/1.jpg", "a/bike/1.jpg"]), ("b", ["b/mug/1.jpg", "b/pen/1.jpg"]))
-    )
-    assert truth.names == ("bike", "mug", "pen")
-    assert truth.classes.tolist() == [1, 0, 1, 2]
-    assert truth.classes.dtype == np.int64
-    assert truth.n_classes == 3
+    if truth is None:
+        return None
+    assert list(truth.names) == sorted(set(truth.names))
+    assert truth.n_classes == len(truth.names)
+    return [truth.names[k] for k in truth.classes]
 
 
 @pytest.mark.parametrize(
@@ -188,7 +170,7 @@ def test_classes_are_the_folders_below_the_domains():
         pytest.param([("clinic", ["x", "y"])], None, id="one folder, no classes"),
     ],
 )
-def test_layouts(domains, expected):
+def test_classes_are_the_folders_below_the_domains(domains, expected):
     assert classes(*domains) == expected
 
 

@@ -2,8 +2,6 @@
 
 import io
 import zlib
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,7 +26,8 @@ MODES = {
     "HEIF": ("RGB",),
     "PPM": ("RGB",),
 }
-CASES = [(form, mode, turn) for form, modes in MODES.items() for mode in modes for turn in (1, 6, 7)]
+CASES = [(form, mode, 1 + 5 * (mode == "RGB")) for form, modes in MODES.items() for mode in modes]
+CASES += [(form, "RGB", 7) for form in ("JPEG", "PNG", "WEBP", "TIFF", "HEIF")]
 
 
 def _picture(mode: str, size: tuple[int, int] = (400, 300)) -> Image.Image:
@@ -121,14 +120,8 @@ def test_a_jpeg_tells_nothing_by_its_rarer_parts(change: str) -> None:
         _picture("RGB").save(file, "JPEG", **more)
     data = file.getvalue()
     if change == "thumbnail":
-        data = (
-            data[:2]
-            + b"\xff\xe0"
-            + (2 + 6 + len(NAME)).to_bytes(2)
-            + b"JFXX\0\x10"
-            + NAME.encode()
-            + data[2:]
-        )
+        part = b"JFXX\0\x10" + NAME.encode()
+        data = data[:2] + b"\xff\xe0" + (2 + len(part)).to_bytes(2) + part + data[2:]
     elif change == "no JFIF":
         data = data[:2] + data[20:]
     elif change == "between the scans":
@@ -153,24 +146,23 @@ def test_a_direction_that_only_xmp_names_is_kept() -> None:
     assert NAME.encode() not in bare
 
 
+def _plain(form: str, **options: Any) -> bytes:
+    file = io.BytesIO()
+    _picture("RGB", (90, 60)).save(file, form, **options)
+    return file.getvalue()
+
+
 @pytest.mark.parametrize("form", ["JPEG", "PNG"])
 def test_a_file_without_metadata_stays_as_it_is(form: str) -> None:
     assert without_metadata(_plain(form)) == _plain(form)
 
 
-def _plain(form: str) -> bytes:
-    file = io.BytesIO()
-    _picture("RGB").save(file, form)
-    return file.getvalue()
-
-
-def test_further_frames_are_left_out(tmp_path: Path) -> None:
+def test_further_frames_are_left_out() -> None:
     for form in ("PNG", "GIF", "WEBP", "TIFF"):
-        file = io.BytesIO()
-        _picture("RGB").save(file, form, save_all=True, append_images=[_picture("RGB").rotate(90)])
-        bare = without_metadata(file.getvalue())
+        data = _plain(form, save_all=True, append_images=[_picture("RGB", (90, 60)).rotate(90)])
+        bare = without_metadata(data)
         assert getattr(Image.open(io.BytesIO(bare)), "n_frames", 1) == 1
-        assert _same_pixels(bare, file.getvalue())
+        assert _same_pixels(bare, data)
 
 
 def test_a_dicom_file_gives_its_pixels_and_no_name() -> None:
@@ -185,21 +177,12 @@ def test_a_dicom_file_gives_its_pixels_and_no_name() -> None:
 SECRET = b"-----BEGIN OPENSSH PRIVATE KEY-----\n"
 
 
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        lambda data: SECRET,
-        lambda data: SECRET + data,
-        lambda data: data[: len(data) // 2],
-        lambda data: b"\xff\xd8" + SECRET,
-        lambda data: b"\x89PNG\r\n\x1a\n" + SECRET,
-        lambda data: b"",
-    ],
-)
 @pytest.mark.parametrize("form", ["JPEG", "PNG"])
-def test_what_is_not_an_image_is_refused(form: str, spoil: Callable[[bytes], bytes]) -> None:
-    with pytest.raises(UnusableImageError):
-        without_metadata(spoil(_plain(form)))
+def test_what_is_not_an_image_is_refused(form: str) -> None:
+    whole = _plain(form)
+    for spoiled in (SECRET, SECRET + whole, whole[: len(whole) // 2], whole[:8] + SECRET, b""):
+        with pytest.raises(UnusableImageError):
+            without_metadata(spoiled)
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,9 @@ def test_subset_addresses_the_parents_samples():
     assert part.keys == (parent.keys[7], parent.keys[0], parent.keys[3])
     assert np.array_equal(part.read(np.array([2, 0])), parent.read(np.array([3, 7])))
     assert subset(part, [2, 0]).ids == ("3", "7")
+    assert subset(parent, [1, 2]).fingerprint == subset(vectors(4, 5), [1, 2]).fingerprint
+    assert subset(parent, [1, 2]).fingerprint != subset(parent, [2, 1]).fingerprint
+    assert subset(parent, [1, 2]).fingerprint != subset(vectors(4, 5, seed=1), [1, 2]).fingerprint
 
 
 def test_domains_without_samples_leave_a_subset():
@@ -35,13 +38,6 @@ def test_domains_without_samples_leave_a_subset():
     kept = subset(vectors(2, 2, 2), [4, 5, 0], keep_domains=True)
     assert kept.domain_names == ("a", "b", "c")
     assert kept.domain.tolist() == [2, 2, 0]
-
-
-def test_fingerprints_follow_the_choice():
-    parent = vectors(4, 5)
-    assert subset(parent, [1, 2]).fingerprint == subset(vectors(4, 5), [1, 2]).fingerprint
-    assert subset(parent, [1, 2]).fingerprint != subset(parent, [2, 1]).fingerprint
-    assert subset(parent, [1, 2]).fingerprint != subset(vectors(4, 5, seed=1), [1, 2]).fingerprint
 
 
 @pytest.mark.parametrize("index", [[], [[0]], [-1], [9]])

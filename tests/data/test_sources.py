@@ -112,6 +112,10 @@ def test_pictures_are_the_same_in_every_form(folder: Path, tmp_path: Path) -> No
     sources = [PIXELS, list(PIXELS), pictures, files, tmp_path / "hub.parquet"]
     sources += [[{"image": picture, "label": 3} for picture in pictures], [(one, 3) for one in pictures]]
     sources += [hub.cast_column("image", datasets.Image())]
+    named = [{"image": one, "id": f"s{i}", "domain": "nsn"[i]} for i, one in enumerate(pictures)]
+    for rows in (named, datasets.Dataset.from_list(named)):
+        found = find_samples(rows, by_domain=True)
+        assert (tuple(found.ids), found.domain_names) == (("s0", "s1", "s2"), ("n", "s"))
     expected = PIXELS.transpose(0, 3, 1, 2)
     for source in sources:
         found = find_samples(source, by_domain=False)
@@ -177,7 +181,7 @@ def test_names_of_columns_have_any_case_and_spaces_around_them(tmp_path: Path) -
     assert (found.ids, found.rows.shape, len(found.domain_names)) == (tuple(IDS), (4, 1), 4)
 
 
-def test_numbers_of_rows_are_no_measurements(tmp_path: Path) -> None:
+def test_numbers_of_rows_are_no_measurements_and_fractions_without_a_name_are(tmp_path: Path) -> None:
     frame = pandas.DataFrame(VECTORS[:, :2], index=[7, 3, 5, 9], columns=["a", "b"])
     frame.to_csv(tmp_path / "x.csv")
     frame.to_parquet(tmp_path / "x.parquet")
@@ -186,9 +190,6 @@ def test_numbers_of_rows_are_no_measurements(tmp_path: Path) -> None:
         with pytest.warns(UcdsWarning, match="that number the rows are left out: "):
             found = vectors_of(source)
         np.testing.assert_allclose(found.read(np.arange(4)), VECTORS[:, :2], rtol=1e-6)
-
-
-def test_a_column_without_a_name_that_holds_fractions_is_a_measurement() -> None:
     assert vectors_of(pandas.DataFrame({"": [0.5, 1.0], "b": [1.0, 2.0]})).columns == ("", "b")
 
 
@@ -203,40 +204,6 @@ def test_ids_of_digits_stay_as_they_are_written(tmp_path: Path) -> None:
     lines = [f"{name},{x}" for name, x in zip(ids, VECTORS[:, 0], strict=True)]
     (tmp_path / "x.csv").write_text("\n".join(["id,x", *lines]))
     assert vectors_of(tmp_path / "x.csv").ids == ids
-
-
-@pytest.mark.parametrize(
-    ("source", "words"),
-    [
-        ({"a.png", "b.png"}, "samples need an order, which a set does not have: give a list"),
-        ([{"path": "a.png"}, {"file": "b.png"}], "row 1 of the data set has no 'path', unlike row 0"),
-        (pandas.DataFrame({"city": ["Rome"], "x": [1]}), "the column 'city' holds no numbers"),
-        (
-            pandas.DataFrame({"x": ["1", ""]}),
-            "the column 'x' holds '' in row 1, which is not a number: correct it",
-        ),
-        (pandas.DataFrame({"x": [1, None]}, dtype=object), "holds 'None' in row 1, which is not a number"),
-        (pandas.DataFrame({"id": ["Rome"]}), "no column holds samples"),
-        (pandas.DataFrame({"x": [1.0, None]}), "NaN"),
-        (
-            pandas.DataFrame({"id": [1, 1], "x": [1.0, 2.0]}),
-            "two samples have the id .1.: give each sample its own id",
-        ),
-        (
-            pandas.DataFrame({"embedding": [[1.0], [1.0, 2.0]]}),
-            "a list of numbers in each row, all of one length",
-        ),
-        (
-            pandas.DataFrame({"path": ["a.png", "a.png"]}),
-            "the table: two samples have the id .a.png.: give each",
-        ),
-        (pandas.DataFrame({"path": []}), "there are no samples"),
-    ],
-)
-def test_what_holds_no_samples_is_refused_in_one_line(source: Any, words: str) -> None:
-    with pytest.raises(InputError, match=words) as error:
-        find_samples(source, by_domain=False)
-    assert "\n" not in str(error.value)
 
 
 def test_blanks_around_a_path_do_not_count_unless_a_file_has_them(tmp_path: Path) -> None:

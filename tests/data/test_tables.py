@@ -1,5 +1,6 @@
 """Tests of tables: columns become numbers or words, and what is no table is refused in one line."""
 
+import io
 from pathlib import Path
 
 import numpy as np
@@ -26,11 +27,13 @@ def test_columns_are_read_as_numbers_or_as_words(tmp_path: Path) -> None:
     np.testing.assert_array_equal(columns["size"], [1.5, 2])
 
 
-@pytest.mark.parametrize("kind", ["list_", "large_list", "fixed"])
-def test_vectors_of_a_long_parquet_file_become_one_array(tmp_path: Path, kind: str) -> None:
+FORMS = [pyarrow.list_(pyarrow.float32()), pyarrow.large_list(pyarrow.float32())]
+FORMS += [pyarrow.list_(pyarrow.float32(), 3)]
+
+
+@pytest.mark.parametrize("form", FORMS, ids=str)
+def test_vectors_of_a_long_parquet_file_become_one_array(tmp_path: Path, form: pyarrow.DataType) -> None:
     rows = np.random.default_rng(0).normal(size=(70_000, 3)).astype(np.float32)
-    of_numbers = {"list_": pyarrow.list_, "large_list": pyarrow.large_list}.get(kind)
-    form = pyarrow.list_(pyarrow.float32(), 3) if of_numbers is None else of_numbers(pyarrow.float32())
     vectors = pyarrow.FixedSizeListArray.from_arrays(rows.ravel(), 3).cast(form)
     sizes = pyarrow.array([*range(69_999), None])
     table = pyarrow.table({"embedding": vectors, "size": sizes, "id": [str(i) for i in range(70_000)]})
@@ -52,6 +55,12 @@ def test_lists_that_are_no_rows_of_numbers_stay_lists(tmp_path: Path) -> None:
     assert read_table(tmp_path / "t.parquet") == columns
 
 
+def saved_as_parquet(columns: list[list[float]], names: list[str]) -> bytes:
+    buffer = io.BytesIO()
+    pyarrow.parquet.write_table(pyarrow.table(columns, names=names), buffer)
+    return buffer.getvalue()
+
+
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
@@ -62,6 +71,11 @@ def test_lists_that_are_no_rows_of_numbers_stay_lists(tmp_path: Path) -> None:
         ("t.csv", b"a;b\n1;2\n", "is separated by semicolons: save it separated by commas"),
         ("t.csv", b"a\tb\n1\t2\n", "is separated by tabs: save it separated by commas"),
         ("t.csv", b"a,a\n1,2\n", "two columns of .* have the same name .a.: rename one column"),
+        (
+            "t.parquet",
+            saved_as_parquet([[1.0], [2.0]], ["a", "a"]),
+            "two columns of .* have the same name .a.",
+        ),
         ("t.csv", b"a,b\n1,2\n3\n", "Expected 2 columns, got 1: 3"),
         ("t.csv", b"a\n\xff\n", "not a readable CSV file in UTF-8"),
         ("t.parquet", b"PAR1 junk PAR1", "not a readable parquet file"),

@@ -3,7 +3,6 @@
 import io
 import pickle
 import tracemalloc
-import zipfile
 
 import numpy as np
 import pytest
@@ -95,19 +94,10 @@ def test_domains_must_be_of_one_width():
         VectorSamples.from_arrays({"a": rows(2), "b": np.full((2, 4), np.nan)})
 
 
-def test_npy_is_memory_mapped(tmp_path):
-    np.save(tmp_path / "clinic.npy", rows(6))
-    samples = load_vectors(tmp_path / "clinic.npy")
-    assert samples.domain_names == ("clinic",)
-    assert isinstance(samples.rows.parts[0], np.memmap)
-    np.testing.assert_array_equal(samples.read(np.array([5, 1])), rows(6)[[5, 1]])
-    assert samples.fingerprint == VectorSamples(rows(6), domain_names=("clinic",)).fingerprint
-
-
 def test_rows_of_a_file_are_neither_copied_nor_python_objects(tmp_path):
     n, width = 20_000, 16
-    array = rows(n, width).astype(np.float64)
-    np.save(tmp_path / "x.npy", array)
+    array = rows(n, width)
+    np.save(tmp_path / "x.npy", array.astype(np.float64))
     tracemalloc.start()
     try:
         samples = load_vectors(tmp_path / "x.npy")
@@ -117,12 +107,11 @@ def test_rows_of_a_file_are_neither_copied_nor_python_objects(tmp_path):
     finally:
         tracemalloc.stop()
     assert held < 45 * n  # 16 bytes of key, 16 of id and 8 of domain; the values alone are 64
+    assert isinstance(samples.rows.parts[0], np.memmap)
     some = np.array([n - 1, 50, 100])
-    np.testing.assert_array_equal(samples.read(some), array[some].astype(np.float32))
-
-
-def header(words: bytes) -> bytes:
-    return b"\x93NUMPY\x01\x00" + len(words).to_bytes(2, "little") + words
+    np.testing.assert_array_equal(samples.read(some), array[some])
+    assert samples.domain_names == ("x",)
+    assert samples.fingerprint == VectorSamples(array, domain_names=("x",)).fingerprint
 
 
 def written(save, *values, **named) -> bytes:
@@ -131,36 +120,24 @@ def written(save, *values, **named) -> bytes:
     return buffer.getvalue()
 
 
-def foreign_zip() -> bytes:
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as archive:
-        archive.writestr("readme.txt", "nothing")
-    return buffer.getvalue()
-
-
 OBJECTS = np.array([[{"a": 1}]], dtype=object)
+BAD = {
+    "objects": written(np.save, OBJECTS),
+    "archive of objects": written(np.savez, a=OBJECTS),
+    "part of a file": written(np.save, rows(100))[:500],
+    "nothing": b"",
+    "pickle": pickle.dumps([1]),
+    "deep header": b"\x93NUMPY\x01\x00\xb8\x0b" + b"(" * 3000,
+    "start of an archive": b"PK\x03\x04",
+    "end of an archive": b"PK\x05\x06" + bytes(9),
+}
 
 
 @pytest.mark.parametrize("suffix", [".npy", ".npz"])
-@pytest.mark.parametrize(
-    "content",
-    [
-        pytest.param(written(np.save, OBJECTS), id="objects"),
-        pytest.param(written(np.savez, a=OBJECTS), id="archive of objects"),
-        pytest.param(written(np.save, rows(100))[:500], id="part of a file"),
-        pytest.param(foreign_zip(), id="archive of words"),
-        pytest.param(b"", id="nothing"),
-        pytest.param(b"words", id="words"),
-        pytest.param(pickle.dumps([1]), id="pickle"),
-        pytest.param(header(b"{'a"), id="half a header"),
-        pytest.param(header(b"(" * 3000), id="deep header"),
-        pytest.param(b"PK\x03\x04", id="start of an archive"),
-        pytest.param(b"PK\x05\x06" + bytes(9), id="end of an archive"),
-    ],
-)
-def test_bad_files_are_refused_in_words(tmp_path, suffix, content):
+@pytest.mark.parametrize("kind", BAD)
+def test_bad_files_are_refused_in_words(tmp_path, suffix, kind):
     path = tmp_path / f"bad{suffix}"
-    path.write_bytes(content)
+    path.write_bytes(BAD[kind])
     with pytest.raises(UserError, match=rf"bad\{suffix} is not a readable \.npy or \.npz file of numbers"):
         load_vectors(path)
 

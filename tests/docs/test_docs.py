@@ -1,6 +1,8 @@
 """What the pages say is so: commands and options exist, links lead somewhere, messages are the code's."""
 
 import ast
+import doctest
+import importlib
 import re
 import shlex
 import tomllib
@@ -52,13 +54,9 @@ def test_the_command_line_takes_the_commands(page: Path, monkeypatch: pytest.Mon
 
 
 def test_a_command_that_is_not_taken_is_found() -> None:
-    assert refusal("ucds predict a b --out c.csv") is None
     assert refusal("ucds keys add NAME --budget N [--rate RATE] --ledger x") is None
-    assert refusal("ucds predcit a b") == "no command 'predcit'"
     assert refusal("ucds keys ad x") == "no command 'ad'"
     assert "--otu" in str(refusal("ucds predict a b --otu c.csv"))
-    assert "--out" in str(refusal("ucds predict a b"))
-    assert "seed" in str(refusal("ucds train-target a --out b --seed one"))
     assert sum(1 for page in PAGES for _ in commands(page)) > 60
 
 
@@ -119,3 +117,31 @@ def test_the_citation_is_complete() -> None:
     (entry,) = re.findall(r"@inproceedings\{.*?\n\s*\}", readme, re.DOTALL)
     assert paper["title"] in entry
     assert all(author["family-names"] in entry for author in paper["authors"])
+
+
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+
+
+def test_the_names_on_the_way_of_an_image_exist_in_their_order() -> None:
+    rows = re.findall(r"^\| (\d+) \| `(\w+)` \| `([\w.]+)` \|", CONTRIBUTING, re.MULTILINE)
+    assert [int(number) for number, _, _ in rows] == list(range(1, len(rows) + 1))
+    assert rows
+    for _, name, module in rows:
+        assert hasattr(importlib.import_module(module), name), f"{module}.{name}"
+
+
+def test_the_files_of_the_recipes_exist() -> None:
+    recipes = CONTRIBUTING.partition("## Recipes")[2].partition("## Rules")[0]
+    places = set(re.findall(r"`([\w/]+(?:\.py|/))`", recipes)) - {"baselines/NAME.py"}
+    assert len(places) > 10
+    assert not [
+        place for place in places if not any((ROOT / above / place).exists() for above in (".", "src/ucds"))
+    ]
+
+
+@pytest.mark.parametrize("kind", [ucds.SourceClustering, ucds.TargetClustering])
+def test_the_example_of_a_class_runs(kind: Any) -> None:
+    finder, runner = doctest.DocTestFinder(recurse=False), doctest.DocTestRunner()
+    (example,) = finder.find(kind, globs={})
+    assert len(example.examples) > 4
+    assert runner.run(example).failed == 0

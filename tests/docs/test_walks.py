@@ -1,5 +1,7 @@
 """The pages for beginners are followed word by word: every command is run, and every piece of code.
 
+Those of provider and client are followed where only the wheel is installed, in ``tests/packaging``.
+
 Small drawn pictures stand in for the photographs; random weights, in the hub's cache, for the published ones
 of the encoders; a graph of a few nodes for DINOv2. In place of a person, :class:`ucds.Review` names a cluster
 and finishes.
@@ -107,14 +109,7 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Walk:
-    """Follows pages in a folder that holds links to the inputs.
-
-    Args:
-        place: folder to follow the pages in.
-        run: function that runs a command in this process and returns its exit status.
-        capsys: captured output of the commands.
-        monkeypatch: sets the environment variables that a page sets.
-    """
+    """Follows pages in a folder that holds links to the inputs."""
 
     def __init__(
         self,
@@ -200,16 +195,6 @@ def walk(
     if walk.service is not None:
         walk.service.terminate()
         walk.service.wait(timeout=60)
-
-
-def test_the_tutorials_of_provider_and_client(walk: Walk) -> None:
-    for user in ("provider", "client"):
-        walk.follow(ROOT / "docs" / "tutorials" / f"{user}.md")
-    assert sum(text.startswith("ucds") for text in walk.followed) > 15
-    assert (walk.place / "mine" / "report.html").exists()
-    assert len(list((walk.place / "sorted").rglob("*.jpg"))) == 62
-    assert any(path.name.startswith("mugs") for path in (walk.place / "named").iterdir())
-    assert (walk.place / "model.onnx").exists()
 
 
 def test_the_tutorial_of_the_researcher(walk: Walk) -> None:

@@ -156,7 +156,9 @@ def test_receipts_and_checkpoints_are_verified_without_our_code(tmp_path: Path) 
     receipts, marks = tmp_path / "labels.json.receipts", tmp_path / "checkpoints"
     snapshots = Snapshots(book, signer, marks)
     # No more than a journal looks at.
-    info = ServiceInfo.model_construct(provider="m", model_digest="a" * 32, n_clusters=9, signer=signer.public)
+    info = ServiceInfo.model_construct(
+        provider="m", model_digest="a" * 32, n_clusters=9, signer=signer.public
+    )
     with Journal(receipts, url="https://a.example", info=info) as journal:
         for number in range(3):
             labels = {bytes([number, i] * 8): i for i in range(4)}

@@ -1,8 +1,8 @@
 """Tests of folders in the layout of a hub: written, and opened again."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,34 +11,47 @@ import yaml
 import ucds
 from ucds.encoders.encoder import IdentityEncoder
 from ucds.errors import InputError
-from ucds.training.loaded import Model
-
-MakeModel = Callable[..., Model]
 
 VECTORS = np.random.default_rng(0).normal(size=(20, 6)).astype(np.float32)
 
 
-def test_an_exported_folder_is_opened_as_a_run_is(make_model: MakeModel, tmp_path: Path) -> None:
+WRITTEN = ["README.md", "config.json", "model.safetensors"]
+
+
+def test_an_exported_folder_is_opened_as_a_run_is(make_model: Any, tmp_path: Path) -> None:
     model = make_model(IdentityEncoder(6))
     done = ucds.export(model, tmp_path / "hub", form="hub")
     (tmp_path / "hub" / ".new.0123456789abcdef.ucds-tmp").mkdir()  # as a kill leaves it
     ucds.export(model, tmp_path / "hub", form="hub")  # over the earlier one
-    shown = {path.name for path in done.path.glob("[!.]*")}
-    assert shown == {"README.md", "config.json", "model.safetensors"}
+    assert sorted(path.name for path in done.path.glob("[!.]*")) == WRITTEN
     again = ucds.load(done.path, compute=ucds.Compute("cpu"))
     np.testing.assert_array_equal(again.predict_proba(VECTORS), model.predict_proba(VECTORS))
     config = json.loads((done.path / "config.json").read_text())
     assert (config["model_type"], config["n_clusters"]) == ("ucds", 5)
     assert config["card"]["domains"] == ["a", "b"]
-    (tmp_path / "used").mkdir()
-    (tmp_path / "used" / "thesis.txt").write_text("years of work")
-    with pytest.raises(InputError, match="holds something other than an exported model"):
-        ucds.export(model, tmp_path / "used", form="hub")
 
 
-def test_the_card_says_how_the_model_was_made_and_names_no_path(
-    make_model: MakeModel, tmp_path: Path
-) -> None:
+def test_an_export_replaces_nothing_but_an_earlier_one(make_model: Any, tmp_path: Path) -> None:
+    model, repository = make_model(IdentityEncoder(6)), tmp_path / "repository"
+    (repository / ".git").mkdir(parents=True)
+    (repository / "README.md").write_text("# Years of work")
+    (repository / "model.safetensors").write_text("of somebody else")
+    for config in ("{}", '{"model_type": "bert"}', '{"model_type": "ucds"}'):
+        (repository / "config.json").write_text(config)
+        with pytest.raises(InputError, match="holds something other than an exported model"):
+            ucds.export(model, repository, form="hub")
+    assert (repository / "README.md").read_text() == "# Years of work"
+    (tmp_path / "link").symlink_to(repository)
+    with pytest.raises(InputError, match="link is a file or a link"):
+        ucds.export(model, tmp_path / "link", form="hub")
+    for name in WRITTEN:
+        (repository / name).unlink()
+    ucds.export(model, repository, form="hub")  # into a new clone
+    ucds.export(model, repository, form="hub")
+    assert sorted(path.name for path in repository.iterdir()) == [".git", *WRITTEN]
+
+
+def test_the_card_says_how_the_model_was_made_and_names_no_path(make_model: Any, tmp_path: Path) -> None:
     model = make_model(ucds.EncoderOptions("ucds/oriented_edges").find(ucds.Compute("cpu")))
     model.save(tmp_path / "run")
     described = {"images": "/home/anna/secret", "labels": "ab", "data": "d" * 64}

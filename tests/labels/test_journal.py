@@ -70,7 +70,7 @@ def test_an_answer_is_on_the_disk_when_it_is_added(tmp_path: Path, monkeypatch: 
     assert len(set(on_disk)) == len(LABELS) + 1  # with the header
 
 
-@pytest.mark.parametrize("cut", range(1, 25))
+@pytest.mark.parametrize("cut", [1, 2, 12, 24])
 def test_a_line_that_was_cut_short_is_dropped(written: Path, cut: int) -> None:
     written.write_bytes(written.read_bytes()[:-cut])
     assert len(read_receipts(written)) == 1
@@ -139,7 +139,7 @@ def test_a_damaged_line_is_dropped_and_said(written: Path, line: str, sealed: bo
 def test_any_changed_bit_is_found(written: Path) -> None:
     whole, labels = written.read_bytes(), LABELS
     generator = random.Random(0)
-    for place in generator.sample(range(len(whole)), 200):
+    for place in generator.sample(range(len(whole)), 60):
         changed = whole[place] ^ 1 << generator.randrange(8)
         written.write_bytes(whole[:place] + bytes([changed]) + whole[place + 1 :])
         with warnings.catch_warnings(action="ignore"), suppress(DamagedFileError), _open(written) as journal:

@@ -45,6 +45,7 @@ def test_a_table_has_words_on_the_left_and_numbers_on_the_right() -> None:
     assert records.table(rows, "lr") == records.table(pd.DataFrame(rows), "lr") == expected
 
 
+@pytest.mark.slow
 def test_a_script_that_measures_memory_loads_no_pytorch() -> None:
     # It would count in the memory of every program that the script starts.
     program = f"import sys; sys.path.insert(0, {str(Path(records.__file__).parent)!r})"

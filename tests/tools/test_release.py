@@ -28,7 +28,6 @@ def test_links_lead_to_the_version_at_the_address_of_the_project() -> None:
     assert f"[the\npage](https://example.org/ucds/blob/v{release.version}/docs/a.md#b)" in made
     assert f'src="https://example.org/ucds/raw/v{release.version}/docs/x.png"' in made
     assert "[other](https://example.com)" in made
-    assert "[other](https://example.com)" in release.for_index(text, None)
 
 
 def test_a_version_without_a_section_in_the_changelog_is_not_released() -> None:

@@ -35,22 +35,16 @@ def test_every_public_name_is_on_the_page_of_functions() -> None:
     assert listed == public
 
 
-def test_the_page_of_commands_has_all_of_them_with_their_options() -> None:
+def test_the_pages_of_commands_settings_and_records_have_all_of_them() -> None:
     page = site_pages.commands_page()
     for command in ("train-source", "train-target", "keys add", "ledger verify", "table"):
         assert f"## `ucds {command}`" in page
     assert re.search(r"^\| `--clusters <str>` \| Number of clusters, K;", page, re.MULTILINE)
 
-
-def test_the_page_of_settings_has_all_of_them() -> None:
     page = site_pages.settings_page()
     for settings in (ConsensusSettings, PCDSettings):
         assert all(f"| `{name}` |" in page for name in settings.model_fields)
-
-
-def test_the_page_of_records_links_to_each_page() -> None:
     page = site_pages.records_page(ROOT)
-    assert "- [Digits in four styles, fixed edge filters](../results/digits.md)" in page
     assert page.count("](../results/") == len(list((ROOT / "results").glob("*.md")))
     assert page.count("](../benchmarks/") == len(list((ROOT / "benchmarks").glob("*.md")))
 
