@@ -110,8 +110,6 @@ FROZEN = "'learning_rate' has no effect where tune is 'head': leave it out$"
         ("consensus", "source", "starts=3 dp_epsilon=1.0", PRIVATE),
         ("consensus", "source", "most_samples=500 dp_epsilon=1.0", PRIVATE),
         ("consensus", "source", "dp_delta=1e-6", "dp_delta: there is no differential privacy without"),
-        ("pcd", "source", "learning_rate=0.1 tune=head", FROZEN),
-        ("pcd", "target", "learning_rate=0.1 tune=head", FROZEN),
     ],
 )
 def test_a_setting_that_would_have_no_effect_is_refused(
