@@ -1,10 +1,10 @@
 """The demo: three clinics sort handwritten digits, alone, with a provider's labels, and with a person's help.
 
 The small clinic has few pictures, and gains from the provider's labels; in the large clinic, labels have
-little weight. The turned clinic has the large clinic's pictures, turned by a scanner that lies on its side.
-The provider has not learned from such pictures, so the guard sets its labels aside; there, a person who
-answers a few questions helps. A week later, the small clinic has new pictures, which join its clusters. The
-demo ends with reports to open, and uses only public functions of the package.
+little weight, and cost a point or two. The turned clinic has the large clinic's pictures, turned by a scanner
+that lies on its side. The provider has not learned from such pictures, so the guard sets its labels aside;
+there, a person who answers a few questions helps. A week later, the small clinic has new pictures, which join
+its clusters. The demo ends with reports to open, and uses only public functions of the package.
 """
 
 from __future__ import annotations
