@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -186,7 +187,7 @@ def test_the_whole_demo(tmp_path: Path) -> None:
     # The situations that the demo is about: labels that help, that have little weight, that are set aside.
     assert clinics[SMALL]["use"] != "own"
     assert clinics[SMALL]["asked"] > clinics[SMALL]["alone"]
-    assert clinics[LARGE]["asked"] > clinics[LARGE]["alone"] - 0.02
+    assert clinics[LARGE]["use"] == "opinion"
     assert clinics[TURNED]["use"] == "own"
     assert clinics[TURNED]["asked"] == clinics[TURNED]["alone"]
     assert [clinics[name]["images"] for name in clinics] == [100, 449, 449]
@@ -199,25 +200,38 @@ def test_the_whole_demo(tmp_path: Path) -> None:
     check_folder(out)  # it may be run again in its own folder
 
 
+@pytest.fixture(scope="module")
+def seeds(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """What the visits to the clinics found with five seeds, and what a person changed in the turned one."""
+    found = []
+    for seed in range(5):
+        place = Place(tmp_path_factory.mktemp("demo"), seed, Quiet())
+        draw(place)
+        found.append({**visit_all(place), "review": ask_a_person(place, TURNED)})
+    return found
+
+
+def gains(seeds: list[dict[str, Any]], name: str) -> list[float]:
+    return [100 * (one[name]["asked"] - one[name]["alone"]) for one in seeds]
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-def test_over_five_seeds_asking_helps_the_small_clinic_and_costs_the_large_one_little(tmp_path: Path) -> None:
-    gains: dict[str, list[float]] = {SMALL: [], LARGE: [], TURNED: []}
-    uses, helped = [], []
-    for seed in range(5):
-        place = Place(tmp_path / str(seed), seed, Quiet())
-        draw(place)
-        visits = visit_all(place)
-        uses.append(visits[TURNED]["use"])
-        review = ask_a_person(place, TURNED)
-        helped.append(100 * (review["after"] - review["before"]))
-        for name, found in visits.items():
-            gains[name].append(100 * (found["asked"] - found["alone"]))
-    assert np.mean(gains[SMALL]) > 2.5, gains
-    assert np.mean(gains[LARGE]) > -2, gains  # its own clusters are better than what labels make of them
-    assert min(gains[SMALL] + gains[LARGE]) > -2, gains
-    assert uses == 5 * ["own"]
-    assert gains[TURNED] == 5 * [0], gains
+def test_over_five_seeds_asking_helps_the_small_clinic_and_a_person_the_turned_one(
+    seeds: list[dict[str, Any]],
+) -> None:
+    assert np.mean(gains(seeds, SMALL)) > 2.5
+    assert min(gains(seeds, SMALL) + gains(seeds, LARGE)) > -2
+    assert [one[TURNED]["use"] for one in seeds] == 5 * ["own"]
+    assert gains(seeds, TURNED) == 5 * [0]
     # Of five seeds two lose two points: a part is set apart from a cluster that is half of its own digit.
+    helped = [100 * (one["review"]["after"] - one["review"]["before"]) for one in seeds]
     assert np.mean(helped) > 0.5, helped
     assert min(helped) > -3, helped
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.xfail(strict=True, reason="the guard lets labels decide, which costs 1.5 points on average")
+def test_over_five_seeds_asking_harms_the_large_clinic_little(seeds: list[dict[str, Any]]) -> None:
+    assert np.mean(gains(seeds, LARGE)) > -0.5

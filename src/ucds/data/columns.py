@@ -174,7 +174,7 @@ def _plain(column: Column) -> np.ndarray[Any, Any]:
 
 
 def _has_fractions(column: np.ndarray[Any, Any]) -> bool:
-    return column.dtype.kind == "f" and bool((column % 1).any())
+    return column.dtype.kind == "f" and bool(np.modf(column)[0].any())
 
 
 def _why_not_numbers(name: str, column: np.ndarray[Any, Any]) -> str:

@@ -44,7 +44,8 @@ class EncoderSpec:
 
     Raises:
         InputError: the width is below 1, a size below 1 or above :data:`LARGEST_INPUT`, the crop is larger
-            than the image, or the number of columns, means or standard deviations is wrong, or their value.
+            than the image, there is a wrong number of columns, means or standard deviations, or a standard
+            deviation is not above 0.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid", strict=True)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -25,6 +26,11 @@ from ucds.target.predictions import (
 )
 from ucds.training.options import Compute
 from ucds.training.run_folder import CENTRES_FILE, VOTES_FILE, files_read, require_model
+
+if TYPE_CHECKING:
+    from ucds.math.arrays import FloatArray
+    from ucds.target.remembered import Remembered
+    from ucds.training.loaded import Model
 
 
 @checked
@@ -109,14 +115,9 @@ def predict(
         source = remembered.correct(data.samples.keys, clusters, confidence)
         if source is not None:
             unused = set(range(model.n_clusters)) - set(remembered.own.tolist())
-        if source is not None and sorted_before is not None:
-            recorded = set(sorted_before.pictures.values()) - {key.hex() for key in data.samples.keys}
-            rows = np.array([key.hex() in recorded for key in remembered.keys]).nonzero()[0]
-            shares, old = model.stored.head.probabilities(features[rows]), keys_of(remembered.keys).take(rows)
-            now, sure = shares.argmax(1), shares.max(1)
-            remembered.correct(old, now, sure)
-            now[sure < min_confidence] = UNSORTED
-            others = list(zip(now.tolist(), old, strict=True))
+            if sorted_before is not None:
+                recorded = set(sorted_before.pictures.values()) - {key.hex() for key in data.samples.keys}
+                others = _sorted_earlier(model, remembered, features, recorded, min_confidence)
     clusters[confidence < min_confidence] = UNSORTED
     ids, files = data.samples.ids, data.samples.files
     found = Predictions(ids, clusters, confidence, names, model.n_clusters, files, source, unused, fits)
@@ -126,6 +127,18 @@ def predict(
         mark = model.stored.fingerprint
         sort_into_folders(folder, found, data.samples.keys, sort_how, mark, others=others)
     return found
+
+
+def _sorted_earlier(
+    model: Model, remembered: Remembered, features: FloatArray, recorded: Set[str], min_confidence: float
+) -> list[tuple[int, bytes]]:
+    """Return clusters and keys of the remembered images that an earlier sorting has recorded."""
+    rows = np.flatnonzero([key.hex() in recorded for key in remembered.keys])
+    shares, keys = model.stored.head.probabilities(features[rows]), keys_of(remembered.keys).take(rows)
+    clusters, confidence = shares.argmax(1), shares.max(1)
+    remembered.correct(keys, clusters, confidence)
+    clusters[confidence < min_confidence] = UNSORTED
+    return list(zip(clusters.tolist(), keys, strict=True))
 
 
 def _asks_memory(run: Path, keys: Sequence[bytes]) -> bool:
