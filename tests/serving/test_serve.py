@@ -152,7 +152,10 @@ LATE = timedelta(seconds=20)  # of the clock of each replica against that of the
 
 
 def storm(services: list[Service], samples: int, each: int) -> list[int]:
-    """Ask for distinct samples from all clients at once: how many each service answered within the budget."""
+    """Ask for distinct samples, once of each service and then from all clients at once: what each answered.
+
+    Without the first requests, one service may use up the budget before the other was scheduled at all.
+    """
 
     def ask(start: int) -> int:
         numbers = range(start, min(start + each, samples))
@@ -164,8 +167,10 @@ def storm(services: list[Service], samples: int, each: int) -> list[int]:
         assert answer.json()["labels"] == [number % 7 for number in numbers]
         return len(numbers)
 
+    starts = range(0, samples, each)
+    given = [ask(start) for start in starts[:REPLICAS]]
     with ThreadPoolExecutor(CLIENTS) as pool:
-        given = list(pool.map(ask, range(0, samples, each)))
+        given += pool.map(ask, starts[REPLICAS:])
     return [sum(given[number::REPLICAS]) for number in range(REPLICAS)]
 
 
