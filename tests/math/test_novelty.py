@@ -82,14 +82,15 @@ def test_the_scan_finds_the_groups_that_are_new_and_no_others() -> None:
         assert np.array_equal(group, np.flatnonzero(kind == kind[group[0]]))
 
 
-def test_the_scan_seldom_finds_a_group_where_none_is_new() -> None:
+@pytest.mark.parametrize("alarms", [0.05, 0.6])
+def test_the_scan_finds_a_group_where_none_is_new_at_most_as_often_as_stated(alarms: float) -> None:
     found = 0
     for seed in range(40):
         rng = np.random.default_rng(seed)
         kind = rng.integers(K, size=100)
         votes = memberships([vote(kind, rng) for _ in range(8)])
-        found += bool(scan(votes, rng.permutation(100) < 35, K, rng))
-    assert found <= binom.ppf(0.99, 40, 0.05)
+        found += bool(scan(votes, rng.permutation(100) < 35, K, rng, alarms))
+    assert found <= binom.ppf(0.99, 40, alarms)
 
 
 @pytest.mark.parametrize("new", [0, 2, 59, 60])

@@ -80,6 +80,9 @@ def test_a_run_on_a_folder_of_features_shows_the_pictures_below_images(trained: 
     review = Review(tmp_path / "run")
     review.answer("mixed")
     shutil.move(tmp_path / "run" / "answers.jsonl", tmp_path / "answers.jsonl")
-    done = ucds.review(tmp_path / "run", answers=tmp_path / "answers.jsonl", images=tmp_path / "moved")
+    taken = {"answers": tmp_path / "answers.jsonl", "images": tmp_path / "moved"}
+    with pytest.raises(ucds.InputError, match="`hosts` are for the page"):
+        ucds.review(tmp_path / "run", **taken, hosts=["host.example"])
+    done = ucds.review(tmp_path / "run", **taken)
     assert done is not None
     assert 'id="sheet-0"' in (done.path / "report.html").read_text()
