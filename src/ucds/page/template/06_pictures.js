@@ -14,7 +14,7 @@ function sheetAddress(number) {
   if (!sheets[number]) {
     const text = atob(document.getElementById(`sheet-${number}`)?.textContent ?? "");
     const bytes = Uint8Array.from(text, (letter) => letter.charCodeAt(0));
-    sheets[number] = URL.createObjectURL(new Blob([bytes], { type: "image/webp" }));
+    sheets[number] = URL.createObjectURL(new Blob([bytes], { type: "image/jpeg" }));
   }
   return sheets[number];
 }
