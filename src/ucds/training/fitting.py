@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from importlib import import_module
 
 import numpy as np
 
@@ -36,7 +38,9 @@ def features_to_cluster(
     if len(data.samples) < n_clusters:
         raise InputError(f"{len(data.samples)} samples cannot form {n_clusters} clusters")
     refuse_copies(data.samples, n_clusters)
-    return frozen_features(encoder, data, work.compute, work.watch)
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(import_module, "sklearn.cluster")  # takes a second, which new images take anyway
+        return frozen_features(encoder, data, work.compute, work.watch)
 
 
 def build_head(
