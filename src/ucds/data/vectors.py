@@ -177,7 +177,7 @@ def _checked(values: npt.ArrayLike, what: str = "The array") -> npt.NDArray[Any]
         bad = ~(np.abs(block) < _LARGEST).all(axis=1)
         if bad.any():
             row = int(bad.argmax())
-            finite, where = np.isfinite(block[row]).all(), f"(first in row {start + row})"
+            finite, where = np.isfinite(array[start + row]).all(), f"(first in row {start + row})"
             if finite:
                 raise InputError(f"{what} holds numbers beyond {_LARGEST:g} {where}; make all smaller.")
             raise InputError(f"{what} holds NaN or infinity {where}; remove such rows.")
