@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import binom
 
 from ucds.math.consensus import memberships
-from ucds.math.novelty import conformal, fit_alone, fit_together, reject, scan
+from ucds.math.novelty import GROUP_ALARMS, conformal, fit_alone, fit_together, reject, scan
 
 K, WIDTH = 6, 16
 
@@ -82,7 +82,7 @@ def test_the_scan_finds_the_groups_that_are_new_and_no_others() -> None:
         assert np.array_equal(group, np.flatnonzero(kind == kind[group[0]]))
 
 
-@pytest.mark.parametrize("alarms", [0.05, 0.6])
+@pytest.mark.parametrize("alarms", [GROUP_ALARMS, 0.6])
 def test_the_scan_finds_a_group_where_none_is_new_at_most_as_often_as_stated(alarms: float) -> None:
     found = 0
     for seed in range(40):

@@ -17,7 +17,7 @@ each with a rate of false alarms that holds under the null hypothesis.
 3. **Is there a group of a new kind?** Votes about all samples join them to a tree, which ignores which
    samples are new. For each node that is not too small for a cluster, the statistic is minus the logarithm of
    the hypergeometric tail: how unlikely it is that this share is new by chance. Nodes overlap, and there are
-   many; so the threshold is the 95 % point of the largest statistic of all nodes over permutations of old and
+   many; so the threshold is the 97 % point of the largest statistic of all nodes over permutations of old and
    new (:func:`scan`). The topmost nodes above it are groups of new kinds.
 
 Sources:
@@ -44,7 +44,11 @@ if TYPE_CHECKING:
     from ucds.math.consensus import Memberships
 
 ALARMS = 0.05
-"""Stated rate of false alarms."""
+"""Stated rate of false alarms for samples."""
+
+GROUP_ALARMS = 0.03
+"""Stated rate of false alarms for updates: a group is a new kind although none is. In 200 updates, at most
+5 % are false with a probability of 95 %."""
 
 FEWEST_TOGETHER = 32
 """Least number of new samples that are tested together as a batch."""
@@ -129,7 +133,7 @@ def fit(
 
 
 def scan(
-    votes: Memberships, is_new: Mask, n_clusters: int, rng: np.random.Generator, alarms: float = ALARMS
+    votes: Memberships, is_new: Mask, n_clusters: int, rng: np.random.Generator, alarms: float = GROUP_ALARMS
 ) -> list[IntArray]:
     """Find the groups of new kinds: the topmost significant nodes of the tree of old and new samples.
 
