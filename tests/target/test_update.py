@@ -167,6 +167,22 @@ def test_a_cluster_that_would_be_part_of_another_is_asked_about_as_a_whole(run: 
     assert len(set(review.clusters.values())) == K - 1
 
 
+@pytest.mark.parametrize("given", ["mixed", "skip", "first", "last", "random"])
+def test_a_person_comes_to_an_end_whatever_is_answered(run: Path, tmp_path: Path, given: str) -> None:
+    other, rng = shutil.copytree(run, tmp_path / "other"), np.random.default_rng(0)
+    start, _ = read_remembered(run)
+    proposed = np.where(rng.random(len(OLD)) < 0.3, rng.integers(K + 1, size=len(OLD)), start.own)
+    proposed[start.own == 1], proposed[start.own == 0] = 2, K  # whole clusters: to another, and to a new one
+    write_remembered(other, replace(start, by_person=np.zeros(len(OLD), bool), proposed=proposed))
+    review, asked = ucds.Review(other), 0
+    while (question := review.question()) is not None:
+        *answers, _ = question.records
+        of = {"first": 0, "last": -1, "random": int(rng.integers(len(answers)))}
+        review.answer(answers[of[given]] if given in of else given)  # type: ignore[arg-type]
+        asked += 1
+        assert asked < len(OLD)
+
+
 def test_what_a_person_has_said_stays_in_force(run: Path, tmp_path: Path) -> None:
     review = ucds.Review(run)
     cluster = review.clusters["0"]

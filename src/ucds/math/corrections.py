@@ -153,6 +153,7 @@ class Corrections:
         if asked_about_none or (did == "placed" and self.cluster_of(to) == ASIDE):
             return
         samples = np.flatnonzero(self.clusters == cluster) if whole else group
+        known.asked.add(samples.tobytes())
         part = _most_frequent(self.parts[samples])
         members = np.flatnonzero(self.parts == part)
         if not whole and (part == ASIDE or not np.array_equal(samples, members)):

@@ -83,7 +83,8 @@ class Doubts(Corrections):
 
     def _find_proposed(self) -> Iterator[Doubt]:
         """Yield the groups for which a cluster is proposed, those in no cluster first, then the largest."""
-        some = [one for one in self.proposed if one[0].tobytes() not in self._known.asked]
+        asked = self._known.asked
+        some = [one for one in self.proposed if one[0].tobytes() not in asked]
         if not some:
             return
         numbers = np.unique(self.clusters[self.clusters != ASIDE])
@@ -91,13 +92,15 @@ class Doubts(Corrections):
         for samples, to in sorted(some, key=lambda one: (self.cluster_of(one[0]) != ASIDE, -len(one[0]))):
             if (cluster := self.cluster_of(samples)) == to:
                 continue
+            is_proposed, inside = to in numbers, np.flatnonzero(self.clusters == cluster)
+            whole = cluster != ASIDE and len(samples) >= len(inside)
+            if whole and (not is_proposed or inside.tobytes() in asked):
+                continue  # a new number would change nothing
             related = Groups(self._votes, [samples]).relations(wholes)[0]
             likeliest = [i for i in np.argsort(-related, kind="stable") if related[i] >= LEAST_RELATION]
-            is_proposed = to in numbers
             others = [to] * is_proposed
             others += [number for number in numbers[likeliest].tolist() if number not in (to, cluster)]
-            part = int(self.parts[samples[0]])
-            whole = cluster != ASIDE and bool(len(samples) >= (self.clusters == cluster).sum())
+            part = self.core(cluster) if whole else int(self.parts[samples[0]])
             if whole and (part, to) in self._known.denied:
                 continue
             yield Doubt(samples, part, cluster, whole, others[:OFFERED], float(len(samples)), is_proposed)
