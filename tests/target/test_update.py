@@ -178,7 +178,7 @@ def test_a_person_comes_to_an_end_whatever_is_answered(run: Path, tmp_path: Path
     while (question := review.question()) is not None:
         *answers, _ = question.records
         of = {"first": 0, "last": -1, "random": int(rng.integers(len(answers)))}
-        review.answer(answers[of[given]] if given in of else given)  # type: ignore[arg-type]
+        review.answer(answers[of[given]] if given in of else given)
         asked += 1
         assert asked < len(OLD)
 
