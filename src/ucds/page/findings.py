@@ -143,22 +143,20 @@ def find_facts(
         remembered.correct(keys, clusters, found.confidence, found.probabilities)
     everyone[0][strangers] = clusters[np.isin(shown, strangers)] = ASIDE
     sizes = np.bincount(everyone[0][everyone[0] >= 0], minlength=model.n_clusters)
-    outlook = "" if review is None else review.outlook
-    if review is not None:
-        model.compute.reporter.say(f"{outlook} (ucds review {review.run})")
-    model.compute.reporter.say("drawing the report")
     places = np.lexsort((-found.confidence, clusters))  # stable: then by position
     features, probabilities, confidence = (each[places] for each in found)
     order = shown[places]
     ids = tuple(samples.ids[i] for i in order.tolist())
-    thumbnails = small = None
-    with ThreadPoolExecutor(1) as pool:  # places and thumbnails take most of the time, about as long each
+    with ThreadPoolExecutor(2) as pool:  # places and thumbnails take most of the time, about as long each
         placed = pool.submit(_place, ids, features, review)
-        if images is not None:
-            thumbnails = shrink(images, order)
-            small = np.stack([resize(each, _COMPARED_SIDE) for each in thumbnails])
-        points = placed.result()
-    nearest = find_nearest(features)
+        drawn = None if images is None else pool.submit(shrink, images, order)
+        outlook = "" if review is None else review.outlook
+        if review is not None:
+            model.compute.reporter.say(f"{outlook} (ucds review {review.run})")
+        model.compute.reporter.say("drawing the report")
+        nearest = find_nearest(features)
+        points, thumbnails = placed.result(), None if drawn is None else drawn.result()
+    small = None if thumbnails is None else np.stack([resize(each, _COMPARED_SIDE) for each in thumbnails])
     truth, answers = read_ground_truth(samples), None
     if labels is not None:
         rows = find_places(ids, labels.ids)
