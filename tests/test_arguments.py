@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 import ucds
+from ucds.arguments import checked
+from ucds.target.seen import Seen
 
 OTHERS = ("clustering_accuracy", "build_network", "module_encoder")  # of arrays, and of PyTorch
 FUNCTIONS = [name for name in ucds.__all__ if name.islower() and name not in OTHERS]
@@ -48,7 +50,7 @@ def test_another_kind_is_refused_by_name(name: str, argument: str) -> None:
         ("predict", "min_confidence", True, "`min_confidence` must be a number, not True"),
         ("RunOptions", "seed", 1.5, "`seed` must be an integer, not 1.5"),
         ("RunOptions", "resume", 1, "`resume` must be True or False, not 1"),
-        ("RunOptions", "seed", -1, "`seed` must be at least 0, not -1"),
+        ("RunOptions", "seed", -1, "`seed` must be at least 0 and below 2**32, not -1"),
         ("Compute", "accelerator", "gpu", "`accelerator` must be one of auto, cpu, cuda, mps, not 'gpu'"),
         ("BulkOptions", "engine", "dask", "`engine` must be one of plain, ray, not 'dask'"),
         ("export", "form", "zip", "`form` must be one of onnx, sklearn, hub, not 'zip'"),
@@ -61,6 +63,18 @@ def test_the_message_says_what_is_right(name: str, argument: str, value: object,
     with pytest.raises(ucds.InputError) as caught:
         call(name, argument, value)
     assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("number", [np.int64(3), np.uint8(3), np.float32(3)])
+def test_numbers_of_numpy_become_numbers_of_python(number: Any) -> None:
+    @checked
+    def same(one: float) -> Any:
+        return one
+
+    assert type(same(number)) is (float if isinstance(number, np.floating) else int)
+    if isinstance(number, np.integer):
+        assert type(ucds.RunOptions(seed=number).seed) is int
+        assert type(ucds.ClusterLabels(["a"], np.array([0]), number, "provider").n_clusters) is int
 
 
 METHODS = {
@@ -103,6 +117,8 @@ def test_a_method_of_a_review_refuses_another_kind_by_name(method: str, value: o
         (lambda: ucds.FunctionEncoder(3), "function"),
         (lambda: ucds.FunctionEncoder(abs, "wide"), "width"),
         (lambda: ucds.Review(3), "run"),
+        (lambda: ucds.ClusterLabels(["a"], np.array([0]), 1, 3), "provider"),
+        (lambda: Seen.members(None, 0, "doubt"), "order"),
         (lambda: ucds.TargetClustering(3, cache=3).fit(np.ones((9, 2))), "cache"),
     ],
 )

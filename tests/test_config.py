@@ -133,6 +133,9 @@ def test_a_setting_of_the_other_side_is_refused(method: Method, side: Role, text
     with pytest.raises(InputError, match=message):
         given(text, method=method, side=side)
     other: Role = "target" if side == "source" else "source"
+    if method == "consensus":  # settings of the paper's method may be shared by both sides
+        with pytest.raises(InputError, match=message):
+            choose_settings(None, side, given(text, method=method, side=other))
     assert getattr(given(text, method=method, side=other), name) != getattr(SETTINGS[method](), name)
 
 

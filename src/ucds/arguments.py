@@ -43,8 +43,10 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(function)
     def run(*given: P.args, **named: P.kwargs) -> R:
-        require_kinds(get_type_hints(function), signature.bind(*given, **named).arguments)
-        return function(*given, **named)
+        bound = signature.bind(*given, **named)
+        require_kinds(get_type_hints(function), bound.arguments)
+        bound.arguments.update({name: _plain(value) for name, value in bound.arguments.items()})
+        return function(*bound.args, **bound.kwargs)
 
     return run
 
@@ -59,8 +61,17 @@ def require_kinds(kinds: Mapping[str, Any], given: Mapping[str, object]) -> None
 
 
 def require_fields(options: object) -> None:
-    """Make sure that the fields of a dataclass are of their kinds."""
+    """Make sure that the fields of a dataclass are of their kinds, and make numbers those of Python."""
     require_kinds(get_type_hints(type(options)), vars(options))
+    for name, value in list(vars(options).items()):
+        object.__setattr__(options, name, _plain(value))
+
+
+def _plain(value: Any) -> Any:
+    """Return a number of NumPy as one of Python, which files of JSON can hold; other values as they are."""
+    if isinstance(value, int | float) or not isinstance(value, Real):
+        return value
+    return int(value) if isinstance(value, Integral) else float(value)
 
 
 def _alternatives(kind: Any) -> tuple[Any, ...]:

@@ -352,6 +352,9 @@ def _require_trainer(given: Mapping[str, Any]) -> None:
 
 def refuse_unread(settings: MethodSettings, side: Role, *, labelled: bool = True) -> None:
     """Make sure that no setting was changed that a training of one side would not read."""
+    for name, field in type(settings).model_fields.items() if isinstance(settings, ConsensusSettings) else ():
+        if side_of(type(settings), name) not in (None, side) and getattr(settings, name) != field.default:
+            raise InputError(f"bad settings: '{name}' is a setting of the other side, not of the {side}")
     for name, reason in _unread(settings, side, labelled):
         if getattr(settings, name) != type(settings).model_fields[name].default:
             raise InputError(f"bad settings: '{name}' has no effect {reason}: leave it out")

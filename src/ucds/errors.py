@@ -79,6 +79,8 @@ def warn(message: str) -> None:
         if frame.f_code.co_filename.startswith(_PACKAGE):
             caller = frame.f_back
         frame = frame.f_back
+    while caller.f_back is not None and caller.f_globals.get("__name__", "").startswith("sklearn."):
+        caller = caller.f_back  # such as `fit_predict`, which calls this package for the user
     place = caller.f_code.co_filename, caller.f_lineno, caller.f_globals.get("__name__")
     warnings.warn_explicit(
         message, UcdsWarning, *place, registry=caller.f_globals.setdefault("__warningregistry__", {})

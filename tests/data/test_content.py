@@ -41,6 +41,9 @@ def test_a_column_is_like_a_tuple(name: str) -> None:
     assert not entries or column != (*entries[:-1], "other")
     assert column[1:-1] == entries[1:-1]
     assert [column[np.int64(i)] for i in range(-len(entries), len(entries))] == [*entries, *entries]
+    assert column[np.arange(len(entries)) % 2 == 1] == entries[1::2]
+    assert column[[0] * bool(entries)] == entries[:1]
+    assert repr(column).startswith("[")
     with pytest.raises(IndexError):
         column[len(entries)]
     with pytest.raises(IndexError):

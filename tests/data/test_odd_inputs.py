@@ -114,6 +114,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "lists of several lengths": (lambda: [{"v": [1.0]}, {"v": [1.0, 2.0]}], "'v' holds no numbers"),
     "array without dimensions": (lambda: np.array(1.0), "several samples at a time"),
+    "one picture": (lambda: np.zeros((40, 30, 3), np.uint8), "one picture in colour: give a list"),
     "one vector": (lambda: ROWS[0], r"shape \(n, d\)"),
     "generator": (lambda: (row for row in ROWS), "several samples at a time"),
     "values of a mapping": (lambda: {"a": ROWS[0]}.values(), "give a list"),

@@ -262,6 +262,10 @@ def test_a_few_queries_are_spread_and_the_same_again_by_command_and_function(
     assert again.ids == labels.ids
     assert Path("b.json").read_bytes() == Path("a.json").read_bytes()
     assert sum(embeddings.asked.values()) == 10
+    with ucds.LabelClient(embeddings.url, KEY) as client:
+        for wrong in ({"max_queries": 0}, {"max_queries": 5, "seed": -1}):
+            with pytest.raises(ucds.InputError, match="must be at least"):
+                ucds.query(str(vectors), "c.json", client, **wrong)
 
 
 def test_a_used_up_budget_can_be_gone_on_with(embeddings: FakeService, vectors: Path) -> None:

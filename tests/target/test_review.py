@@ -140,7 +140,7 @@ def test_the_reviewed_run_has_the_clusters(review: Review, tmp_path: Path) -> No
     assert found.path.stat().st_mode & 0o777 == 0o700
     given = ucds.load(found.path).predict(VECTORS)
     assert (given == np.array(list(review.clusters.values()))).mean() == pytest.approx(found.agreement)
-    with pytest.raises(ucds.InputError, match="is not empty"):
+    with pytest.raises(ucds.InputError, match="is not empty: choose another `out`$"):
         review.finish(tmp_path / "reviewed")
     second = Review(found.path)
     assert list(second.clusters.values()) == list(review.clusters.values())

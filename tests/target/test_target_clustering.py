@@ -216,8 +216,26 @@ def test_a_data_frame_comes_in_and_a_data_frame_goes_out(kind: Any, x: Any) -> N
     names = [f"{kind.__name__.lower()}{i}" for i in range(12)]
     assert out.columns.tolist() == fitted.get_feature_names_out().tolist() == names
     assert out.index.tolist() == frame.index.tolist()
-    with pytest.raises(ValueError, match="feature names should match"):
+    with pytest.raises(InputError, match="feature names should match"):
         fitted.transform(frame[list("bacdef")])
+    with pytest.warns(UcdsWarning, match="columns that may be no features are clustered too: label$"):
+        fitted.fit(frame.rename(columns={"a": "label"}))
+    fitted.fit(x[:, :4])
+    assert (fitted.n_features_in_, hasattr(fitted, "feature_names_in_")) == (4, False)
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+def test_a_wrong_array_is_refused_in_one_line(wrong: float, x: Any) -> None:
+    with pytest.raises(InputError) as caught:
+        TargetClustering(2).fit(np.where(x == x[0, 0], wrong, x))
+    assert "\n" not in str(caught.value)
+
+
+def test_an_encoder_of_files_takes_no_columns_of_an_earlier_fit(tmp_path: Path, x: Any) -> None:
+    np.save(tmp_path / "narrow.npy", x[:, :4])
+    fitted = clone(narrow(TargetClustering)).fit(x).fit(tmp_path / "narrow.npy")
+    assert fitted.n_features_in_ == 4
+    assert len(fitted.predict(x[:, :4])) == len(x)
 
 
 def test_features_are_those_in_which_the_clusters_lie(x: Any) -> None:

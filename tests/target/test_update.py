@@ -231,7 +231,7 @@ def test_unfinished_runs_and_folders_in_use_are_refused(run: Path, tmp_path: Pat
     (tmp_path / "half" / "run.json").write_text("{}")
     with pytest.raises(ucds.InputError, match="not finished"):
         ucds.update(tmp_path / "half", new, tmp_path / "next", compute=CPU)
-    with pytest.raises(ucds.InputError, match="not empty"):
+    with pytest.raises(ucds.InputError, match="is not empty: choose another `out`$"):
         ucds.update(run, new, run, compute=CPU)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["half", "new.npy"]
 

@@ -19,7 +19,7 @@ from ucds.data.sources import Source
 from ucds.errors import InputError
 from ucds.files import require_writable, write_text_atomically
 from ucds.labels.client import LabelClient
-from ucds.training.options import Compute, EncoderOptions
+from ucds.training.options import Compute, EncoderOptions, require_seed
 from ucds.training.progress import Reporter
 from ucds.training.run_folder import files_read
 from ucds.training.seeds import numpy_generator
@@ -77,6 +77,7 @@ def audit(
     """
     started, out, effort = time.monotonic(), Path(out), effort or Effort()
     compute = compute or Compute()
+    require_seed(seed)
     folder = None if run is None else Path(run)
     figures, inputs = out.with_suffix(".json"), files_read(folder, members, others)
     out, figures = require_writable(out, ".html", ".htm"), require_writable(figures, ".json", inputs=inputs)

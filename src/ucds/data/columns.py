@@ -71,6 +71,11 @@ def first_present(names: Iterable[str], among: Iterable[str]) -> str | None:
     return next((present[name] for name in names if name in present), None)
 
 
+def is_no_feature(name: str) -> bool:
+    """Return whether a column of this name is left out where a table is read: classes, numbers or ids."""
+    return plain_column(name) in {*CLASS_NAMES, *INDEX_NAMES, *ID_NAMES}
+
+
 def samples_in_columns(columns: Columns, what: str, root: Path) -> Scan | VectorSamples | Pictures:
     """Find the samples of a table, one a row; relative paths start from the ``root``.
 
@@ -214,6 +219,11 @@ def _text(value: object) -> str:
 def samples_in_items(source: Any, n: int) -> Scan | Samples | Pictures:
     """Find the ``n`` samples of an array, a list or a data set; pictures are taken when they are read."""
     source = _undecoded(source)
+    if isinstance(source, np.ndarray) and source.ndim == 3 and source.shape[-1] in (3, 4):
+        raise InputError(
+            f"an array of shape {source.shape} is one picture in colour: give a list of pictures, "
+            "or an array (n, h, w, 3)"
+        )
     first = _first_item(source, n)
     if isinstance(first, Mapping):
         return _in_rows(source, n, first)

@@ -58,14 +58,22 @@ class Column(Sequence[Entry]):
         return len(self.array)
 
     @overload
-    def __getitem__(self, index: SupportsIndex) -> Entry: ...
+    def __getitem__(self, index: SupportsIndex) -> Entry: ...  # type: ignore[overload-overlap]
 
     @overload
-    def __getitem__(self, index: slice) -> Column[Entry]: ...
+    def __getitem__(self, index: slice | Sequence[int] | npt.NDArray[Any]) -> Column[Entry]: ...
 
-    def __getitem__(self, index: SupportsIndex | slice) -> Entry | Column[Entry]:
-        """Return the entry at a position, from the end if it is negative, or the entries of a slice."""
-        return Column(self.array[index]) if isinstance(index, slice) else self.array.item(index)
+    def __getitem__(
+        self, index: SupportsIndex | slice | Sequence[int] | npt.NDArray[Any]
+    ) -> Entry | Column[Entry]:
+        """Return the entry at a position, from the end if it is negative, or those that an index chooses."""
+        if isinstance(index, slice | Sequence | np.ndarray):
+            return Column(self.array[index])
+        entry: Entry = self.array.item(index)
+        return entry
+
+    def __repr__(self) -> str:
+        return brief(list(self[:10]))
 
     def __iter__(self) -> Iterator[Entry]:
         return map(self.array.item, range(len(self)))

@@ -131,7 +131,8 @@ def _in_memory(source: Any) -> Scan | Samples | Pictures:
         n = len(source)
     except TypeError:
         raise InputError(
-            f"a model takes several samples at a time, not one {type(source).__name__}"
+            f"a model takes several samples at a time, not one {type(source).__name__}: "
+            "give a list, an array or a table"
         ) from None
     if n == 0:
         raise InputError("there are no samples")

@@ -21,6 +21,7 @@ from numpy.dtypes import StringDType
 from numpy.typing import NDArray
 from pydantic import Field
 
+from ucds.arguments import require_kinds
 from ucds.choices import MOST_CLUSTERS
 from ucds.data.content import KEY_BYTES, Column, find_places, first_repeated, keys_of, texts_of
 from ucds.errors import DamagedFileError, InputError, brief, warn
@@ -45,7 +46,7 @@ def marks_of(keys: Sequence[bytes]) -> Column[str]:
 
 
 @shows("ids", "labels", "n_clusters", "provider")
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ClusterLabels:
     """One hard label for each sample; they hold integers and names only, and no part of a model.
 
@@ -71,6 +72,9 @@ class ClusterLabels:
 
     def __post_init__(self) -> None:
         """Check the labels, and make them read-only."""
+        kinds = {"n_clusters": int, "provider": str}
+        require_kinds(kinds, {name: getattr(self, name) for name in kinds})
+        object.__setattr__(self, "n_clusters", int(self.n_clusters))
         labels = np.asarray(self.labels)
         if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.integer):
             raise InputError(f"labels must be a list of integers, not {labels.dtype} of shape {labels.shape}")

@@ -69,7 +69,7 @@ def review(
     if answers is not None and hosts:
         raise InputError("`hosts` are for the page, which `answers` leave closed: leave them out")
     if out is not None:
-        RunFolder(Path(out)).require_usable(None, resume=False)
+        RunFolder(Path(out)).require_free()
     moved, pictures = read_record(run).split_places(None if images is None else Path(images))
     state = Review(run, images=moved, compute=compute)
 

@@ -20,7 +20,7 @@ from ucds.labels.cluster_labels import ClusterLabels
 from ucds.labels.query import Selector, query_labels
 from ucds.labels.questions import open_questions
 from ucds.math.arrays import FloatArray, IntArray
-from ucds.training.options import Compute, EncoderOptions
+from ucds.training.options import Compute, EncoderOptions, require_seed
 from ucds.training.run_folder import files_read
 
 if TYPE_CHECKING:  # asking about all samples needs neither
@@ -116,6 +116,9 @@ def query(
         UcdsWarning: some samples cannot be used.
     """
     compute, choose = compute or Compute(), None
+    require_seed(seed)
+    if max_queries is not None and max_queries < 1:
+        raise InputError(f"`max_queries` must be at least 1, not {max_queries}")
     require_writable(Path(out), ".json", inputs=files_read(None, images))
     choosing = encoder not in (None, EncoderOptions()) or compute.accelerator in GPUS or seed != 0
     if max_queries is None and choosing:

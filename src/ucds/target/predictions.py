@@ -81,7 +81,7 @@ def read_names(run: Path, stored: StoredModel | None = None) -> dict[int, str]:
 
 
 @shows("ids", "clusters", "confidence", "fits", "source", "names", "n_clusters")
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Predictions:
     """Clusters of samples.
 

@@ -224,7 +224,7 @@ class Review(Actions):
         if not answered:
             raise InputError("no answer was given: there is nothing to write")
         out = self.run.with_name(f"{self.run.name}-reviewed") if out is None else Path(out)
-        RunFolder(out).require_usable(None, resume=False)
+        RunFolder(out).require_free()
         inside, stored = kept.own[kept.own != ASIDE], self._stored
         if not len(inside):
             raise InputError("every sample is set aside: there is nothing for a model to learn")

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.special import softmax
 
+from ucds.arguments import checked
 from ucds.errors import InputError
 from ucds.math.arrays import FloatArray, IntArray
 from ucds.math.consensus import Partition
@@ -98,6 +99,7 @@ class Seen:
         mean = own.mean(0)
         return np.asarray(own @ (mean / max(float(np.linalg.norm(mean)), 1e-12)), np.float32)
 
+    @checked
     def members(self, number: int, order: Order = "typical") -> IntArray:
         """List the samples of a cluster, or with -1 those that are set aside.
 

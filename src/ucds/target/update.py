@@ -123,7 +123,7 @@ def update(
         NoSpaceError: the disk is full, or the folder is not writable.
     """
     run, out, compute, place = Path(run), Path(out), compute or Compute(), place_of(images)
-    RunFolder(out).require_usable(place, resume=False)
+    RunFolder(out).require_free(place)
     require_model(run)
     require_there(images)
     model, described = load(run, role="target", compute=compute), read_run(run)

@@ -28,7 +28,7 @@ from ucds.choices import (
     read_clusters,
 )
 from ucds.data.sources import find_samples
-from ucds.errors import InputError
+from ucds.errors import InputError, one_line, warn
 from ucds.training.options import Compute, EncoderOptions, RunOptions, default_cache_dir
 from ucds.training.progress import Quiet, terminal_reporter
 
@@ -173,6 +173,8 @@ class ClusteringEstimator(
         from ucds.training.run import describe_trained, how_made
 
         work = self._work(labelled)
+        for name in ("n_features_in_", "feature_names_in_"):  # of an earlier fit
+            self.__dict__.pop(name, None)
         data, encoder = self._open(X, sample_domain, work.settings)
         found, name = train(work, encoder, data), type(self).__name__
         making = how_made(
@@ -225,6 +227,7 @@ class ClusteringEstimator(
         sample_domain: ArrayLike | None,
         settings: MethodSettings,
     ) -> tuple[Dataset, Encoder]:
+        from ucds.data.columns import is_no_feature
         from ucds.encoders.encoder import Encoder
         from ucds.training.inputs import open_for_training
 
@@ -237,8 +240,13 @@ class ClusteringEstimator(
                 raise InputError("sample_domain is for arrays: the domains of a folder are its sub-folders")
             found = find_samples(X, by_domain=self._role == "source")
         else:
-            vectors = validate_data(self, X, dtype=[np.float64, np.float32], ensure_min_samples=2)
-            found = _with_domains(vectors, sample_domain, getattr(self, "feature_names_in_", None))
+            vectors, names = (
+                self._validated(X, ensure_min_samples=2),
+                getattr(self, "feature_names_in_", None),
+            )
+            if others := [] if names is None else list(filter(is_no_feature, names)):
+                warn(f"columns that may be no features are clustered too: {', '.join(others)}")
+            found = _with_domains(vectors, sample_domain, names)
         encoder = own or EncoderOptions(cast("str | None", self.backbone), self.weights)
         inputs = open_for_training(found, encoder, self._compute(), settings)
         return inputs.data, inputs.encoder
@@ -248,8 +256,16 @@ class ClusteringEstimator(
         if not isinstance(X, str | Path):
             if self.stored_.card.encoder.input_size is not None:
                 raise InputError("this estimator was fitted on images: give a folder of images, not an array")
-            source = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
+            source = self._validated(X, reset=False)
         return model.open(source, side)
+
+    def _validated(self, X: FolderOrArray, **how: Any) -> NDArray[Any]:  # noqa: N803
+        """Check an array or a data frame as scikit-learn does."""
+        try:
+            vectors: NDArray[Any] = validate_data(self, X, dtype=[np.float64, np.float32], **how)
+        except ValueError as error:
+            raise InputError(one_line(error, 500)) from None
+        return vectors
 
     def _compute(self) -> Compute:
         reporter = terminal_reporter() if self.verbose else Quiet()

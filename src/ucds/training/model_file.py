@@ -177,7 +177,10 @@ def make_encoder(
         return stored_network(spec, weights, saved["network"].tobytes(), path, given)
     if spec.name == FUNCTION:
         if given is None:
-            raise InputError(f"the encoder of {path} is a function of your own: give it as `encoder`")
+            raise InputError(
+                f"the encoder of {path} is a function of your own: "
+                f"open the run by `ucds.load(.., encoder=..)`, and ask the model that it returns"
+            )
         return given
     if spec.name == IDENTITY:
         return IdentityEncoder(spec.width, spec.columns)

@@ -197,6 +197,12 @@ class EncoderOptions:
         return graph
 
 
+def require_seed(seed: int) -> None:
+    """Refuse a seed that no generator takes."""
+    if not 0 <= seed < 2**32:
+        raise InputError(f"`seed` must be at least 0 and below 2**32, not {seed}")
+
+
 @dataclass(frozen=True)
 class RunOptions:
     """Options of a run that belong neither to the method nor to the data.
@@ -208,7 +214,7 @@ class RunOptions:
             started the processes, on one machine or several.
 
     Raises:
-        InputError: the seed is negative, or a value is of another kind.
+        InputError: the seed is negative or too large, or a value is of another kind.
     """
 
     seed: int = 0
@@ -216,10 +222,9 @@ class RunOptions:
     devices: int = 1
 
     def __post_init__(self) -> None:
-        """Refuse a seed that no generator takes."""
+        """Refuse a value that nothing can use."""
         require_fields(self)
-        if self.seed < 0:
-            raise InputError(f"`seed` must be at least 0, not {self.seed}")
+        require_seed(self.seed)
 
 
 @dataclass(frozen=True)

@@ -111,6 +111,12 @@ class RunFolder:
             write_text_atomically(self.path / RUN_FILE, json.dumps(identity, indent=2) + "\n")
             self._fresh = True
 
+    def require_free(self, inputs: Path | None = None) -> None:
+        """Make sure, before any work, that the folder is free; see :meth:`require_usable`."""
+        if self.path.is_dir() and any(not e.name.startswith(".") for e in self.path.iterdir()):
+            raise InputError(f"{self.path} is not empty: choose another `out`")
+        self.require_usable(inputs, resume=False)
+
     def require_usable(self, inputs: Path | None, *, resume: bool) -> None:
         """Make sure, before any work, that the folder is free or holds a run that may be resumed.
 
