@@ -1,5 +1,6 @@
 """The service from a run folder on, by Python and as a command: its start and end, kills, full load."""
 
+import asyncio
 import itertools
 import random
 import re
@@ -120,6 +121,14 @@ def test_what_cannot_be_served_is_refused_and_leaves_no_thread_behind(tmp_path: 
             with pytest.raises(kind, match=words):
                 serve(**({"port": 0} | arguments), accelerator="cpu")
     wait_until(lambda: set(threading.enumerate()) <= before, seconds=10)
+
+
+def test_inside_a_running_event_loop_it_is_refused_before_any_work() -> None:
+    async def call() -> None:
+        serve("nowhere")
+
+    with pytest.raises(InputError, match="call `serve` in another thread"):
+        asyncio.run(call())
 
 
 @pytest.mark.timeout(300)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import logging
 import signal
@@ -84,13 +85,16 @@ def serve(
         stop: event by which another thread ends the service; signals reach only the main thread.
 
     Raises:
-        InputError: the run, the address, the ledger or the file of checkpoints cannot be used; or the ledger
-            was set back.
+        InputError: the run, the address, the ledger or the file of checkpoints cannot be used; the ledger
+            was set back; or an event loop runs in this thread.
         DamagedFileError: the model file, the ledger or the signing key cannot be read.
         NoSpaceError: the ledger or the signing key cannot be written.
         ServiceUnavailableError: the ledger's database cannot be reached.
     """
     _check_exposure(host, behind_proxy)
+    with suppress(RuntimeError):  # there should be none
+        asyncio.get_running_loop()
+        raise InputError("a service has an event loop of its own: call `serve` in another thread")
     stored = load_model(Path(run), role="source")
     labeller = ModelLabeller(stored, Compute(accelerator), model_batch)
     with ExitStack() as stack:
