@@ -13,7 +13,8 @@ from quick import Listener, quick
 
 import ucds
 from ucds.data.about import KeptAbout
-from ucds.target.remembered import read_remembered, write_remembered
+from ucds.data.content import KEY_BYTES
+from ucds.target.remembered import Remembered, read_remembered, write_features, write_remembered
 
 BRIEF = quick()
 CPU, K, WIDTH = ucds.Compute("cpu"), 5, 12
@@ -361,3 +362,12 @@ def test_a_damaged_file_of_a_centred_run_names_a_remedy_that_helps(tmp_path: Pat
     with pytest.raises(ucds.InputError, match="was centred by scanner, .* give a table with this column as"):
         ucds.predict(run, OLD, compute=CPU)
     assert ucds.predict(run, OLD, about=table, compute=CPU).clusters.tolist() == before
+
+
+def test_the_votes_of_very_many_samples_are_read_again(tmp_path: Path) -> None:
+    n, most = 120_000, 64 + 80  # clusterings of a training, and of its second opinion
+    keys = [i.to_bytes(KEY_BYTES, "big") for i in range(n)]
+    votes, own = np.zeros((most, n), np.uint8), np.zeros(n, np.int64)
+    write_remembered(tmp_path, Remembered(tuple(map(str, range(n))), votes, own, 2, keys))
+    write_features(tmp_path, np.zeros((n, 1), np.float32))
+    assert read_remembered(tmp_path)[0].partitions.shape == votes.shape

@@ -45,6 +45,7 @@ LABELS_WEIGHT = 0.5
 
 
 _FEW_CLUSTERS = 2**12  # numbers that may be given in any case
+_MOST_VOTES = 256  # clusterings of many samples; those of 50,000 have 144, if a second opinion was taken
 _TOGETHER = 50_000  # new samples whose features are held in memory
 
 
@@ -252,7 +253,7 @@ def _require_fitting(n: int, features: Any, n_clusters: int, arrays: Mapping[str
     fits = all(each is None or (each.ndim == 2 and len(each) == n) for each in wide)
     fits &= all(each is None or each.shape == (n,) for each in flat)
     fits &= own.dtype.kind == "i" and partitions.dtype.kind in "iu" and n_clusters <= most_clusters(n)
-    fits &= partitions.size <= max(2**24, 128 * n) and (labels is None or labels.size <= MOST_SHARES)
+    fits &= partitions.size <= max(2**24, _MOST_VOTES * n) and (labels is None or labels.size <= MOST_SHARES)
     fits &= (keys.dtype, keys.shape[1]) == (np.uint8, KEY_BYTES)
     fits &= by_person is None or by_person.dtype == bool
     fits &= proposed is None or (proposed.dtype.kind == "i" and proposed.min() >= ASIDE)
