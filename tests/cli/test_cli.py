@@ -76,7 +76,9 @@ def test_a_signal_stops_with_saved_work_and_resume_finishes(
         patch.setattr(Lines, "show", stop)
         found = run_command(*command, stopped)
     assert found.status == 130
-    assert found.err.splitlines()[-1] == "stopped; all work is saved: run the same command with --resume"
+    assert (
+        found.err.splitlines()[-1] == "stopped; what is finished is saved: run the same command with --resume"
+    )
     assert not (stopped / "model.safetensors").exists()
     run_successfully(*command, stopped, "--resume")
     run_successfully(*command, whole)
@@ -103,5 +105,5 @@ def test_a_signal_from_outside_stops_a_real_process(vectors: Path, tmp_path: Pat
         process.terminate()
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert errors.splitlines()[-1] == "stopped; all work is saved: run the same command with --resume"
+    assert errors.splitlines()[-1] == "stopped; what is finished is saved: run the same command with --resume"
     assert (out / "checkpoint.pt").exists()

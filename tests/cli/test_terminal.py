@@ -129,7 +129,7 @@ def test_an_interrupt_is_heard_within_two_seconds_of_work(work: bytes, tmp_path:
         before = _seconds_of(terminal.process.pid)
         os.write(terminal.screen, b"\x03")
         assert terminal.read(b"stopping as soon as all work is saved", 60)
-        assert terminal.read(b"stopped; all work is saved: run the same command with --resume", 60)
+        assert terminal.read(b"stopped; what is finished is saved: run the same command with --resume", 60)
         used = _seconds_of(terminal.process.pid) - before
         assert terminal.process.wait(60) == 130
     assert used < 2

@@ -97,7 +97,7 @@ def test_stop_refuse_and_resume(vectors: Path, tmp_path: Path) -> None:
     os.kill(process.pid, signal.SIGTERM)  # to the first process alone, as a service manager would
     _, errors = process.communicate(timeout=LONGEST)
     assert process.returncode == 130, errors
-    assert errors.count("stopped; all work is saved") == 1
+    assert errors.count("stopped; what is finished is saved") == 1
 
     other = command(vectors, out, "--resume", "--seed", "1")
     refused = subprocess.run(other, capture_output=True, text=True, timeout=LONGEST)

@@ -49,6 +49,13 @@ def test_the_page_holds_the_clusters_that_predict_finds(
     assert data["clusters"] == sorted(data["clusters"])
 
 
+def test_clusters_that_a_person_joined_are_no_collapse(client: Path, tmp_path: Path) -> None:
+    review = ucds.Review(shutil.copytree(client, tmp_path / "run"))
+    review.join(sorted(set(review.clusters.values())))
+    done = ucds.report(review.finish(tmp_path / "joined").path, compute=CPU)
+    assert not [one for one in done.warnings if "collapsed" in one or "empty" in one]
+
+
 def test_the_page_shows_why_there_are_so_many_clusters(client: Path, tmp_path: Path) -> None:
     run = shutil.copytree(client, tmp_path / "run")
     assert 'id="number"' not in ucds.report(run, compute=CPU).path.read_text()

@@ -63,8 +63,8 @@ def _run() -> NoReturn:
         if told := error.format_message():  # there is none where a group of commands shows its help
             _fail(told)
         sys.exit(0)
-    except Interrupted:
-        say("stopped; all work is saved: run the same command with --resume")
+    except Interrupted as error:
+        say(f"stopped; {str(error) or 'what is finished is saved: run the same command with --resume'}")
         sys.exit(_INTERRUPTED)
     except (KeyboardInterrupt, typer.Abort):
         say("stopped")

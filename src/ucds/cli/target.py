@@ -10,11 +10,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
 from typer import Option
 
 from ucds.choices import Sorting
 from ucds.cli import options
+from ucds.errors import Interrupted
 from ucds.training.options import RunOptions
 from ucds.training.processes import is_first_process
 from ucds.training.run_folder import require_model
@@ -108,8 +108,7 @@ def query_command(
                 compute=work.compute(reporter),
             )
         except KeyboardInterrupt:
-            options.say("stopped; all labels are kept: run the same command again to continue")
-            raise typer.Exit(130) from None
+            raise Interrupted("all labels are kept: run the same command again to continue") from None
     output.present_labels(labels, out)
 
 
@@ -134,7 +133,12 @@ def sort_command(
     from ucds.target.train import train_target
 
     again = RunOptions(resume=True)
-    train_target(images, out, n_clusters="auto", encoder=encoder.encoder(), options=again, compute=compute)
+    try:
+        train_target(
+            images, out, n_clusters="auto", encoder=encoder.encoder(), options=again, compute=compute
+        )
+    except Interrupted:
+        raise Interrupted("what is finished is saved: run the same command again to continue") from None
     done = report(out, images, compute=compute)
     named = (str(out), images, str(out).removesuffix("-groups") + "-sorted")
     run, given, folders = map(shlex.quote, named)
@@ -247,8 +251,10 @@ def predict_command(
     count, values = len(found.ids), {"samples": len(found.ids), "unsorted": found.unsorted, "out": out}
     values["strangers"] = found.strangers
     sentence = f"clusters of {count:,} samples written to {out}"
+    if sort_into is not None:
+        sentence += f", and their images sorted into {sort_into}"
     if found.unsorted:
-        sentence += f"; {found.unsorted:,} of them have no cluster (-1)"
+        sentence += f"; {found.unsorted:,} without a cluster (-1)"
     lines = [sentence]
     if found.strangers:
         lines.append(

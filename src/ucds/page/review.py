@@ -9,7 +9,7 @@ import secrets
 import socket
 import webbrowser
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -114,7 +114,8 @@ def review(
         compute.reporter.say(f"review of {run}: {address}")
         if open_browser:  # others see the command line of a browser, and not what is in this file
             webbrowser.open((run / PAGE_FILE).absolute().as_uri())
-        uvicorn.Server(uvicorn.Config(app, log_level="error", access_log=False)).run(sockets=[listener])
+        with suppress(KeyboardInterrupt):  # the usual end, which uvicorn raises again after its own
+            uvicorn.Server(uvicorn.Config(app, log_level="error", access_log=False)).run(sockets=[listener])
     return written
 
 

@@ -70,6 +70,8 @@ def warn(findings: Findings, record: RunRecord, what: str, learned: int, skipped
     """List what a reader should know first; clusters of ``learned`` samples, ``skipped`` files not used."""
     shown, total, k = len(findings.ids), findings.total, findings.n_clusters
     warnings = [assess(findings.probabilities).warning] if shown == total else []
+    if revised := bool(record.described.get("reviewed")):  # a number that is free was given up on purpose
+        warnings, k = [], int((findings.sizes > 0).sum())
     doubtful = float((findings.certainty < DOUBTFUL).mean())
     if doubtful >= MUCH_DOUBT:
         warnings.append(
@@ -88,7 +90,7 @@ def warn(findings: Findings, record: RunRecord, what: str, learned: int, skipped
             f"Repeated clusterings of the {what} agree to only "
             f"{stability['own_agreement']:.2f} of 1: {advice}"
         )
-    if record.choice is not None and not record.choice.clear:
+    if record.choice is not None and not record.choice.clear and not revised:
         number, low, high = record.choice.number, record.choice.low, record.choice.high
         warnings.append(
             f"No number of clusters stands out: {low} to {high} are about as good, and the run has {number}. "
