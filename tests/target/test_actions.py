@@ -330,6 +330,9 @@ def test_actions_hold_in_another_training_for_the_contents_of_samples(
     run = train(tmp_path / "y.npy", tmp_path / "second", settings=quick())
     other = ucds.Review(run)
     assert other.take(review.run / ANSWERS_FILE) == (8, 0)
+    again = other.clusters
+    assert other.take(review.run / ANSWERS_FILE) == (8, 0)  # which change nothing a second time
+    assert (other.answered, other.clusters) == (8, again)
     found, expected = other.partition[: len(order)], review.partition[order]
     assert ((found == UNSORTED) == (expected == UNSORTED)).all()
     assert ucds.clustering_accuracy(found + 1, expected + 1) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,7 +20,7 @@ from ucds.math.corrections import ASIDE
 from ucds.math.parts import divide_by_features
 from ucds.math.spaces import unit_rows
 from ucds.showing import shows
-from ucds.target.answers import Answers, Record, names_in, read_answers
+from ucds.target.answers import Answers, Record, meaning, names_in, read_answers
 from ucds.target.predictions import MOST_LETTERS
 from ucds.target.remembered import Remembered, most_clusters
 
@@ -249,13 +250,13 @@ class Actions:
         """Apply the actions of another review, such as one on another machine or of an earlier run.
 
         Samples are matched by their contents. If none matches, as with embeddings by another encoder, samples
-        are matched by their ids.
+        are matched by their ids. An action that counts here already is not applied again.
 
         Args:
             path: file of answers.
 
         Returns:
-            Number of actions that were applied, and of those whose samples are missing.
+            Number of actions that count now, and of those whose samples are missing.
 
         Raises:
             InputError: the file cannot be read.
@@ -263,8 +264,12 @@ class Actions:
         """
         found = read_answers(Path(path), None).for_samples(self.start)
         known = [record for record in found if any(names_in(record))]
+        there = Counter(map(meaning, self._answers.kept))
         for record in known:
-            self._record(record)
+            if there[meaning(record)]:
+                there[meaning(record)] -= 1
+            else:
+                self._record(record)
         return len(known), len(found) - len(known)
 
     def _of(self, cluster: int) -> IntArray:

@@ -97,6 +97,11 @@ def _renamed(record: Record, same: Mapping[str, str]) -> Record:
     return kept | flat | deep
 
 
+def meaning(record: Record) -> str:
+    """Return what a record says, without its place in a file."""
+    return json.dumps({name: record[name] for name in sorted(record.keys() - {"number", "first", "keys"})})
+
+
 def read_answers(path: Path, digest: str | None) -> Answers:
     """Read a file of answers; with a ``digest``, the answers must start from the clusters with this digest.
 
