@@ -96,7 +96,7 @@ MISTAKES = {
     "label without a run": (label("{bad}/absent"), "run folder"),
     "label with other width": (label("{runs}/source", "{v}/wide.npy"), "takes 6"),
     "label below a file": (label("{runs}/source", out="{v}/labels.json/l.json"), "labels.json is a file"),
-    "predict with a source run": (predict("{runs}/source"), "source models stay with their owner"),
+    "predict with a source run": (predict("{runs}/source"), "a provider answers with labels"),
     "predict with a broken run": (predict("{bad}/broken"), "is damaged"),
     "sort among the inputs": (
         predict("{runs}/target", "{pictures}/target", "--sort-into", "{pictures}/target/sorted"),

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import silhouette_score
 
-from ucds.math.cluster_number import choose_cluster_number, coarse_numbers, most_clusters
+from ucds.math.cluster_number import ClusterNumber, choose_cluster_number, coarse_numbers, most_clusters
 from ucds.math.spaces import make_spaces
 
 
@@ -85,3 +85,9 @@ def test_numbers_up_to_twelve_are_all_tried_and_then_every_seventh_percent() -> 
 def test_the_samples_bound_the_number() -> None:
     assert [most_clusters(n) for n in (30, 500, 10_000)] == [3, 50, 100]
     assert [most_clusters(n, wanted=200) for n in (30, 500, 10_000)] == [6, 100, 600]
+
+
+def test_an_interval_of_one_number_is_told_as_such() -> None:
+    evidence = {"candidates": (2, 3, 4), "stability": (0.5, 0.9, 0.5), "separation": (0.5, 0.5, 0.5)}
+    assert ClusterNumber(3, 3, 4, **evidence).plausible == "3 to 4 are about as good"
+    assert ClusterNumber(3, 3, 3, **evidence).plausible == "no other is as good"

@@ -65,6 +65,13 @@ class ClusterNumber:
         """Whether any number stands out; if not, the samples may have no clear groups."""
         return max(self.scores) >= CLEAR
 
+    @property
+    def plausible(self) -> str:
+        """Words for the interval of the numbers that are about as good."""
+        if self.low == self.high:
+            return "no other is as good"
+        return f"{self.low} to {self.high} are about as good"
+
 
 def most_clusters(n_samples: int, wanted: int | None = None) -> int:
     """Return the largest number of clusters to try for ``n_samples`` samples of one domain.

@@ -29,10 +29,10 @@ def summarise(findings: Findings, record: RunRecord, what: str) -> list[str]:
     if outside := int((findings.clusters < 0).sum()):
         lines.append(f"{outside:,} of the {what} shown are in no cluster: they fit none, or were set aside.")
     if record.choice is not None and record.choice.clear:
-        tried, low, high = record.choice.candidates, record.choice.low, record.choice.high
+        tried = record.choice.candidates
         lines.append(
             f"The number of clusters, {record.choice.number}, was chosen from {tried[0]} to {tried[-1]}; "
-            f"{low} to {high} are about as good."
+            f"{record.choice.plausible}."
         )
     if record.stability is not None:
         agreement = float(record.stability["own_agreement"])
@@ -91,9 +91,9 @@ def warn(findings: Findings, record: RunRecord, what: str, learned: int, skipped
             f"{stability['own_agreement']:.2f} of 1: {advice}"
         )
     if record.choice is not None and not record.choice.clear and not revised:
-        number, low, high = record.choice.number, record.choice.low, record.choice.high
+        number, plausible = record.choice.number, record.choice.plausible
         warnings.append(
-            f"No number of clusters stands out: {low} to {high} are about as good, and the run has {number}. "
+            f"No number of clusters stands out: {plausible}, and the run has {number}. "
             "Join clusters in `ucds review`, or try another encoder."
         )
     if learned < SAMPLES_TO_TELL * k:

@@ -96,7 +96,7 @@ def _largest(asked: ClusterRange, n_samples: int) -> int:
 def _report(work: Work[Settings], found: ClusterNumber, asked: int | str, finest: bool) -> None:
     """Say which number was chosen, and write it down with the evidence."""
     tried = f"{found.candidates[0]} to {found.candidates[-1]}"
-    plausible = f"{found.low} to {found.high} are about as good"
+    plausible = found.plausible
     if found.clear:
         work.say(f"{found.number} clusters were chosen among {tried}; {plausible}")
     else:

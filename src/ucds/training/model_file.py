@@ -125,9 +125,10 @@ def load_model(run: Path, *, role: Role | None = None, encoder: Encoder | None =
     path = require_model(run)
     card, arrays = _read(path)
     if role is not None and card.role != role:
+        why = "it is made by `ucds train-source`" if role == "source" else "a provider answers with labels"
         raise InputError(
             f"{run} holds a model of role '{card.role}', but only one of role {brief(role)} may be used "
-            "here: source models stay with their owner, who answers with labels"
+            f"here: {why}"
         )
     try:
         head, proportions = _head_of(card, arrays)
