@@ -4,6 +4,7 @@ One command serves the page for all tests but those that kill it; each test take
 """
 
 import re
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -210,12 +211,16 @@ def test_the_address_reaches_the_browser_by_a_private_file(
     browser.write_text(f"#!/bin/sh\necho $* > {told}.new; mv {told}.new {told}\n")
     browser.chmod(0o755)
     monkeypatch.setenv("BROWSER", f"{browser} %s")
-    with reviewing(fresh, opens=True) as (address, _):
+    with reviewing(fresh, opens=True) as (address, process):
         wait_until(told.exists)
         (page,) = told.read_text().split()
         assert page == (fresh / ".review.html").absolute().as_uri()
         assert f'url={address}"' in (fresh / ".review.html").read_text()
         assert {(fresh / name).stat().st_mode & 0o777 for name in (".review", ".review.html")} == {0o600}
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 0
+        assert process.stderr is not None
+        assert "keeps the answers: run the same command to continue" in process.stderr.read()
     assert not (fresh / ".review.html").exists()
 
 
