@@ -219,7 +219,7 @@ def test_a_run_whose_samples_are_gone_asks_for_them(client: Path, tmp_path: Path
     run = shutil.copytree(client, tmp_path / "run")
     described = json.loads((run / "run.json").read_text()) | {"images": str(tmp_path / "gone")}
     (run / "run.json").write_text(json.dumps(described))
-    with pytest.raises(ucds.InputError, match="gone, which is gone: give their new folder"):
+    with pytest.raises(ucds.InputError, match="gone, which is gone: give their new folder as `images`"):
         ucds.report(run)
     del described["images"]
     (run / "run.json").write_text(json.dumps(described))

@@ -19,7 +19,7 @@ import uvicorn
 from ucds.arguments import checked, require_kinds
 from ucds.choices import Sorting, TableForm
 from ucds.errors import InputError, UserError, shown
-from ucds.files import lock, write_atomically
+from ucds.files import lock, write_atomically, writing
 from ucds.math.arrays import Watch
 from ucds.page.findings import read_record
 from ucds.page.report import report
@@ -152,7 +152,9 @@ def _free(run: Path, what: str, suffix: str = "") -> Path:
 def _only_review_of(run: Path, address: str) -> Iterator[None]:
     """Hold the review of a run, and leave the page's address where a second command finds it."""
     page = run / PAGE_FILE
-    with open_received(run / ADDRESS_FILE, "r+b") as file:
+    with writing(run / ADDRESS_FILE):
+        opened = open_received(run / ADDRESS_FILE, "r+b")
+    with opened as file:
         if not lock(file):
             other = shown(file.read(500).decode(errors="replace"))
             raise InputError(f"a review of {run} is open already: {other}")

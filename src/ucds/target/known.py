@@ -116,7 +116,7 @@ def open_known(
         try:
             if moved is None and not Path(place).exists():
                 there = f"the samples of the run were in {place}"
-                raise InputError(f"{there}, which is gone: give their new folder")
+                raise InputError(f"{there}, which is gone: give their new folder as `images`")
             opened.append(open_samples(model, place))
         except UserError as error:
             problems.append(error)
