@@ -1,8 +1,8 @@
 """How far chance and rounding change the accuracy of the consensus method.
 
-Each domain is clustered with 20 seeds, and with one seed but 20 draws of noise on its features.
+Each domain is clustered with 10 seeds, and with one seed but 10 draws of noise on its features.
 
-    python benchmarks/stability.py DATA ... [--weights ENCODER=FILE] [--cache DIR] [--seeds 20]
+    python benchmarks/stability.py DATA ... [--weights ENCODER=FILE] [--cache DIR] [--seeds 10]
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def page(runs: Sequence[Row]) -> str:
 
 
 if __name__ == "__main__":
-    options = parser_of("Measure how far chance and rounding change the accuracy.", seeds=20).parse_args()
+    options = parser_of("Measure how far chance and rounding change the accuracy.", seeds=10).parse_args()
     jobs = (
         ({"domain": one.name, "kind": kind, "draw": draw}, partial(measure, one, kind, draw))
         for domains in read_domains(options)
