@@ -202,6 +202,8 @@ def test_nginx_says_that_the_service_is_away(tmp_path: Path) -> None:
 def test_nginx_closes_connections_that_say_nothing(service: Service, tmp_path: Path) -> None:
     with nginx_before(tmp_path, service) as proxy, proxy.connect() as silent, proxy.connect() as plain:
         begun = time.monotonic()
+        for one in (silent, plain):
+            one.settimeout(80)  # nginx waits 60 s for a handshake
         slow = proxy.trusted.wrap_socket(plain, server_hostname="localhost")
         slow.sendall(b"GET /v1/info HTTP/1.1\r\nX-")
         assert slow.recv(100) == b""
