@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import json
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -321,6 +321,10 @@ def choose_settings(
         settings, values = given, {name: getattr(given, name) for name in named}
         for name, value in named.items():
             _add(values, name, value)
+        if isinstance(settings, ConsensusSettings):  # an object of the paper's settings may serve both sides
+            fields = ConsensusSettings.model_fields.items()
+            changed = [name for name, field in fields if getattr(settings, name) != field.default]
+            _refuse_other_side(ConsensusSettings, changed, side)
     refuse_unread(settings, side, labelled=labelled)
     return settings
 
@@ -339,9 +343,14 @@ def _make_settings(
     for name in values:
         if name in FIGURES:
             raise InputError(f"bad settings: '{name}' is not a setting of a run: only a benchmark varies it")
+    _refuse_other_side(kind, values, side)
+    return settings
+
+
+def _refuse_other_side(kind: type[Settings], names: Iterable[str], side: Role) -> None:
+    for name in names:
         if side_of(kind, name) not in (None, side):
             raise InputError(f"bad settings: '{name}' is a setting of the other side, not of the {side}")
-    return settings
 
 
 def _require_trainer(given: Mapping[str, Any]) -> None:
@@ -352,9 +361,6 @@ def _require_trainer(given: Mapping[str, Any]) -> None:
 
 def refuse_unread(settings: MethodSettings, side: Role, *, labelled: bool = True) -> None:
     """Make sure that no setting was changed that a training of one side would not read."""
-    for name, field in type(settings).model_fields.items() if isinstance(settings, ConsensusSettings) else ():
-        if side_of(type(settings), name) not in (None, side) and getattr(settings, name) != field.default:
-            raise InputError(f"bad settings: '{name}' is a setting of the other side, not of the {side}")
     for name, reason in _unread(settings, side, labelled):
         if getattr(settings, name) != type(settings).model_fields[name].default:
             raise InputError(f"bad settings: '{name}' has no effect {reason}: leave it out")

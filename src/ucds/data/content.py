@@ -73,7 +73,7 @@ class Column(Sequence[Entry]):
         return entry
 
     def __repr__(self) -> str:
-        return brief(list(self[:10]))
+        return brief(list(self[:50]))  # of which fewer have room
 
     def __iter__(self) -> Iterator[Entry]:
         return map(self.array.item, range(len(self)))

@@ -95,7 +95,7 @@ class Doubts(Corrections):
             is_proposed, inside = to in numbers, np.flatnonzero(self.clusters == cluster)
             whole = cluster != ASIDE and len(samples) >= len(inside)
             if whole and (not is_proposed or inside.tobytes() in asked):
-                continue  # a new number would change nothing
+                continue  # a new number changes nothing, and an answer is not asked for again
             related = Groups(self._votes, [samples]).relations(wholes)[0]
             likeliest = [i for i in np.argsort(-related, kind="stable") if related[i] >= LEAST_RELATION]
             others = [to] * is_proposed

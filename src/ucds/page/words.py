@@ -69,9 +69,9 @@ def summarise(findings: Findings, record: RunRecord, what: str) -> list[str]:
 def warn(findings: Findings, record: RunRecord, what: str, learned: int, skipped: int) -> list[str]:
     """List what a reader should know first; clusters of ``learned`` samples, ``skipped`` files not used."""
     shown, total, k = len(findings.ids), findings.total, findings.n_clusters
-    warnings = [assess(findings.probabilities).warning] if shown == total else []
-    if revised := bool(record.described.get("reviewed")):  # a number that is free was given up on purpose
-        warnings, k = [], int((findings.sizes > 0).sum())
+    if revised := bool(record.described.get("reviewed")):  # numbers without samples were given up on purpose
+        k = int((findings.sizes > 0).sum())
+    warnings = [assess(findings.probabilities).warning] if shown == total and not revised else []
     doubtful = float((findings.certainty < DOUBTFUL).mean())
     if doubtful >= MUCH_DOUBT:
         warnings.append(

@@ -240,11 +240,9 @@ class ClusteringEstimator(
                 raise InputError("sample_domain is for arrays: the domains of a folder are its sub-folders")
             found = find_samples(X, by_domain=self._role == "source")
         else:
-            vectors, names = (
-                self._validated(X, ensure_min_samples=2),
-                getattr(self, "feature_names_in_", None),
-            )
-            if others := [] if names is None else list(filter(is_no_feature, names)):
+            vectors = self._validated(X, ensure_min_samples=2)
+            names = getattr(self, "feature_names_in_", None)
+            if others := list(filter(is_no_feature, () if names is None else names)):
                 warn(f"columns that may be no features are clustered too: {', '.join(others)}")
             found = _with_domains(vectors, sample_domain, names)
         encoder = own or EncoderOptions(cast("str | None", self.backbone), self.weights)

@@ -180,7 +180,7 @@ def make_encoder(
         if given is None:
             raise InputError(
                 f"the encoder of {path} is a function of your own: "
-                f"open the run by `ucds.load(.., encoder=..)`, and ask the model that it returns"
+                "open the run by `ucds.load(.., encoder=..)`, and ask the model that it returns"
             )
         return given
     if spec.name == IDENTITY:

@@ -113,7 +113,7 @@ class RunFolder:
 
     def require_free(self, inputs: Path | None = None) -> None:
         """Make sure, before any work, that the folder is free; see :meth:`require_usable`."""
-        if self.path.is_dir() and any(not e.name.startswith(".") for e in self.path.iterdir()):
+        if self._holds_something():
             raise InputError(f"{self.path} is not empty: choose another `out`")
         self.require_usable(inputs, resume=False)
 
@@ -127,12 +127,15 @@ class RunFolder:
         self._is_occupied(resume)
         require_writable(self.path / RUN_FILE)
 
+    def _holds_something(self) -> bool:
+        # Hidden files are the lock, and what a crash left of a description never finished.
+        return self.path.is_dir() and any(not e.name.startswith(".") for e in self.path.iterdir())
+
     def _is_occupied(self, resume: bool) -> bool:
         """Return whether the folder holds a run to resume; refuse a folder that is neither this nor free."""
         if self.path.exists() and not self.path.is_dir():
             raise InputError(f"{self.path} is a file: choose another `out`")
-        # Hidden files are the lock, and what a crash left of a description never finished.
-        occupied = self.path.exists() and any(not e.name.startswith(".") for e in self.path.iterdir())
+        occupied = self._holds_something()
         if occupied and not resume:
             raise InputError(f"{self.path} is not empty: choose another `out`, or use `resume=True`")
         if occupied and not (self.path / RUN_FILE).exists():
