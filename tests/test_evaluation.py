@@ -13,7 +13,7 @@ from quick import quick
 
 from ucds.data.folders import scan_domains
 from ucds.errors import UserError
-from ucds.evaluation import Report, evaluate
+from ucds.evaluation import RunScores, evaluate
 from ucds.math.metrics import ClusteringScores, score
 from ucds.source.train import train_source
 from ucds.training.loaded import load
@@ -22,7 +22,7 @@ from ucds.training.options import Compute, EncoderOptions
 ENCODER = EncoderOptions("ucds/oriented_edges", "none")
 
 
-def report(**changes: Any) -> Report:
+def report(**changes: Any) -> RunScores:
     scores = ClusteringScores(0.75, 0.5, 0.25)
     values: dict[str, Any] = {
         "run": "clinic",
@@ -32,7 +32,7 @@ def report(**changes: Any) -> Report:
         "overall": scores,
         "domains": {"a": scores, "longer": ClusteringScores(1.0, 1.0, 1.0)},
     }
-    return Report(**values | changes)
+    return RunScores(**values | changes)
 
 
 def test_a_report_in_words() -> None:
@@ -57,7 +57,7 @@ def root(tmp_path: Path, write_images: Callable[..., list[Path]]) -> Path:
     return tmp_path
 
 
-def evaluated(root: Path, data: str = "data", out: Path | None = None) -> Report:
+def evaluated(root: Path, data: str = "data", out: Path | None = None) -> RunScores:
     return evaluate(root / "run", root / data, out, compute=Compute("cpu", cache=root / "cache"))
 
 

@@ -22,6 +22,7 @@ pytestmark = pytest.mark.torch
 
 NO_RESULTS = {
     *("Compute", "EncoderOptions", "RunOptions", "BulkOptions", "Limits", "VoteChoices", "LabelClient"),
+    "Effort",
     "Dataset",
 }
 """What a user makes, whose line holds the few short values that he gave; and samples that were opened."""

@@ -1,6 +1,8 @@
 """The public names, and where each lives: read by type checkers, and when the package is imported."""
 
+from .auditing.audit import Effort as Effort
 from .auditing.audit import audit as audit
+from .auditing.report import Findings as Findings
 from .bulk.features import WrittenFeatures as WrittenFeatures
 from .bulk.features import features as features
 from .config import ConsensusSettings as ConsensusSettings
@@ -14,7 +16,9 @@ from .errors import RefusedError as RefusedError
 from .errors import ServiceUnavailableError as ServiceUnavailableError
 from .errors import UcdsWarning as UcdsWarning
 from .errors import UserError as UserError
+from .evaluation import RunScores as RunScores
 from .evaluation import evaluate as evaluate
+from .exports.export import Exported as Exported
 from .exports.export import export as export
 from .gradients.pcd_loss import PCDLoss as PCDLoss
 from .labels.client import LabelClient as LabelClient
@@ -23,6 +27,7 @@ from .math.metrics import clustering_accuracy as clustering_accuracy
 from .networks.build import build_network as build_network
 from .networks.encoder import NetworkEncoder as NetworkEncoder
 from .networks.encoder import module_encoder as module_encoder
+from .page.report import WrittenReport as WrittenReport
 from .page.report import report as report
 from .page.review import review as review
 from .serving.limits import Limits as Limits
@@ -32,7 +37,9 @@ from .source.source_clustering import SourceClustering as SourceClustering
 from .source.train import train_source as train_source
 from .target.actions import Proposal as Proposal
 from .target.ask import query as query
+from .target.finishing import ReviewedRun as ReviewedRun
 from .target.predict import predict as predict
+from .target.predictions import Predictions as Predictions
 from .target.questions import Question as Question
 from .target.review import Review as Review
 from .target.seen import Near as Near
@@ -47,5 +54,6 @@ from .training.options import BulkOptions as BulkOptions
 from .training.options import Compute as Compute
 from .training.options import EncoderOptions as EncoderOptions
 from .training.options import RunOptions as RunOptions
+from .training.run import TrainedRun as TrainedRun
 
 __version__: str

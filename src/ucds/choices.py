@@ -46,6 +46,8 @@ MOST_CLUSTERS = 100_000
 DEFAULT_WEIGHTS, NO_WEIGHTS = "default", "none"
 """Words in place of a file of weights: published ones, or a random start."""
 
+LARGEST_INPUT = 1024
+"""Side in pixels of the largest crop: a batch of such images fills some gigabytes."""
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 """Mean and standard deviation of each colour, of pixels in 0..1, unless an encoder asks for others."""
 
@@ -57,6 +59,12 @@ def require_weights(choice: str) -> None:
     """Make sure, before loading anything heavy, that weights are one of the words above or a file."""
     if choice not in (DEFAULT_WEIGHTS, NO_WEIGHTS) and not Path(choice).is_file():
         raise InputError(f"there is no weights file {choice}: give another file, 'default' or 'none'")
+
+
+def require_input_size(size: int | None) -> None:
+    """Refuse a side of the square crop of images that no encoder takes or that would fill the memory."""
+    if size is not None and not 1 <= size <= LARGEST_INPUT:
+        raise InputError(f"an encoder's input size is 1 to {LARGEST_INPUT} pixels, not {size}")
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from ucds.training.run_folder import place_of_output
 
 @shows()
 @dataclass(frozen=True)
-class Report:
+class RunScores:
     """Agreement of a model's clusters with the classes of some data.
 
     Attributes:
@@ -62,7 +62,7 @@ def evaluate(
     out: str | Path | None = None,
     *,
     compute: Compute | None = None,
-) -> Report:
+) -> RunScores:
     """Score a run's model on samples in class folders; ``ucds evaluate`` does the same.
 
     Args:
@@ -87,7 +87,7 @@ def evaluate(
         what = data if isinstance(data, str | Path) else "the input"
         raise InputError(f"{what} has no class folders to score against, or files outside them")
     labels, _ = model.decide(as_trained(run, model, opened))
-    report = Report(
+    report = RunScores(
         run=model.stored.card.name,
         samples=len(samples),
         n_clusters=model.n_clusters,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ucds.arguments import checked
+from ucds.arguments import checked, require_fields
 from ucds.auditing import attacks
 from ucds.auditing.attacks import BAG, Scores
 from ucds.auditing.report import Attack, Findings, Prevalence, attack_success, render
@@ -33,13 +33,31 @@ _SMALLEST_SHARE = 0.5  # the same for vectors, as a part of their spread
 
 @dataclass(frozen=True)
 class Effort:
-    """Numbers of samples and queries of an audit."""
+    """Numbers of samples and queries of an audit.
 
-    samples: int = 1000  # members to ask about, and as many others; fewer if there are fewer
-    variants: int = 6  # changed copies of each
-    boundary: int = 30  # members whose distance to the boundary is sought, and as many others
-    steps: int = 2  # steps along an estimated gradient for each image
-    shadows: int = 16  # shadow clusterers
+    Attributes:
+        samples: number of members to ask about, and of others; fewer if there are fewer.
+        variants: number of changed copies of each.
+        boundary: number of members whose distance to the boundary is sought, and of others.
+        steps: number of steps along an estimated gradient for each image.
+        shadows: number of shadow clusterers.
+
+    Raises:
+        InputError: a number is not an integer, below 0 for ``steps``, or below 1 for the others.
+    """
+
+    samples: int = 1000
+    variants: int = 6
+    boundary: int = 30
+    steps: int = 2
+    shadows: int = 16
+
+    def __post_init__(self) -> None:
+        """Refuse numbers with which nothing could be measured."""
+        require_fields(self)
+        for name, number in vars(self).items():
+            if number < (name != "steps"):
+                raise InputError(f"`{name}` must be at least {int(name != 'steps')}, not {number}")
 
 
 QUICK = Effort(samples=100, variants=4, boundary=8, steps=0, shadows=8)

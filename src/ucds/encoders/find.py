@@ -11,12 +11,12 @@ from typing import Any, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from ucds.choices import IMAGENET_MEAN, IMAGENET_STD, Pooling
+from ucds.choices import IMAGENET_MEAN, IMAGENET_STD, LARGEST_INPUT, Pooling
 from ucds.encoders.graphs import GraphEncoder, check_graph, fixed_batch, open_session, pool, run_output
 from ucds.encoders.hub import PREFIX, Repository, fetch_repository, open_folder
 from ucds.encoders.onnx_files import GraphFacts
 from ucds.encoders.preprocessor import PREPROCESSOR, Preparation, read_preparation
-from ucds.encoders.spec import EDGES, LARGEST_INPUT, PHOTOGRAPHS, EncoderSpec
+from ucds.encoders.spec import EDGES, PHOTOGRAPHS, EncoderSpec
 from ucds.errors import DamagedFileError, InputError, brief, one_line, printable
 from ucds.files import digest_of, read_object
 from ucds.received import open_received

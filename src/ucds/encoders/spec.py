@@ -7,11 +7,8 @@ from typing import get_args
 
 from pydantic import ConfigDict
 
-from ucds.choices import Pooling
+from ucds.choices import LARGEST_INPUT, Pooling, require_input_size
 from ucds.errors import InputError, brief
-
-LARGEST_INPUT = 1024
-"""Side in pixels of the largest crop: a batch of such images fills some gigabytes."""
 
 IDENTITY = "identity"
 FUNCTION = "function"  # of the caller's own, which no name can rebuild
@@ -43,7 +40,7 @@ class EncoderSpec:
             ``None`` for an output ``(n, width)``.
 
     Raises:
-        InputError: the width is below 1, a size below 1 or above :data:`LARGEST_INPUT`, the crop is larger
+        InputError: the width is below 1, a size below 1 or above 1,024, the crop is larger
             than the image, there is a wrong number of columns, means or standard deviations, or a standard
             deviation is not above 0.
     """
@@ -86,8 +83,7 @@ class EncoderSpec:
             raise InputError(f"{len(self.columns)} columns do not make {self.takes} features")
         if self.takes < 1:
             raise InputError(f"an encoder returns at least 1 feature, not {self.width}")
-        if self.input_size is not None and not 1 <= self.input_size <= LARGEST_INPUT:
-            raise InputError(f"an encoder's input size is 1 to {LARGEST_INPUT} pixels, not {self.input_size}")
+        require_input_size(self.input_size)
         if self.resize is not None and not (self.input_size or 1) <= self.resize <= 2 * LARGEST_INPUT:
             raise InputError(
                 f"images of {self.resize} pixels are too small or too large for a crop of {self.input_size}"

@@ -16,14 +16,17 @@ because the marginal entropy is not linear in its samples. The plan of Eq. 1 com
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from numbers import Integral
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
+from ucds.arguments import checked
 from ucds.config import PCDSettings
-from ucds.errors import InputError
+from ucds.errors import InputError, brief
 from ucds.gradients.mixing import Mixture
 from ucds.gradients.transport import cosine_cost, solve_transport
 
@@ -34,7 +37,7 @@ def stack_domains(values: Tensor, counts: Sequence[int]) -> Tensor:
     Rows are zero where a domain has fewer. The ``counts``, the rows of each domain, must add up to n.
     """
     if sum(counts) != len(values):
-        raise ValueError(f"counts add up to {sum(counts)} rows, but the batch has {len(values)}")
+        raise InputError(f"`counts` add up to {sum(counts)} rows, but the batch has {len(values)}")
     if len(counts) == 1:
         return values.unsqueeze(0)
     return pad_sequence(list(torch.split(values, list(counts))), batch_first=True)
@@ -174,34 +177,46 @@ class PCDLoss(nn.Module):
     Args:
         counts: number of samples of each of D domains in a batch that is sorted by domain.
         n_clusters: number of clusters, K.
-        settings: weights of the terms, epsilon and the precision of the plan; the defaults if ``None``.
+        settings: weights of the terms, epsilon and the precision of the plan, as an object or by name; the
+            defaults if ``None``.
         targets: ``(N, K)`` soft targets of all samples, the paper's ``y^``, for stage 2; a row of zeros
             stands for a sample that has none. ``None`` in the other stages.
         device: device of the batches.
 
     Attributes:
         proportions: ``(D, K)`` sizes of the clusters in each domain, the paper's B; uniform at first.
+
+    Raises:
+        InputError: there are no domains, or one without samples; there are no clusters; the targets are not
+            ``(N, K)``; or, in a call, the batch does not fit.
     """
 
     proportions: Tensor
 
+    @checked
     def __init__(
         self,
         counts: Sequence[int],
         n_clusters: int,
-        settings: PCDSettings | None = None,
+        settings: PCDSettings | Mapping[str, Any] | None = None,
         *,
         targets: Tensor | None = None,
         device: torch.device | str = "cpu",
     ) -> None:
         super().__init__()
+        if not counts or not all(isinstance(count, Integral) and count > 0 for count in counts):
+            raise InputError(f"`counts` must be a positive integer for each domain, not {brief(counts)}")
+        if n_clusters < 1:
+            raise InputError(f"`n_clusters` must be at least 1, not {n_clusters}")
+        if targets is not None and (targets.ndim != 2 or targets.shape[1] != n_clusters):
+            raise InputError(f"`targets` must be (N, {n_clusters}), not {tuple(targets.shape)}")
         uniform = torch.full((len(counts), n_clusters), 1.0 / n_clusters, device=device)
         self.register_buffer("proportions", uniform)
         self.register_buffer("targets", targets)
         self.targets: Tensor | None
         self._counts, self._weights = counts, sample_weights(counts, device)
         self._worst_error = torch.zeros((), device=device)
-        self._settings = settings or PCDSettings()
+        self._settings = settings if isinstance(settings, PCDSettings) else PCDSettings(**(settings or {}))
 
     def update_proportions(self, logits: Tensor, momentum: float) -> None:
         """Update the proportions with the logits ``(n, K)`` of a batch (Eq. 2); old ones have weight beta."""
@@ -210,7 +225,8 @@ class PCDLoss(nn.Module):
 
     def update_targets(self, predictions: Tensor) -> None:
         """Blend the targets with predictions ``(N, K)`` of the same samples: the temporal ensemble."""
-        assert self.targets is not None
+        if self.targets is None:
+            raise InputError("this loss has no targets to update: give them when you make it")
         self.targets = temporal_ensemble(self.targets, predictions, self._settings.ensemble_momentum)
 
     def transport(self, features: Tensor, prototypes: Tensor) -> Tensor:
@@ -281,6 +297,8 @@ class PCDLoss(nn.Module):
             index: ``(n,)`` positions of the batch in the targets; no distillation if ``None``.
         """
         settings, terms = self._settings, dict[str, Tensor]()
+        if logits.shape[-1] != (k := self.proportions.shape[-1]):
+            raise InputError(f"`logits` must be (n, {k}), not {tuple(logits.shape)}")
         if index is not None and self.targets is not None:
             distance = distillation_loss(logits, self.targets[index])  # KL(y^ || G)
             terms["distillation"] = settings.distillation_weight * distance

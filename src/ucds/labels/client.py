@@ -26,6 +26,7 @@ from ucds.labels.questions import Body
 _LOCATION = "X-Location"
 _RETRIED = frozenset({429, 502, 503, 504})
 _LONGEST_WAIT = 30.0
+_LONGEST_TIME = 1e6  # seconds that a user may ask for; some systems take no more
 _MOST_ANSWER_BYTES = 4 * 2**20
 _Answer = TypeVar("_Answer", bound=wire.Message)
 
@@ -62,7 +63,7 @@ class LabelClient:
             service names.
 
     Raises:
-        InputError: the URL or the key cannot be used.
+        InputError: the URL, the key or a time cannot be used.
     """
 
     url: str
@@ -79,6 +80,9 @@ class LabelClient:
     def __post_init__(self) -> None:
         """Refuse unusable addresses and keys, and addresses that would expose the key."""
         require_fields(self)
+        for name in ("timeout", "patience", "first_wait"):
+            if not 0 < getattr(self, name) < _LONGEST_TIME:
+                raise InputError(f"`{name}` must be above 0 seconds and below {_LONGEST_TIME:,.0f}")
         self.url = self.url.rstrip("/")
         local = _check_url(self.url)
         self._http = httpx.Client(
@@ -134,6 +138,8 @@ class LabelClient:
         return answer
 
     def _request(self, path: str, form: type[_Answer], body: Body | None, patience: float) -> _Answer:
+        if self._http.is_closed:
+            raise InputError("this client is closed: make another one")
         reply = self._send(path, body, patience)
         if reply.status == 429 and body is not None:
             raise OverBudgetError

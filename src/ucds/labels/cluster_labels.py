@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -72,7 +72,7 @@ class ClusterLabels:
 
     def __post_init__(self) -> None:
         """Check the labels, and make them read-only."""
-        kinds = {"n_clusters": int, "provider": str}
+        kinds = {"ids": Collection[str], "n_clusters": int, "provider": str}
         require_kinds(kinds, {name: getattr(self, name) for name in kinds})
         object.__setattr__(self, "n_clusters", int(self.n_clusters))
         labels = np.asarray(self.labels)

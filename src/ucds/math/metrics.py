@@ -41,23 +41,24 @@ def match_clusters(labels: ArrayLike, classes: ArrayLike) -> dict[int, int]:
     With more clusters than classes, some clusters have no class; with fewer, some classes have no cluster.
     Pairs without a common sample are left out.
 
-    Args:
-        labels: cluster of each sample, ``(n,)`` integers from 0.
-        classes: class of each sample, ``(n,)`` integers from 0.
-
-    Returns:
-        Class of each matched cluster, in the order of the clusters.
-
-    Raises:
-        InputError: the two are empty, of different length, not integers, or negative.
+    Returned is the class of each matched cluster, in the order of the clusters. Arguments and errors are
+    those of :func:`clustering_accuracy`.
     """
     return match(*_checked(labels, classes))
 
 
 def clustering_accuracy(labels: ArrayLike, classes: ArrayLike) -> float:
-    """Compute the share of samples whose cluster is matched to their class by :func:`match_clusters`.
+    """Compute the share of samples whose cluster is matched to their class.
 
-    Samples of clusters without a class count as wrong. Arguments are those of that function.
+    Clusters are matched to classes one to one, so that as many samples as possible agree; samples of clusters
+    without a class count as wrong.
+
+    Args:
+        labels: cluster of each sample, ``(n,)`` integers from 0.
+        classes: class of each sample, ``(n,)`` integers from 0.
+
+    Raises:
+        InputError: the two are empty, of different length, not integers, or negative.
     """
     from sklearn.metrics.cluster import contingency_matrix
 

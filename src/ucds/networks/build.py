@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from ucds.arguments import checked
-from ucds.choices import DEFAULT_WEIGHTS, NO_WEIGHTS, require_weights
+from ucds.choices import DEFAULT_WEIGHTS, NO_WEIGHTS, require_input_size, require_weights
 from ucds.errors import InputError
 from ucds.networks import timm_models, torchvision_models
 from ucds.networks.encoder import NetworkEncoder
@@ -30,9 +30,10 @@ def build_network(
         seed: seed of the random start. PyTorch's global generator is left as it was.
 
     Raises:
-        InputError: the name is unknown, or the weights cannot be found or do not fit. Random ones never
-            replace them.
+        InputError: the name is unknown, no network takes images of the size, or the weights cannot be found
+            or do not fit. Random ones never replace them.
     """
+    require_input_size(input_size)
     choice = DEFAULT_WEIGHTS if weights is None else str(weights)
     require_weights(choice)
     network = create(name, pretrained=choice == DEFAULT_WEIGHTS, input_size=input_size, seed=seed)

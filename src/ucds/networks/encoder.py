@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from safetensors.torch import save
 from torch import Tensor, nn
 
+from ucds.arguments import checked
 from ucds.choices import Accelerator, Precision
 from ucds.encoders.encoder import Encoder
 from ucds.encoders.graphs import GraphEncoder
@@ -129,6 +130,7 @@ def image_network(
     return NetworkEncoder(module, EncoderSpec(name, width, input_size, mean, std), weights)
 
 
+@checked
 def module_encoder(
     module: nn.Module,
     width: int | None = None,

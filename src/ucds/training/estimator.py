@@ -17,6 +17,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Cluster
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from ucds.arguments import checked, require_kinds
 from ucds.choices import (
     DEFAULT_WEIGHTS,
     NO_WEIGHTS,
@@ -28,7 +29,7 @@ from ucds.choices import (
     read_clusters,
 )
 from ucds.data.sources import find_samples
-from ucds.errors import InputError, one_line, warn
+from ucds.errors import InputError, warn
 from ucds.training.options import Compute, EncoderOptions, RunOptions, default_cache_dir
 from ucds.training.progress import Quiet, terminal_reporter
 
@@ -92,6 +93,9 @@ class ClusteringEstimator(
 
         Returns:
             ``(n,)`` int64 in ``[0, n_clusters_)``, or -1 for an image that cannot be used.
+
+        Raises:
+            InputError: the samples cannot be read, or are not of the kind that the model takes.
         """
         data = self._open_fitted(X, self._role)
         return data.samples.as_listed(self._fitted.decide(data)[0], -1)
@@ -104,6 +108,9 @@ class ClusteringEstimator(
 
         Returns:
             ``(n, n_clusters_)`` float32, rows sum to 1; NaN for an image that cannot be used.
+
+        Raises:
+            InputError: the samples cannot be read, or are not of the kind that the model takes.
         """
         data = self._open_fitted(X, self._role)
         return data.samples.as_listed(self._fitted.outputs(data).probabilities, np.nan)
@@ -120,6 +127,9 @@ class ClusteringEstimator(
         Returns:
             ``(n, width)`` float32, where ``width`` is the setting ``bottleneck_width``; NaN for an image that
             cannot be used. After ``set_output(transform="pandas")`` a data frame.
+
+        Raises:
+            InputError: the samples cannot be read, or are not of the kind that the model takes.
         """
         data = self._open_fitted(X, self._role)
         return data.samples.as_listed(self._fitted.outputs(data).features, np.nan)
@@ -135,10 +145,16 @@ class ClusteringEstimator(
         return tags
 
     def save(self, folder: str | Path) -> None:
-        """Write the model into a run folder, which :meth:`load` reads."""
+        """Write the model into a run folder, which :meth:`load` reads.
+
+        Raises:
+            InputError: the folder has a model already.
+            NoSpaceError: the folder cannot be written.
+        """
         self._fitted.save(folder)
 
     @classmethod
+    @checked
     def load(cls, run: str | Path, **parameters: Any) -> Self:
         """Open the model of a finished run as a fitted estimator with the parameters of the run.
 
@@ -151,14 +167,18 @@ class ClusteringEstimator(
             parameters: parameters to change, such as ``accelerator`` and ``cache``.
 
         Raises:
-            InputError: there is no finished run of this side in the folder.
+            InputError: there is no finished run of this side in the folder, or a parameter cannot be used.
             DamagedFileError: the model file cannot be read.
         """
+        from ucds.encoders.encoder import Encoder
         from ucds.training.model_file import load_model
 
+        cls(**parameters)._compute()  # parameters that cannot be used are refused before a file is read
         backbone = parameters.get("backbone")
-        given = None if isinstance(backbone, str) else backbone
-        stored = load_model(Path(run), role=cls._role, encoder=given)
+        require_kinds({"backbone": str | Encoder | None}, {"backbone": backbone})
+        stored = load_model(
+            Path(run), role=cls._role, encoder=None if isinstance(backbone, str) else backbone
+        )
         estimator = cls(**{**_parameters_of(stored), **parameters})
         estimator._take(stored)
         return estimator
@@ -262,7 +282,9 @@ class ClusteringEstimator(
         try:
             vectors: NDArray[Any] = validate_data(self, X, dtype=[np.float64, np.float32], **how)
         except ValueError as error:
-            raise InputError(one_line(error, 500)) from None
+            lines = str(error).splitlines()
+            told = [line for line in lines if not line.startswith(("array=", "[", " "))]  # no printed array
+            raise InputError(" ".join(told)) from None
         return vectors
 
     def _compute(self) -> Compute:

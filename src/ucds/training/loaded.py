@@ -231,7 +231,8 @@ def load(
         compute: device, precision, cache and reporter; the defaults if ``None``.
 
     Raises:
-        InputError: there is no finished run in the folder, or the role is wrong.
+        InputError: there is no finished run in the folder, the role is wrong, or an encoder is given to a
+            run that holds its own.
         DamagedFileError: the model file was changed after it was written, does not fit its own description,
             or holds NaN or infinity.
     """

@@ -171,6 +171,8 @@ def make_encoder(
 
     The path is that of their file, for messages. An encoder of the caller's own must be ``given``.
     """
+    if given is not None and spec.name != FUNCTION:
+        raise InputError(f"{path} holds its encoder, {spec.called}: give no encoder of your own")
     if "network" in saved:
         require_extra("torch", f"{path}, which holds a network,")
         from ucds.networks.stored import stored_network

@@ -18,6 +18,7 @@ from ucds.choices import (
     Engine,
     Pooling,
     Precision,
+    require_input_size,
     require_weights,
 )
 from ucds.errors import InputError, brief
@@ -137,7 +138,7 @@ class EncoderOptions:
         pooling: rule that makes features of an image from an ONNX graph's features of tokens.
 
     Raises:
-        InputError: there is no such file of weights, or no such pooling.
+        InputError: there is no such file of weights, size or pooling.
     """
 
     backbone: str | None = None
@@ -147,8 +148,9 @@ class EncoderOptions:
     pooling: Pooling | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a file of weights that is not there."""
+        """Refuse a file of weights that is not there, and a size that no encoder takes."""
         require_fields(self)
+        require_input_size(self.image_size)
         require_weights(self.weights)
 
     def find(self, compute: Compute) -> Encoder:
@@ -214,7 +216,7 @@ class RunOptions:
             started the processes, on one machine or several.
 
     Raises:
-        InputError: the seed is negative or too large, or a value is of another kind.
+        InputError: the seed is negative or too large, there are no devices, or a value is of another kind.
     """
 
     seed: int = 0
@@ -225,6 +227,8 @@ class RunOptions:
         """Refuse a value that nothing can use."""
         require_fields(self)
         require_seed(self.seed)
+        if self.devices < 1:
+            raise InputError(f"`devices` must be at least 1, not {self.devices}")
 
 
 @dataclass(frozen=True)
