@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 _PACKAGE = __file__.removesuffix("errors.py")
-_LONG_WORD = re.compile(r"\S{300,}")  # data, or a path that few systems take
+_LONG_WORD = re.compile(r"(?<!\S)[^\s/]{81,}(?!\S)|\S{300,}")  # data, or a path that few systems take
 _LONGEST = 600  # characters of a message, whatever was given to it
 _SECRETS = re.compile(
     r"(\bucds_)[\w-]{20,}|(--key[= ])\S+"  # keys of clients
