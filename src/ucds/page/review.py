@@ -112,9 +112,9 @@ def review(
     with listener, _only_review_of(run, address):
         app = make_app(session, token, finish, hosts)
         compute.reporter.say(f"review of {run}: {address}")
-        if open_browser:  # others see the command line of a browser, and not what is in this file
-            webbrowser.open((run / PAGE_FILE).absolute().as_uri())
         with suppress(KeyboardInterrupt):  # the usual end, which uvicorn raises again after its own
+            if open_browser:  # others see the command line of a browser, and not what is in this file
+                webbrowser.open((run / PAGE_FILE).absolute().as_uri())
             uvicorn.Server(uvicorn.Config(app, log_level="error", access_log=False)).run(sockets=[listener])
     return written
 
