@@ -78,27 +78,30 @@ function TakeAway() {
       value=${task.total ? task.at / task.total : undefined}></progress>`}<//>`;
 }
 
+const LIVE = true; // for keys that a report as a file does not follow
+/** @type {[string, string, boolean?][]} */
 const KEYS = [
   ["Arrows", "go to another picture; with Shift, choose all on the way"],
   ["Space", "choose a picture, or drop it"],
   ["Ctrl-A", "choose all pictures that are shown"],
-  ["T", "move the choice: type a name or number"],
-  ["C", "make the choice a new cluster"],
-  ["X", "set the choice aside"],
+  ["T", "move the choice: type a name or number", LIVE],
+  ["C", "make the choice a new cluster", LIVE],
+  ["X", "set the choice aside", LIVE],
   ["L", "show pictures like the choice"],
-  ["J", "join the chosen clusters"],
-  ["F", "make the clusters coarser or finer"],
-  ["U, Ctrl-Z", "undo the last action"],
-  ["R, Ctrl-Y", "redo what was undone"],
-  ["Q", "show the question; its buttons name their keys"],
+  ["J", "join the chosen clusters", LIVE],
+  ["F", "make the clusters coarser or finer", LIVE],
+  ["U, Ctrl-Z", "undo the last action", LIVE],
+  ["R, Ctrl-Y", "redo what was undone", LIVE],
+  ["Q", "show the question; its buttons name their keys", LIVE],
   ["G, K", "grid, map"],
   ["/", "find a cluster"],
   ["Esc", "close a preview, or clear the choice"],
 ];
 
 const Help =
-  () => html`<${Dialog} id="help" title="Keys"><dl class="keys">${KEYS.map(([key, does]) => html`<dt>${key}</dt><dd>
-    ${does}</dd>`)}</dl>
+  () => html`<${Dialog} id="help" title="Keys"><dl class="keys">${KEYS.filter(([, , live]) => state.live || !live).map(
+    ([key, does]) => html`<dt>${key}</dt><dd>${does}</dd>`,
+  )}</dl>
   ${state.live ? html`<p
     class="soft">Drop a picture file on the page to see what is like it. Drag chosen pictures onto a cluster on the left to move them.</p>` : null}<//>`;
 
