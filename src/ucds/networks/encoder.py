@@ -37,6 +37,7 @@ class NetworkEncoder(Encoder):
         autocast: whether the encoder computes in bfloat16 where that is enough.
     """
 
+    @checked
     def __init__(
         self,
         module: nn.Module,

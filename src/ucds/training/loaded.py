@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ucds.arguments import checked
+from ucds.arguments import checked, require_fields
 from ucds.choices import Method, Role, Tune
 from ucds.config import MethodSettings, restore
 from ucds.data.dataset import Dataset
@@ -69,6 +69,10 @@ class Model:
 
     stored: StoredModel
     compute: Compute = field(default_factory=Compute)
+
+    def __post_init__(self) -> None:
+        """Refuse values of another kind."""
+        require_fields(self)
 
     @property
     def n_clusters(self) -> int:
