@@ -28,6 +28,9 @@ $(VENV)/.ready $(CORE)/.ready: pyproject.toml constraints.txt
 demo: $(CORE)/.ready  ## See the whole method on embedded data, in minutes on a laptop; without PyTorch
 	$(CORE)/bin/ucds demo --out demo-out
 
+# Else each worker of each run would rewrite the assertions of all tests anew.
+test-core test-torch test-slow test-lowest: export PYTHONDONTWRITEBYTECODE =
+
 test: test-core test-torch  ## Run the fast tests, each once: most where PyTorch is missing, the others where it is
 
 test-core: $(CORE)/.tests  ## Run the fast tests that need no PyTorch, where it is not installed
