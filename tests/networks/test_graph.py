@@ -98,7 +98,8 @@ def test_a_cache_that_cannot_be_made_is_named(tmp_path: Path) -> None:
 
 
 def test_a_graph_with_other_features_than_its_network_is_refused() -> None:
-    with pytest.raises(NoGraphError, match="^the graph of the network 'small' gives other features: ") as told:
+    reason = "^the graph of the network 'small' gives other features: "
+    with pytest.raises(NoGraphError, match=reason) as told:
         make_graph(small(Drawing()))
     assert told.value.lasts
 
