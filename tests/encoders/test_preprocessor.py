@@ -33,15 +33,10 @@ FORMS: dict[str, tuple[dict[str, Any], Preparation]] = {
         | {"image_processor_type": "BitImageProcessor", "size": {"shortest_edge": 256}, "do_resize": True},
         Preparation(256, 224, IMAGENET_MEAN, IMAGENET_STD),
     ),
-    "SigLIP": (
+    "SigLIP and ViT": (
         {"do_convert_rgb": None, "do_normalize": True, "do_rescale": True, "do_resize": True, "resample": 3}
         | {"image_mean": HALF, "image_std": HALF, "rescale_factor": 1 / 255, "size": SQUARE}
         | {"processor_class": "SiglipProcessor"},
-        Preparation(224, 224, HALF, HALF),
-    ),
-    "ViT": (
-        {"do_normalize": True, "do_rescale": True, "do_resize": True, "image_mean": HALF, "image_std": HALF}
-        | {"resample": 2, "rescale_factor": 1 / 255, "size": SQUARE},
         Preparation(224, 224, HALF, HALF),
     ),
     "ConvNeXt": (
