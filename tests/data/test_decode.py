@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from picture_kit import chunk, dicom, png
 from PIL import Image, features
-from PIL.JpegImagePlugin import JpegImageFile
 from PIL.TiffImagePlugin import ImageFileDirectory_v2
 
 from ucds.data.decode import COMMON_FORMATS, Bounds, UnusableImageError, decode_image, describe_unreadable
@@ -192,15 +191,14 @@ def test_the_first_frame_of_an_animation_is_taken(kind):
     assert np.abs(decoded(data) - pixels(first)).mean() < 8
 
 
-def test_big_jpegs_are_decoded_at_reduced_scale(monkeypatch):
+def test_big_jpegs_are_decoded_at_an_eighth_of_their_size():
     data = encoded(gradient((1600, 1200)), "JPEG", quality=95)
-    loaded = []
-    load = JpegImageFile.load
-    monkeypatch.setattr(JpegImageFile, "load", lambda image: (load(image), loaded.append(image.size))[0])
-    result = decoded(data)
-    assert loaded[0] == (200, 150)
+    enough = Bounds(memory=len(data) + 4 * 200 * 150 + 4 * SIZE * 150 + 20 * 200)
+    result = decode_image(data, SIZE, bounds=enough).astype(int)
     expected = pixels(gradient((1600, 1200)).resize((SIZE, SIZE), Image.Resampling.BILINEAR))
     assert np.abs(result - expected).max() <= 4
+    with pytest.raises(UnusableImageError, match="too much memory"):
+        decode_image(data, SIZE, bounds=Bounds(memory=enough.memory - 1))
 
 
 @pytest.mark.parametrize("side", [10_000, 15_000, 60_000, 2**31 - 1])

@@ -26,18 +26,12 @@ def write(path: Path, texts: Sequence[str]) -> Path:
     return path
 
 
-@pytest.mark.parametrize("text", NAMES)
-def test_an_apostrophe_stands_between_whatever_may_begin_a_cell_and_a_sign(text: str) -> None:
-    place = next(i for i, character in enumerate(text) if character in SIGNS)
-    assert guard(text)[place] == "'"
-    assert unguard(guard(text)) == text
-
-
-@pytest.mark.parametrize(
-    "text", ["IMG - Copy.jpg", "a+b.png", "x=1", "me@home.png", "2026-11-28 a.jpg", "rock 'n' roll"]
-)
-def test_usual_names_stay(text: str) -> None:
-    assert guard(text) == text
+def test_an_apostrophe_stands_between_whatever_may_begin_a_cell_and_a_sign() -> None:
+    for text in NAMES:
+        place = next(i for i, character in enumerate(text) if character in SIGNS)
+        assert guard(text)[place] == "'", text
+    for usual in ("IMG - Copy.jpg", "a+b.png", "x=1", "me@home.png", "2026-11-28 a.jpg", "rock 'n' roll"):
+        assert guard(usual) == usual
 
 
 @given(st.text(st.sampled_from(" ab1'\"=+-@;,\t\r\n\u2028\uff1d")))
