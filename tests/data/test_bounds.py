@@ -10,7 +10,7 @@ from typing import Any
 import label_service as kit
 import pytest
 from memory_kit import check
-from picture_kit import dicom, png
+from picture_kit import dicom, png, saved
 from PIL import Image
 
 from ucds.data.decode import Bounds, UnusableImageError, decode_image
@@ -41,8 +41,8 @@ def run_lengths() -> bytes:
     return struct.pack("<16L", 1, 64, *[0] * 14) + segment
 
 
-def saved(mode: str, kind: str, side: int = SIDE, **options: object) -> bytes:
-    return kit.saved(Image.new(mode, (side, side)), kind, **options)
+def flat(mode: str, kind: str, side: int = SIDE, **options: Any) -> bytes:
+    return saved(Image.new(mode, (side, side)), kind, **options)
 
 
 FILES: dict[str, tuple[Callable[[], bytes], str]] = {
@@ -51,23 +51,23 @@ FILES: dict[str, tuple[Callable[[], bytes], str]] = {
     "JPEG of 90 scans": (partial(kit.many_scans, 80, 4000), ""),
     "JPEG of 210 scans": (partial(kit.many_scans, 200, 4000), "too many scans"),
     "JPEG of fill bytes": (partial(kit.fill_bytes, 2**22), "not decoded within 0.3 seconds"),
-    "JPEG, progressive": (partial(saved, "CMYK", "JPEG", progressive=True, subsampling=0), "too much memory"),
+    "JPEG, progressive": (partial(flat, "CMYK", "JPEG", progressive=True, subsampling=0), "too much memory"),
     "BMP of short runs": (partial(kit.slow_bmp, 1200), "not decoded within 0.3 seconds"),
     "PPM comment": (partial(kit.comments, 2**25), "not decoded within 0.3 seconds"),
     "TIFF tile": (kit.large_tile, "too much memory"),
-    "TIFF of 32-bit integers": (partial(saved, "I", "TIFF", compression="tiff_lzw"), ""),
+    "TIFF of 32-bit integers": (partial(flat, "I", "TIFF", compression="tiff_lzw"), ""),
     "TIFF strip": (
-        partial(saved, "RGBA", "TIFF", compression="tiff_lzw", tiffinfo={278: SIDE}),
+        partial(flat, "RGBA", "TIFF", compression="tiff_lzw", tiffinfo={278: SIDE}),
         "too much memory",
     ),
     "WebP": (kit.large_webp, "too much memory"),
     "JPEG 2000": (kit.slow_jpeg2000, "too much memory"),
     "JPEG 2000 of many bytes": (
-        lambda: saved("RGB", "JPEG2000", 64) + bytes(2**26),
+        lambda: flat("RGB", "JPEG2000", 64) + bytes(2**26),
         "too long a JPEG 2000 (over 40 MiB)",
     ),
-    "JPEG 2000 of many tiles": (partial(saved, "L", "JPEG2000", 1650, tile_size=(16, 16)), "too much memory"),
-    "AVIF": (partial(saved, "RGB", "AVIF", 6000, speed=10), "too much memory"),
+    "JPEG 2000 of many tiles": (partial(flat, "L", "JPEG2000", 1650, tile_size=(16, 16)), "too much memory"),
+    "AVIF": (partial(flat, "RGB", "AVIF", 6000, speed=10), "too much memory"),
     "DICOM, deflated": (
         lambda: sized("DeflatedExplicitVRLittleEndian", 64, 64, bytes(30 * 2**20)),
         "too much memory",
@@ -79,7 +79,7 @@ FILES: dict[str, tuple[Callable[[], bytes], str]] = {
     ),
     "DICOM of run lengths": (lambda: sized("RLELossless", 64, 64, run_lengths()), "too much memory"),
     "JPEG 2000 in DICOM": (
-        lambda: sized("JPEG2000", 64, 64, saved("L", "JPEG2000", 9000)),
+        lambda: sized("JPEG2000", 64, 64, flat("L", "JPEG2000", 9000)),
         "too much memory",
     ),
 }
@@ -140,9 +140,7 @@ def test_what_a_decoder_holds_beside_the_image_counts(
     mode: str, kind: str, options: dict[str, Any], most: int
 ) -> None:
     """In multiples of the image; the next smaller one does not suffice."""
-    if kind == "HEIF":
-        pytest.importorskip("pillow_heif").register_heif_opener()
-    data, image = saved(mode, kind, 600, **options), 4 * 600 * 600
+    data, image = flat(mode, kind, 600, **options), 4 * 600 * 600
     decode_image(data, 64, bounds=Bounds(memory=most * image))
     with pytest.raises(UnusableImageError, match="too much memory"):
         decode_image(data, 64, bounds=Bounds(memory=(most - 1) * image))

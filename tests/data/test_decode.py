@@ -1,6 +1,5 @@
 """Hostile and unusual files, one by one. Nothing may be raised but `UnusableImageError`."""
 
-import io
 import struct
 import warnings
 import zlib
@@ -11,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from picture_kit import chunk, dicom, png
-from PIL import Image, features
+from picture_kit import chunk, dicom, png, saved
+from PIL import Image
 from PIL.TiffImagePlugin import ImageFileDirectory_v2
 
 from ucds.data.decode import COMMON_FORMATS, Bounds, UnusableImageError, decode_image, describe_unreadable
@@ -23,18 +22,8 @@ SIZE = 32
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
-def encoded(image: Image.Image, kind: str = "PNG", **options) -> bytes:
-    if kind == "HEIF":
-        pytest.importorskip("pillow_heif").register_heif_opener()
-    elif kind == "AVIF" and not features.check("avif"):
-        pytest.skip("this Pillow has no AVIF")
-    buffer = io.BytesIO()
-    image.save(buffer, kind, **options)
-    return buffer.getvalue()
-
-
 def encoding(kind: str, **options) -> Callable[[], bytes]:
-    return partial(lambda **options: encoded(gradient(), kind, quality=95, **options), **options)
+    return partial(lambda **options: saved(gradient(), kind, quality=95, **options), **options)
 
 
 def gradient(size: tuple[int, int] = (SIZE, SIZE)) -> Image.Image:
@@ -65,24 +54,24 @@ def decoded(data: bytes, size: int = SIZE) -> np.ndarray:
 )
 def test_formats_and_modes_become_rgb(kind, mode):
     image = gradient().convert(mode)
-    assert np.abs(decoded(encoded(image, kind, quality=95)) - pixels(image)).mean() < 8
+    assert np.abs(decoded(saved(image, kind, quality=95)) - pixels(image)).mean() < 8
 
 
 @pytest.mark.parametrize("size", [(SIZE, SIZE), (100, 60), (31, 900), (1, 1), (1, 3000), (33, 32)])
 def test_any_shape_becomes_a_square_with_antialiasing(size):
     expected = pixels(gradient(size).resize((SIZE, SIZE), Image.Resampling.BILINEAR))
-    assert (decoded(encoded(gradient(size))) == expected).all()
+    assert (decoded(saved(gradient(size))) == expected).all()
 
 
 @pytest.mark.parametrize("mode", ["RGBA", "LA", "PA"])
 def test_transparency_is_laid_on_white(mode):
     alpha = Image.new("L", (SIZE, SIZE), 255)
     alpha.paste(0, (0, 0, SIZE // 2, SIZE))
-    half = decoded(encoded(Image.new("RGBA", (4, 4), (100, 0, 200, 128))))[:, 0, 0]
+    half = decoded(saved(Image.new("RGBA", (4, 4), (100, 0, 200, 128))))[:, 0, 0]
     assert np.abs(half - [177, 127, 227]).max() <= 1
     image = Image.new("RGB", (SIZE, SIZE), (40, 40, 40))
     image.putalpha(alpha)
-    result = decoded(encoded(image.convert(mode)) if mode != "PA" else encoded(image.quantize(4)))
+    result = decoded(saved(image.convert(mode)) if mode != "PA" else saved(image.quantize(4)))
     assert (result[:, :, : SIZE // 2] == 255).all()
     assert (np.abs(result[:, :, SIZE // 2 :] - 40) <= 2).all()
 
@@ -92,7 +81,7 @@ def test_a_transparent_colour_becomes_white(mode, black):
     image = Image.new(mode, (8, 8), black)
     if mode == "P":
         image.putpalette([0, 0, 0] * 256)
-    assert (decoded(encoded(image, transparency=black)) == 255).all()
+    assert (decoded(saved(image, transparency=black)) == 255).all()
 
 
 @pytest.mark.parametrize(
@@ -114,23 +103,23 @@ def test_images_are_turned_upright(kind, orientation):
         transpose.ROTATE_270,
     ][orientation - 1]
     stored = gradient() if stored_as is None else gradient().transpose(stored_as)
-    assert np.abs(decoded(encoded(stored, kind, exif=exif)) - pixels(gradient())).mean() < 8
+    assert np.abs(decoded(saved(stored, kind, exif=exif)) - pixels(gradient())).mean() < 8
 
 
 def with_segment(marker: int, content: bytes) -> bytes:
-    data = encoded(gradient(), "JPEG", quality=95)
+    data = saved(gradient(), "JPEG", quality=95)
     return data[:2] + struct.pack(">BBH", 0xFF, marker, len(content) + 2) + content + data[2:]
 
 
 def with_chunk(name: bytes, content: bytes, checksum: int | None = None) -> bytes:
-    data, part = encoded(gradient()), chunk(name, content)
+    data, part = saved(gradient()), chunk(name, content)
     return data[:33] + (part if checksum is None else part[:-4] + struct.pack(">I", checksum)) + data[33:]
 
 
 def with_tag(tag: int, value: bytes | int, kind: int) -> bytes:
     directory = ImageFileDirectory_v2()
     directory[tag], directory.tagtype[tag] = value, kind
-    return encoded(gradient(), "TIFF", tiffinfo=directory)
+    return saved(gradient(), "TIFF", tiffinfo=directory)
 
 
 def turned(value: int) -> bytes:
@@ -179,20 +168,20 @@ def test_metadata_cost_no_picture(make: Callable[[], bytes]) -> None:
 def test_the_orientation_survives_damaged_texts_and_profiles() -> None:
     exif = Image.Exif()
     exif[0x0112] = 3
-    turned = encoded(gradient().transpose(Image.Transpose.ROTATE_180), "PNG", exif=exif)
-    text = with_chunk(b"zTXt", b"x\0\0" + MUCH)[33 : -len(encoded(gradient())) + 33]
+    turned = saved(gradient().transpose(Image.Transpose.ROTATE_180), "PNG", exif=exif)
+    text = with_chunk(b"zTXt", b"x\0\0" + MUCH)[33 : -len(saved(gradient())) + 33]
     assert (decoded(turned[:33] + text + turned[33:]) == pixels(gradient())).all()
 
 
 @pytest.mark.parametrize("kind", ["GIF", "PNG", "WEBP", "TIFF", "MPO"])  # MPO: JPEGs of telephones
 def test_the_first_frame_of_an_animation_is_taken(kind):
     first, second = gradient(), Image.new("RGB", (SIZE, SIZE), "red")
-    data = encoded(first, kind, save_all=True, append_images=[second])
+    data = saved(first, kind, save_all=True, append_images=[second])
     assert np.abs(decoded(data) - pixels(first)).mean() < 8
 
 
 def test_big_jpegs_are_decoded_at_an_eighth_of_their_size():
-    data = encoded(gradient((1600, 1200)), "JPEG", quality=95)
+    data = saved(gradient((1600, 1200)), "JPEG", quality=95)
     enough = Bounds(memory=len(data) + 4 * 200 * 150 + 4 * SIZE * 150 + 20 * 200)
     result = decode_image(data, SIZE, bounds=enough).astype(int)
     expected = pixels(gradient((1600, 1200)).resize((SIZE, SIZE), Image.Resampling.BILINEAR))
@@ -291,7 +280,7 @@ NOISE = Image.fromarray(np.random.default_rng(0).integers(0, 256, (64, 64, 3), d
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP", "PPM", "DICOM"])
 def test_truncated_files_are_refused(kind):
-    data = dicom(np.zeros((32, 32), np.int16)) if kind == "DICOM" else encoded(NOISE, kind)
+    data = dicom(np.zeros((32, 32), np.int16)) if kind == "DICOM" else saved(NOISE, kind)
     for length in (1, 10, len(data) // 3, len(data) * 2 // 3):
         with pytest.raises(UnusableImageError):
             decode_image(data[:length], SIZE)

@@ -74,6 +74,7 @@ def test_keys_and_fingerprint_change_with_content_ids_and_domains():
         (np.zeros((4, 0)), "shape"),
         (np.array([["a", "b"]]), "real numbers"),
         (np.zeros((2, 2), complex), "real numbers"),
+        (np.zeros((2, 2), "datetime64[s]"), "real numbers"),
         (np.array([[1.0], [np.nan]]), r"NaN or infinity \(first in row 1\)"),
         (np.array([[np.inf], [0.0]]), r"NaN or infinity \(first in row 0\)"),
         (np.array([[1e300], [0.0]]), r"numbers beyond 1e\+15"),
