@@ -10,7 +10,7 @@ import pytest
 from PIL import Image, features
 
 
-def saved(image: Image.Image, kind: str, **options: Any) -> bytes:
+def saved(image: Image.Image, kind: str = "PNG", **options: Any) -> bytes:
     """The file of an image in a format that this installation may lack."""
     if kind == "HEIF":
         pytest.importorskip("pillow_heif").register_heif_opener()
