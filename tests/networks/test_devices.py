@@ -57,6 +57,11 @@ def test_a_name_or_auto_chooses_a_device(
         assert describe_device(named)["device"] == chosen
 
 
+@pytest.fixture
+def images(tmp_path: Path, write_images: Callable[..., list[Path]]) -> Path:
+    return write_images(tmp_path / "images", [f"{i}.png" for i in range(4)])[0].parent
+
+
 MIXED = Compute("mps", "bf16-mixed")
 
 
@@ -87,10 +92,9 @@ def test_a_training_that_the_devices_cannot_do_is_refused_before_its_samples_are
 
 
 def test_a_missing_device_is_told_before_images_are_decoded(
-    have: HaveDevices, tmp_path: Path, write_images: Callable[..., list[Path]]
+    have: HaveDevices, tmp_path: Path, images: Path
 ) -> None:
     have()
-    images = write_images(tmp_path / "images", [f"{i}.png" for i in range(4)])[0].parent
     cache = tmp_path / "cache"
     own = ucds.module_encoder(nn.Flatten(), example=torch.zeros(1, 3, 8, 8), input_size=8)
     named, compute = ucds.EncoderOptions("test_resnet", "none", 32), Compute("cuda", cache=cache)
@@ -111,14 +115,9 @@ def fitted(blobs: Callable[..., dict[str, Any]]) -> ucds.TargetClustering:
     ("option", "value"), [("accelerator", "cuda"), ("accelerator", "mps"), ("precision", "bf16-mixed")]
 )
 def test_a_device_or_a_precision_that_nothing_would_use_is_refused_before_any_work(
-    fitted: ucds.TargetClustering,
-    tmp_path: Path,
-    write_images: Callable[..., list[Path]],
-    option: str,
-    value: str,
+    fitted: ucds.TargetClustering, images: Path, tmp_path: Path, option: str, value: str
 ) -> None:
     x, out, cache = np.eye(4, 6, dtype=np.float32), tmp_path / "out", tmp_path / "cache"
-    images = write_images(tmp_path / "images", [f"{i}.png" for i in range(4)])[0].parent
     given: dict[str, Any] = {option: value}
     compute, estimator = Compute(cache=cache, **given), copy.copy(fitted)
     estimator.save(tmp_path / "run")
