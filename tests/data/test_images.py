@@ -157,6 +157,7 @@ def test_changed_content_is_decoded_again(tmp_path, make_images, decodings, nois
     assert after.fingerprint != before.fingerprint
 
 
+@pytest.mark.filterwarnings("ignore::ucds.errors.UcdsWarning")
 def test_unusable_files_are_warned_of_and_dropped_until_they_are_repaired(tmp_path, make_images, noise_image):
     make_images(*names("a", 3), "b/good.png")
     unusable = {"a/000b.png": b"", "a/bad.jpg": b"words", "b/bad.png": b"", "b/torn.png": b"\x89PNG\r\n"}
@@ -172,6 +173,8 @@ def test_unusable_files_are_warned_of_and_dropped_until_they_are_repaired(tmp_pa
     assert (samples.skipped, len(messages)) == (24, 21)
     assert messages[0].endswith("000b.png: empty file; it is skipped")
     assert messages[-1] == "24 of 28 files cannot be used: 22 empty file, 2 not an image of a known format."
+    with pytest.warns(UcdsWarning, match="24 of 28 files cannot be used"):
+        assert opened(tmp_path).ids == samples.ids
     for seed, name in enumerate(unusable, 5):
         noise_image(seed).save(tmp_path / "data" / name)
     with warnings.catch_warnings(action="error"):
