@@ -15,6 +15,8 @@ from PIL import Image
 
 from ucds.data.decode import Bounds, UnusableImageError, decode_image
 
+TURNED = Image.Exif()
+TURNED[0x0112] = 6
 MOST_SECONDS, SIDE = 12, 9400  # the side of nearly as many pixels as are read
 
 
@@ -132,8 +134,11 @@ def test_what_a_file_names_is_checked_before_memory_is_taken(name: str) -> None:
         ("RGBA", "TIFF", {"compression": "tiff_lzw", "tiffinfo": {278: 600}}, 3),
         ("RGB", "WEBP", {}, 5),
         ("RGB", "AVIF", {}, 5),
+        ("RGB", "TIFF", {"exif": TURNED}, 3),
         ("RGB", "HEIF", {}, 3),
+        ("RGBA", "HEIF", {}, 4),
         ("L", "JPEG2000", {}, 2),
+        ("L", "JPEG2000", {"precinct_size": (128, 128)}, 5),
     ],
 )
 def test_what_a_decoder_holds_beside_the_image_counts(
