@@ -55,14 +55,12 @@ def tensor(kind: str) -> Any:
 
 
 READ: dict[str, Callable[[], Any]] = {
-    "pyarrow.Table": lambda: pyarrow.table({"a": ROWS[:, 0], "b": ROWS[:, 1]}),
     "pyarrow.RecordBatch": lambda: pyarrow.table({"a": ROWS[:, 0], "b": ROWS[:, 1]}).to_batches()[0],
     "array of lists of pyarrow": lambda: pyarrow.array(ROWS.tolist()),
     "chunked array of pyarrow": lambda: pyarrow.chunked_array([ROWS[:1].tolist(), ROWS[1:].tolist()]),
     "masked array without masked values": lambda: np.ma.masked_array(ROWS, mask=False),
     "object array": lambda: ROWS.astype(object),
     "structured array": lambda: np.array([tuple(row) for row in ROWS], [("a", "f4"), ("b", "f8")]),
-    "record array": lambda: np.rec.fromarrays(ROWS.T, names="a,b"),
     "frame by its form": Framed,
     "nullable numbers": lambda: FRAME.astype("Float64"),
     "numbers of pyarrow": lambda: FRAME.astype("double[pyarrow]"),
@@ -70,8 +68,6 @@ READ: dict[str, Callable[[], Any]] = {
         pandas.MultiIndex.from_tuples([("x", "a"), ("x", "b")]), axis=1
     ),
     "rows of a frame": lambda: [row for _, row in FRAME.iterrows()],
-    "rows of mappings": lambda: FRAME.to_dict("records"),
-    "Fortran order": lambda: np.asfortranarray(ROWS),
     "big endian": lambda: ROWS.astype(">f8"),
     "truth values": lambda: ROWS > 2,
     "decimals": lambda: FRAME.map(lambda value: Decimal(str(value))),
