@@ -48,10 +48,7 @@ def test_rows_are_found_by_ids_and_by_names_of_files(images: Path, tmp_path: Pat
     ("text", "message"),
     [
         ("patient,site\n1,A\n", "does not say what its rows are about: name a column 'id' or 'path'"),
-        (
-            "id,site\nx.png,A\n",
-            "no row about 3 of 3 samples: its column 'id' must hold ids such as 'a/1.png'",
-        ),
+        ("id,site\nx.png,A\n", "no row about 3 of 3 samples: .* must hold ids such as 'a/1.png'"),
         ("id,site\na/1.png,A\na/1.png,B\n", "two rows about 'a/1.png'"),
         ("path,site\nx/1.png,A\ny/1.png,B\n", "two rows about '1.png'"),
     ],

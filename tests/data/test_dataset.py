@@ -21,9 +21,8 @@ def test_the_view_of_an_image_is_its_centre():
     before = raw.copy()
     result = ImageView(crop=24).test(raw)
     assert result.dtype == np.float32
-    np.testing.assert_allclose(
-        result, np.stack([normalised(image[:, 8:32, 8:32]) for image in raw]), atol=2e-6
-    )
+    expected = np.stack([normalised(image[:, 8:32, 8:32]) for image in raw])
+    np.testing.assert_allclose(result, expected, atol=2e-6)
     assert np.array_equal(raw, before)
 
 

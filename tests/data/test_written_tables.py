@@ -49,9 +49,8 @@ def test_ids_come_back_from_a_table_with_every_text_in_quotes_and_no_number(tmp_
 @pytest.mark.parametrize(("text", "mark"), [("a.png", b""), ("\u00fc.png", b"\xef\xbb\xbf")])
 def test_a_mark_tells_spreadsheets_of_letters_beyond_ascii(tmp_path: Path, text: str, mark: bytes) -> None:
     write(tmp_path / "t.csv", [text])
-    assert (
-        tmp_path / "t.csv"
-    ).read_bytes() == mark + f'"sample","cluster","name"\n"{text}",1,"{text}"\n'.encode()
+    expected = f'"sample","cluster","name"\n"{text}",1,"{text}"\n'.encode()
+    assert (tmp_path / "t.csv").read_bytes() == mark + expected
 
 
 def formulas(path: Path, separators: str, delimiter: str) -> int:

@@ -92,9 +92,7 @@ def test_several_outputs_are_refused_with_the_option_that_chooses(tmp_path: Path
     with pytest.raises(InputError, match="no output 'features', but pooler_output, last_hidden_state"):
         found(path, output="features")
     assert found(path, output="pooler_output").spec.output == "pooler_output"
-    with pytest.raises(
-        InputError, match=r"\('n', 5, 3\): reduce it to one row per image with `pooling=class or mean`"
-    ):
+    with pytest.raises(InputError, match=r"\('n', 5, 3\): reduce it to one row .* `pooling=class or mean`"):
         found(path, output="last_hidden_state")
     assert found(path, output="last_hidden_state", pooling="class").spec.pooling == "class"
     with pytest.raises(InputError, match="leave out `pooling`"):

@@ -128,9 +128,7 @@ def test_a_local_file_wins_and_one_of_another_network_is_refused(tmp_path: Path)
     loaded = build_network(SMALL, weights=tmp_path / "own.safetensors", seed=2)
     assert same_weights(given.module, loaded.module)
     assert loaded.weights.startswith("file: own.safetensors (sha256 ")
-    with pytest.raises(
-        UserError, match=r"does not fit network 'torchvision/squeezenet1_1': \d+ weights missing"
-    ):
+    with pytest.raises(UserError, match=r"does not fit .*'torchvision/squeezenet1_1': \d+ weights missing"):
         build_network("torchvision/squeezenet1_1", weights=tmp_path / "own.safetensors")
 
 
@@ -162,9 +160,8 @@ def test_offline_is_told_at_once_and_nothing_random_is_made(
     name: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     start = time.perf_counter()
-    with pytest.raises(
-        UserError, match=f"'{name}'.* is not in the cache, and https://.* cannot be reached"
-    ) as refusal:
+    reason = f"'{name}'.* is not in the cache, and https://.* cannot be reached"
+    with pytest.raises(UserError, match=reason) as refusal:
         build_network(name)
     assert time.perf_counter() - start < 5
     assert str(refusal.value).endswith(REMEDY)
@@ -197,11 +194,7 @@ def test_cached_hub_weights_are_taken_offline(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "file", "origin"),
     [
-        (
-            "squeezenet1_1",
-            "squeezenet1_1-b8a52dc0.pth",
-            "torchvision SqueezeNet1_1_Weights.IMAGENET1K_V1",
-        ),
+        ("squeezenet1_1", "squeezenet1_1-b8a52dc0.pth", "torchvision SqueezeNet1_1_Weights.IMAGENET1K_V1"),
         ("resnet50_swav", "swav_800ep_pretrain.pth.tar", "https://"),
     ],
 )

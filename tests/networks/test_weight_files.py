@@ -112,10 +112,7 @@ def test_other_files_are_refused_in_one_line(name: str, content: bytes, tmp_path
         ([torch.zeros(2)], "holds a list"),
         ({"epoch": 3}, "holds no weights .*epoch"),
         ({}, "keys: none"),
-        (
-            {"state_dict": {"w": torch.zeros(2)}, "args": argparse.Namespace(lr=0.1)},
-            "pickled Python objects .* save its state dict alone",
-        ),
+        ({"args": argparse.Namespace(lr=0.1)}, "pickled Python objects .* save its state dict alone"),
     ],
 )
 def test_files_without_named_weights_are_refused(content: object, message: str, tmp_path: Path) -> None:
