@@ -7,6 +7,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image, features
+
+
+def saved(image: Image.Image, kind: str = "PNG", **options: Any) -> bytes:
+    """The file of an image in a format that this installation may lack."""
+    if kind == "HEIF":
+        pytest.importorskip("pillow_heif").register_heif_opener()
+    elif kind == "AVIF" and not features.check("avif"):
+        pytest.skip("this Pillow has no AVIF")
+    buffer = io.BytesIO()
+    image.save(buffer, kind, **options)
+    return buffer.getvalue()
 
 
 def chunk(name: bytes, data: bytes) -> bytes:

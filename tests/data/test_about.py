@@ -48,10 +48,7 @@ def test_rows_are_found_by_ids_and_by_names_of_files(images: Path, tmp_path: Pat
     ("text", "message"),
     [
         ("patient,site\n1,A\n", "does not say what its rows are about: name a column 'id' or 'path'"),
-        (
-            "id,site\nx.png,A\n",
-            "no row about 3 of 3 samples: its column 'id' must hold ids such as 'a/1.png'",
-        ),
+        ("id,site\nx.png,A\n", "no row about 3 of 3 samples: .* must hold ids such as 'a/1.png'"),
         ("id,site\na/1.png,A\na/1.png,B\n", "two rows about 'a/1.png'"),
         ("path,site\nx/1.png,A\ny/1.png,B\n", "two rows about '1.png'"),
     ],
@@ -78,24 +75,20 @@ def exif(camera: bool) -> Any:
 
 @pytest.mark.parametrize("suffix", ["jpg", "png", "tif", "webp"])
 def test_headers_tell_size_device_and_date(tmp_path: Path, suffix: str) -> None:
-    (tmp_path / "images").mkdir()
     for number in range(2):
-        Image.fromarray(PICTURE).save(tmp_path / f"images/{number}.{suffix}", exif=exif(camera=number == 0))
-    found = find_about(scan_folder(tmp_path / "images"), None)
-    assert found["width"] == ["30", "30"]
-    assert found["height"] == ["20", "20"]
-    assert found["file type"] == [f".{suffix}"] * 2
-    assert found["device"] == ["Maker Model 7", ""]
-    assert found["date"] == ["2024:02:03 10:00:00"] * 2
+        Image.fromarray(PICTURE).save(tmp_path / f"{number}.{suffix}", exif=exif(camera=number == 0))
+    found = find_about(scan_folder(tmp_path), None)
+    told = [found[name] for name in ("width", "height", "file type", "device", "date")]
+    dates = ["2024:02:03 10:00:00"] * 2
+    assert told == [["30"] * 2, ["20"] * 2, [f".{suffix}"] * 2, ["Maker Model 7", ""], dates]
 
 
 def test_headers_of_dicom_files_tell_the_same(tmp_path: Path) -> None:
     told = {"Rows": 20, "Columns": 30, "StudyDate": "20240203", "Manufacturer": "Maker"}
-    (tmp_path / "images").mkdir()
-    (tmp_path / "images/1.dcm").write_bytes(dicom(**told, ManufacturerModelName="Scanner B"))
-    found = find_about(scan_folder(tmp_path / "images"), None)
-    told = {name: found[name][0] for name in ("width", "height", "device", "date")}
-    assert told == {"width": "30", "height": "20", "device": "Maker Scanner B", "date": "20240203"}
+    (tmp_path / "1.dcm").write_bytes(dicom(**told, ManufacturerModelName="Scanner B"))
+    found = find_about(scan_folder(tmp_path), None)
+    told = [found[name][0] for name in ("width", "height", "device", "date")]
+    assert told == ["30", "20", "Maker Scanner B", "20240203"]
 
 
 def test_files_that_cannot_be_read_tell_nothing_and_pixels_are_not_read(images: Path) -> None:
@@ -113,23 +106,27 @@ def test_folders_are_told_below_what_all_share(tmp_path: Path, write_images: Any
     assert [found[name] for name in FOLDERS] == [["x", "x", "y"], ["x/1", "x/2", "y/1"]]
 
 
+NUMBERS = [str(i) for i in range(13)]
+
+
 @pytest.mark.parametrize(
-    ("texts", "kind"),
+    "texts",
     [
-        ([str(i) for i in range(13)], "f"),
-        ([f"2024-01-{i + 1:02}" for i in range(13)], "f"),
-        ([f"2024:01:{i + 1:02} 10:00:00" for i in range(13)], "f"),
-        (["", *(f"{i}.5" for i in range(13))], "f"),
-        (["1", "2", "3"], "i"),
-        (["2024-01-01", "2024-01-02"], "i"),
-        ([f"patient {i}" for i in range(13)], "i"),
+        NUMBERS,
+        [f"2024-01-{i + 1:02}" for i in range(13)],
+        [f"2024:01:{i + 1:02} 10:00:00" for i in range(13)],
+        ["", *(f"{i}.5" for i in range(13))],
     ],
 )
-def test_many_numbers_and_dates_are_measures_and_few_are_codes(texts: list[str], kind: str) -> None:
+def test_many_numbers_and_dates_are_measures(texts: list[str]) -> None:
     values = read_values([*texts, *reversed(texts)])
-    assert values.dtype.kind == kind
-    ordered = values[: len(texts)][[text != "" for text in texts]]
-    assert (np.diff(ordered) > 0).all() or texts[0].startswith("patient")
-    assert (
-        np.array_equal(np.isnan(values), [text == "" for text in (*texts, *reversed(texts))]) or kind == "i"
-    )
+    unknown = np.array([text == "" for text in (*texts, *reversed(texts))])
+    np.testing.assert_array_equal(np.isnan(values), unknown)
+    assert (np.diff(values[: len(texts)][~unknown[: len(texts)]]) > 0).all()
+
+
+@pytest.mark.parametrize("texts", [NUMBERS[:12], ["2024-01-01", "2024-01-02"], [f"no {i}" for i in NUMBERS]])
+def test_few_numbers_and_dates_and_all_words_are_codes(texts: list[str]) -> None:
+    values = read_values([*texts, *texts])
+    assert values.dtype == np.int64
+    assert sorted(values) == [code for code in range(len(texts)) for _ in range(2)]

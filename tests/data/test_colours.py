@@ -3,41 +3,41 @@
 Every image is a square of ``SIDE`` pixels, so that nothing is resized.
 """
 
-import importlib.util
+import runpy
 import struct
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from label_service import saved
-from picture_kit import chunk, png
+from picture_kit import chunk, png, saved
 from PIL import Image
 
 from ucds.data.decode import decode_image
 
 SIDE = 16
 RAMP = np.arange(SIDE * SIDE).reshape(SIDE, SIDE)  # 0 .. 255
-TRANSFORM = {
-    "resize": [SIDE, SIDE],
-    "crop": [SIDE, SIDE],
-    "offset": [0, 0],
-    "divide_by": 255,
-    "mean": [0, 0, 0],
-    "std": [1, 1, 1],
-}
+TRANSFORM = {"resize": [SIDE, SIDE], "crop": [SIDE, SIDE], "offset": [0, 0], "divide_by": 255}
+TRANSFORM |= {"mean": [0, 0, 0], "std": [1, 1, 1]}
 EXAMPLE = Path(__file__).parents[2] / "examples" / "onnx_model.py"
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
-def tiff(values: np.ndarray | bytes, bits: int, white: int = 1, sign: int = 1) -> bytes:
-    """A TIFF of one channel; `white` 0: white is zero; `sign` 1 to 3: unsigned, signed, float."""
+def tiff(values: np.ndarray | bytes, bits: int, white: int = 1, sign: int = 1, alpha: bool = False) -> bytes:
+    """A TIFF of one channel; `white` 0: white is zero; `sign` 1 to 3: unsigned, signed, float.
+
+    With `alpha`, a second channel of 8 bits holds it, and the values are multiplied by it.
+    """
     data = values if isinstance(values, bytes) else values.tobytes()
-    tags = {256: SIDE, 257: SIDE, 258: bits, 259: 1, 262: white, 273: 8, 277: 1, 278: SIDE}
-    tags |= {279: len(data), 339: sign}
-    entries = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in tags.items())
-    return b"II*\0" + struct.pack("<I", 8 + len(data)) + data + struct.pack("<H", 10) + entries + bytes(4)
+    tags = {256: SIDE, 257: SIDE, 258: bits, 259: 1, 262: white, 273: 8, 277: 1 + alpha, 278: SIDE}
+    tags |= {279: len(data), 338 if alpha else 339: 1 if alpha else sign}
+    entries = {tag: struct.pack("<HHII", tag, 4, 1, value) for tag, value in tags.items()}
+    if alpha:
+        entries[258] = struct.pack("<HHIHH", 258, 3, 2, 8, 8)
+    start = b"II*\0" + struct.pack("<I", 8 + len(data)) + data + struct.pack("<H", 10)
+    return start + b"".join(entries.values()) + bytes(4)
 
 
 def packed(rows: np.ndarray, depth: int, kind: int, transparent: tuple[int, ...] = ()) -> bytes:
@@ -114,13 +114,8 @@ def test_the_transparent_colour_of_16_bits_is_compared_with_all_bits() -> None:
 
 def test_alpha_that_is_multiplied_already_is_divided() -> None:
     values = np.stack([RAMP // 2, np.full_like(RAMP, 128)], -1).astype(np.uint8)
-    tags = {256: SIDE, 257: SIDE, 259: 1, 262: 1, 273: 8, 277: 2, 278: SIDE, 279: 2 * SIDE * SIDE, 338: 1}
-    entries = {tag: struct.pack("<HHII", tag, 4, 1, value) for tag, value in tags.items()}
-    entries[258] = struct.pack("<HHIHH", 258, 3, 2, 8, 8)
-    listed = b"".join(entries[tag] for tag in sorted(entries))
-    data = values.tobytes()
-    file = b"II*\0" + struct.pack("<I", 8 + len(data)) + data + struct.pack("<H", 10) + listed + bytes(4)
-    assert np.abs(decode_image(file, SIDE) - (RAMP // 2 + 127.0)).max() <= 2
+    found = decode_image(tiff(values, 8, alpha=True), SIDE)
+    assert np.abs(found - (RAMP // 2 + 127.0)).max() <= 2
 
 
 def rgba(mode: str) -> Image.Image:
@@ -142,14 +137,16 @@ MODES["large JPEG"] = saved(rgba("RGB").convert("RGB").resize((300, 200)), "JPEG
 MODES["16-bit colour"] = packed(NEAR.reshape(SIDE, -1), 16, 2)
 
 
+@pytest.fixture(scope="module")
+def prepare() -> Callable[..., np.ndarray]:
+    return runpy.run_path(str(EXAMPLE))["prepare"]
+
+
 @pytest.mark.parametrize("name", [*KINDS, *MODES])
-def test_the_recipe_of_an_exported_model_gives_what_predict_gives(name: str, tmp_path: Path) -> None:
-    spec = importlib.util.spec_from_file_location("onnx_model", EXAMPLE)
-    assert spec is not None
-    assert spec.loader is not None
-    example = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(example)
+def test_the_recipe_of_an_exported_model_gives_what_predict_gives(
+    name: str, prepare: Callable[..., np.ndarray], tmp_path: Path
+) -> None:
     data = KINDS[name][0] if name in KINDS else MODES[name]
     (tmp_path / "x").write_bytes(data)
-    found = example.prepare(tmp_path / "x", TRANSFORM)
+    found = prepare(tmp_path / "x", TRANSFORM)
     np.testing.assert_array_equal(np.rint(found * 255), decode_image(data, SIDE))

@@ -7,7 +7,7 @@ import numpy as np
 import pandas
 import pyarrow.parquet
 import pytest
-from label_service import saved
+from picture_kit import saved
 from PIL import Image
 
 from ucds.data.columns import Pictures
@@ -67,17 +67,6 @@ def test_the_callers_images_stay_as_they_are(kind):
     before = pixels.copy()
     in_memory([pixels])
     assert (pixels == before).all()
-
-
-def test_keys_and_fingerprint_follow_the_content():
-    arrays = [noise((20, 30, 3), seed) for seed in (0, 1, 0)]
-    samples = in_memory(arrays)
-    assert samples.keys[0] == samples.keys[2] != samples.keys[1]
-    assert {len(key) for key in samples.keys} == {16}
-    again = in_memory([Image.fromarray(array) for array in arrays])
-    assert (again.keys, again.fingerprint) == (samples.keys, samples.fingerprint)
-    others = [in_memory(arrays[2:0:-1]), in_memory(arrays, 32), in_memory(arrays[:1])]
-    assert len({samples.fingerprint, *(other.fingerprint for other in others)}) == 4
 
 
 @pytest.mark.parametrize(

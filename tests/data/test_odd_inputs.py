@@ -55,14 +55,12 @@ def tensor(kind: str) -> Any:
 
 
 READ: dict[str, Callable[[], Any]] = {
-    "pyarrow.Table": lambda: pyarrow.table({"a": ROWS[:, 0], "b": ROWS[:, 1]}),
     "pyarrow.RecordBatch": lambda: pyarrow.table({"a": ROWS[:, 0], "b": ROWS[:, 1]}).to_batches()[0],
     "array of lists of pyarrow": lambda: pyarrow.array(ROWS.tolist()),
     "chunked array of pyarrow": lambda: pyarrow.chunked_array([ROWS[:1].tolist(), ROWS[1:].tolist()]),
     "masked array without masked values": lambda: np.ma.masked_array(ROWS, mask=False),
     "object array": lambda: ROWS.astype(object),
     "structured array": lambda: np.array([tuple(row) for row in ROWS], [("a", "f4"), ("b", "f8")]),
-    "record array": lambda: np.rec.fromarrays(ROWS.T, names="a,b"),
     "frame by its form": Framed,
     "nullable numbers": lambda: FRAME.astype("Float64"),
     "numbers of pyarrow": lambda: FRAME.astype("double[pyarrow]"),
@@ -70,8 +68,6 @@ READ: dict[str, Callable[[], Any]] = {
         pandas.MultiIndex.from_tuples([("x", "a"), ("x", "b")]), axis=1
     ),
     "rows of a frame": lambda: [row for _, row in FRAME.iterrows()],
-    "rows of mappings": lambda: FRAME.to_dict("records"),
-    "Fortran order": lambda: np.asfortranarray(ROWS),
     "big endian": lambda: ROWS.astype(">f8"),
     "truth values": lambda: ROWS > 2,
     "decimals": lambda: FRAME.map(lambda value: Decimal(str(value))),
@@ -101,21 +97,15 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "rows with further keys": (lambda: [{"a": 1.0}, {"a": 2.0, "c": 1.0}], "row 1 .* has 'c'"),
     "masked values": (lambda: np.ma.masked_equal(ROWS, 2.0), "masked values"),
     "masked values in a list": (lambda: list(np.ma.masked_equal(ROWS, 2.0)), "masked values"),
-    "complex": (lambda: ROWS * 1j, "real numbers"),
     "complex rows": (lambda: list(ROWS * 1j), "neither images"),
     "complex column": (lambda: FRAME * 1j, "holds no numbers"),
-    "dates": (lambda: ROWS.astype("datetime64[s]"), "real numbers"),
     "column of dates": (lambda: FRAME.astype({"a": "datetime64[ns]"}), "'a' holds no numbers"),
     "numbers as words": (lambda: FRAME.astype({"b": str}), "'b' holds no numbers"),
     "missing among nullable numbers": (lambda: FRAME.astype("Float64").replace(2.0, pandas.NA), "NaN"),
-    "lists in a column of another name": (
-        lambda: pyarrow.table({"emb": pyarrow.array(ROWS.tolist())}),
-        "'emb' holds no numbers",
-    ),
+    "lists of another name": (lambda: pyarrow.table({"emb": ROWS.tolist()}), "'emb' holds no numbers"),
     "lists of several lengths": (lambda: [{"v": [1.0]}, {"v": [1.0, 2.0]}], "'v' holds no numbers"),
     "array without dimensions": (lambda: np.array(1.0), "several samples at a time"),
     "one picture": (lambda: np.zeros((40, 30, 3), np.uint8), "one picture in colour: give a list"),
-    "one vector": (lambda: ROWS[0], r"shape \(n, d\)"),
     "generator": (lambda: (row for row in ROWS), "several samples at a time"),
     "values of a mapping": (lambda: {"a": ROWS[0]}.values(), "give a list"),
     "objects": (lambda: [object()] * 3, "neither images"),
@@ -124,21 +114,12 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "a set": (lambda: {"a.png", "b.png"}, "samples need an order, which a set does not have: give a list"),
     "rows of other keys": (lambda: [{"path": "a"}, {"file": "b"}], "row 1 .* has no 'path', unlike row 0"),
     "words": (lambda: FRAME.assign(city="Rome"), "the column 'city' holds no numbers"),
-    "a word among numbers": (
-        lambda: pandas.DataFrame({"x": ["1", ""]}),
-        "the column 'x' holds '' in row 1, which is not a number: correct it",
-    ),
+    "a word among numbers": (lambda: pandas.DataFrame({"x": ["1", ""]}), "'x' holds '' in row 1"),
     "nothing among objects": (lambda: pandas.DataFrame({"x": [1, None]}, dtype=object), "'None' in row 1"),
     "ids alone": (lambda: pandas.DataFrame({"id": ["Rome"]}), "no column holds samples"),
     "missing": (lambda: pandas.DataFrame({"x": [1.0, None]}), "NaN"),
-    "embeddings of several lengths": (
-        lambda: pandas.DataFrame({"embedding": [[1.0], [1.0, 2.0]]}),
-        "a list of numbers in each row, all of one length",
-    ),
-    "one path twice": (
-        lambda: pandas.DataFrame({"path": ["a.png", "a.png"]}),
-        "the table: two samples have the id .a.png.: give each",
-    ),
+    "ragged embeddings": (lambda: pandas.DataFrame({"vector": [[1.0], [1.0, 2.0]]}), "all of one length"),
+    "one path twice": (lambda: pandas.DataFrame({"path": ["a", "a"]}), "the table: .* the id 'a'"),
     "no paths": (lambda: pandas.DataFrame({"path": []}), "there are no samples"),
     "tensor, complex": (partial(tensor, "complex"), "real numbers"),
     "tensor, without storage": (partial(tensor, "without storage"), "cannot be read as an array"),
@@ -157,9 +138,9 @@ def test_an_odd_input_is_refused_in_one_short_line(kind: str) -> None:
 
 
 def test_a_csv_file_with_very_long_lines_is_read(tmp_path: Path) -> None:
-    rows = np.random.default_rng(0).normal(size=(2, 6000)).astype(np.float32)
-    lines = [",".join(f"{value:.200f}" for value in row) for row in rows]  # of 1.2 MB each
-    (tmp_path / "x.csv").write_text("\n".join([",".join(f"c{i}" for i in range(6000)), *lines]))
+    rows = np.random.default_rng(0).normal(size=(2, 3000)).astype(np.float32)
+    lines = [",".join(f"{value:.400f}" for value in row) for row in rows]  # of 1.2 MB each
+    (tmp_path / "x.csv").write_text("\n".join([",".join(f"c{i}" for i in range(3000)), *lines]))
     found = find_samples(tmp_path / "x.csv", by_domain=False)
     assert isinstance(found, VectorSamples)
     np.testing.assert_array_equal(found.read(np.arange(2)), rows)

@@ -54,32 +54,18 @@ def test_embeddings_are_the_same_in_every_form(tmp_path: Path) -> None:
     write_table(tmp_path / "wide.parquet", {"id": IDS, **by_name})
     write_table(tmp_path / "deep.parquet", {"id": IDS, "vector": listed})
     frame.to_csv(tmp_path / "x.csv", index=False)
-    named = [
-        frame,
-        pandas.DataFrame({"sample": IDS, "features": listed}),
-        *(tmp_path / name for name in ("wide.parquet", "deep.parquet", "x.csv")),
-        hub,
-        tmp_path / "saved",
-        [{"id": name, "embedding": row} for name, row in zip(IDS, VECTORS, strict=True)],
-    ]
-    for source in named:
-        found = vectors_of(source)
-        np.testing.assert_allclose(found.read(np.arange(len(VECTORS))), VECTORS, rtol=1e-6)
-        assert found.ids == tuple(IDS)
+    named = [frame, pandas.DataFrame({"sample": IDS, "features": listed}), hub]
+    named += [tmp_path / name for name in ("wide.parquet", "deep.parquet", "x.csv", "saved")]
+    named += [[{"id": name, "embedding": row} for name, row in zip(IDS, VECTORS, strict=True)]]
     np.savetxt(tmp_path / "bare.csv", VECTORS, delimiter=",")
     np.save(tmp_path / "x.npy", VECTORS)
-    for bare in (
-        VECTORS,
-        np.asmatrix(VECTORS),  # what a dense copy of a sparse matrix is, whose rows have two dimensions
-        VECTORS.tolist(),
-        list(VECTORS),
-        tmp_path / "bare.csv",
-        str(tmp_path / "x.npy"),
-        frame.drop(columns="id"),
-    ):
-        found = vectors_of(bare)
+    # A matrix is what a dense copy of a sparse one is: its rows have two dimensions.
+    bare = [VECTORS, np.asmatrix(VECTORS), VECTORS.tolist(), list(VECTORS), frame.drop(columns="id")]
+    bare += [tmp_path / "bare.csv", str(tmp_path / "x.npy")]
+    for source in (*named, *bare):
+        found = vectors_of(source)
         np.testing.assert_allclose(found.read(np.arange(len(VECTORS))), VECTORS, rtol=1e-6)
-        assert found.ids == ("0", "1", "2", "3")
+        assert found.ids == (tuple(IDS) if any(source is one for one in named) else ("0", "1", "2", "3"))
 
 
 def test_paths_are_the_same_in_every_form(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,11 +86,8 @@ def test_paths_are_the_same_in_every_form(folder: Path, monkeypatch: pytest.Monk
 def test_pictures_are_the_same_in_every_form(folder: Path, tmp_path: Path) -> None:
     import datasets
 
-    def content(name: str) -> bytes:
-        return (folder / name).read_bytes()
-
     names = ("a/0.png", "a/1.png", "b/2.png")
-    files = [content(name) for name in names]
+    files = [(folder / name).read_bytes() for name in names]
     rows = [{"bytes": data, "path": name} for data, name in zip(files, names, strict=True)]
     write_table(tmp_path / "hub.parquet", {"image": rows, "label": [0, 1, 2]})
     pictures = [Image.open(io.BytesIO(data)) for data in files]

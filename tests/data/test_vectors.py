@@ -9,7 +9,7 @@ import pytest
 
 from ucds.data.samples import Samples
 from ucds.data.vectors import VectorSamples, load_vectors, read_arrays
-from ucds.errors import DamagedFileError, UserError
+from ucds.errors import UserError
 
 
 def rows(n: int, d: int = 4, seed: int = 0) -> np.ndarray:
@@ -74,6 +74,7 @@ def test_keys_and_fingerprint_change_with_content_ids_and_domains():
         (np.zeros((4, 0)), "shape"),
         (np.array([["a", "b"]]), "real numbers"),
         (np.zeros((2, 2), complex), "real numbers"),
+        (np.zeros((2, 2), "datetime64[s]"), "real numbers"),
         (np.array([[1.0], [np.nan]]), r"NaN or infinity \(first in row 1\)"),
         (np.array([[np.inf], [0.0]]), r"NaN or infinity \(first in row 0\)"),
         (np.array([[1e300], [0.0]]), r"numbers beyond 1e\+15"),
@@ -133,12 +134,11 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("suffix", [".npy", ".npz"])
 @pytest.mark.parametrize("kind", BAD)
-def test_bad_files_are_refused_in_words(tmp_path, suffix, kind):
-    path = tmp_path / f"bad{suffix}"
+def test_bad_files_are_refused_in_words(tmp_path, kind):
+    path = tmp_path / "bad.npz"
     path.write_bytes(BAD[kind])
-    with pytest.raises(UserError, match=rf"bad\{suffix} is not a readable \.npy or \.npz file of numbers"):
+    with pytest.raises(UserError, match=r"bad\.npz is not a readable \.npy or \.npz file of numbers"):
         load_vectors(path)
 
 
@@ -151,12 +151,3 @@ def test_the_content_and_not_the_name_tells_what_a_file_is(tmp_path):
     assert isinstance(one["one"], np.memmap)
     assert (two["a"] == np.eye(2)).all()
     assert two["b"].tolist() == [0, 1, 2, 3]
-
-
-def test_any_damage_to_an_array_of_an_archive_is_found(tmp_path):
-    np.savez(tmp_path / "x.npz", a=np.arange(3000.0))
-    whole = (tmp_path / "x.npz").read_bytes()
-    for place in (200, len(whole) // 2, len(whole) - 200):
-        (tmp_path / "x.npz").write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
-        with pytest.raises(DamagedFileError):
-            read_arrays(tmp_path / "x.npz")

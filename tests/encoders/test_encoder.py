@@ -31,6 +31,7 @@ def test_vectors_are_seen_as_unit_vectors_from_a_point_beside_their_plane() -> N
     np.testing.assert_allclose(
         far(np.full((1, 2), 2**30 + 128, np.float32)), [[1, 1, 5 / 128]] / np.sqrt(2 + 25 / 2**14)
     )
+    assert far.digest != encoder.digest
 
 
 def test_a_function_is_an_encoder_whose_width_is_found() -> None:
@@ -69,7 +70,3 @@ def test_encoders_go_to_other_processes(encoder: Encoder) -> None:
     inputs, copy = np.ones((2, 3), np.float32), pickle.loads(pickle.dumps(encoder))
     np.testing.assert_array_equal(copy(inputs), encoder(inputs))
     assert (copy.spec, copy.digest, copy.describe()) == (encoder.spec, encoder.digest, encoder.describe())
-
-
-def test_encoders_that_see_from_other_points_have_other_digests() -> None:
-    assert ViewpointEncoder(np.ones(4)).digest != ViewpointEncoder(np.arange(4.0)).digest

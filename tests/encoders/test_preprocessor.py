@@ -14,39 +14,31 @@ HALF = (0.5, 0.5, 0.5)
 OPENAI_MEAN, OPENAI_STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
 SQUARE = {"height": 224, "width": 224}
 
+# As the hub's files have them, with entries that change nothing.
+USUAL = {"do_convert_rgb": None, "do_normalize": True, "do_rescale": True, "do_resize": True}
+USUAL |= {"image_processor_type": "ImageProcessor", "resample": 3, "rescale_factor": 0.00392156862745098}
+OPENAI = USUAL | {"image_mean": OPENAI_MEAN, "image_std": OPENAI_STD}
+IMAGENET = USUAL | {"image_mean": IMAGENET_MEAN, "image_std": IMAGENET_STD}
+
 FORMS: dict[str, tuple[dict[str, Any], Preparation]] = {
     "CLIP": (
-        {"crop_size": SQUARE, "do_center_crop": True, "do_convert_rgb": True, "do_normalize": True}
-        | {"do_rescale": True, "do_resize": True, "image_mean": OPENAI_MEAN, "image_std": OPENAI_STD}
-        | {"image_processor_type": "CLIPImageProcessor", "resample": 3, "rescale_factor": 0.00392156862745098}
-        | {"size": {"shortest_edge": 224}},
+        OPENAI | {"crop_size": SQUARE, "do_center_crop": True, "size": {"shortest_edge": 224}},
         Preparation(224, 224, OPENAI_MEAN, OPENAI_STD),
     ),
     "CLIP of the first years": (
-        {"crop_size": 224, "do_center_crop": True, "do_normalize": True, "do_resize": True, "resample": 3}
-        | {"image_mean": OPENAI_MEAN, "image_std": OPENAI_STD, "size": 224},
+        OPENAI | {"crop_size": 224, "do_center_crop": True, "size": 224},
         Preparation(224, 224, OPENAI_MEAN, OPENAI_STD),
     ),
     "DINOv2": (
-        {"crop_size": SQUARE, "do_center_crop": True, "do_normalize": True, "do_rescale": True}
-        | {"image_mean": IMAGENET_MEAN, "image_std": IMAGENET_STD, "rescale_factor": 1 / 255, "resample": 3}
-        | {"image_processor_type": "BitImageProcessor", "size": {"shortest_edge": 256}, "do_resize": True},
+        IMAGENET | {"crop_size": SQUARE, "do_center_crop": True, "size": {"shortest_edge": 256}},
         Preparation(256, 224, IMAGENET_MEAN, IMAGENET_STD),
     ),
-    "SigLIP": (
-        {"do_convert_rgb": None, "do_normalize": True, "do_rescale": True, "do_resize": True, "resample": 3}
-        | {"image_mean": HALF, "image_std": HALF, "rescale_factor": 1 / 255, "size": SQUARE}
-        | {"processor_class": "SiglipProcessor"},
-        Preparation(224, 224, HALF, HALF),
-    ),
-    "ViT": (
-        {"do_normalize": True, "do_rescale": True, "do_resize": True, "image_mean": HALF, "image_std": HALF}
-        | {"resample": 2, "rescale_factor": 1 / 255, "size": SQUARE},
+    "SigLIP and ViT": (
+        USUAL | {"image_mean": HALF, "image_std": HALF, "size": SQUARE},
         Preparation(224, 224, HALF, HALF),
     ),
     "ConvNeXt": (
-        {"crop_pct": 0.875, "do_normalize": True, "do_rescale": True, "do_resize": True, "resample": 3}
-        | {"image_mean": IMAGENET_MEAN, "image_std": IMAGENET_STD, "size": {"shortest_edge": 224}},
+        IMAGENET | {"crop_pct": 0.875, "size": {"shortest_edge": 224}},
         Preparation(256, 224, IMAGENET_MEAN, IMAGENET_STD),
     ),
     "ConvNeXt without a margin": (
