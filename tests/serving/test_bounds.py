@@ -12,7 +12,6 @@ from serving_kit import (
     FakeLabeller,
     Service,
     picture,
-    refused,
     running,
     vector,
     wait_until,
@@ -112,25 +111,6 @@ def test_requests_beyond_the_memory_are_told_to_come_again(ledger: Ledger) -> No
         time.sleep(0.3)
         answer = service.with_a_new_key().ask(bytes(20_000))
         assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
-
-
-def test_abandoned_bodies_are_waste_and_cost_no_budget(ledger: Ledger) -> None:
-    with running(FakeImageLabeller(), ledger, Limits(waste_seconds=0.1), budget=100) as service:
-        for _ in range(8):
-            with service.connect() as connection:
-                connection.sendall(service.head("Content-Length: 1000") + b"--b")
-                time.sleep(0.05)
-        wait_until(lambda: "over-waste" in service.ask(picture(1)).text)
-    assert ledger.list_keys()[0].used <= 1  # for this picture
-
-
-HEADERS = ("boundary*=undefined''x", "boundary*0=b", "boundary=\xff", "boundary", "boundary=;", 'boundary="b')
-
-
-@pytest.mark.parametrize("parameter", HEADERS)
-def test_no_body_and_no_header_of_one_is_a_fault(pictures: Service, parameter: str) -> None:
-    head = {"Content-Type": f"multipart/form-data; {parameter}".encode("latin-1")}
-    refused(pictures.send(b"--b\r\n\r\n--b--", head), 422, "malformed")  # type: ignore[arg-type]
 
 
 def test_every_failure_after_a_body_is_waste_and_its_trace_is_logged_once(

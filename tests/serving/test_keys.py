@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from cli_kit import run_command, run_successfully
 from cryptography.hazmat.primitives.asymmetric import rsa
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from ledger_kit import charge
 from pydantic import ValidationError
@@ -18,7 +17,6 @@ from typer.testing import CliRunner
 
 from ucds.cli.options import app
 from ucds.errors import DamagedFileError, InputError, UserError
-from ucds.labels.journal import KeptReceipt
 from ucds.labels.wire import Receipt, ServiceInfo
 from ucds.serving import log
 from ucds.serving.keys import keep_secret, make_secret, parse_end
@@ -159,32 +157,14 @@ SMALL_ORDERS = [  # the points of orders 1, 2, 4 and 8, and other ways to write 
 ]
 
 
-@pytest.mark.parametrize("key", [*SMALL_ORDERS, "12", "x" * 64])
-def test_no_key_of_small_order_signs_anything(ledger: Ledger, key: str) -> None:
-    signer = Signer(Ed25519PrivateKey.generate()).sign(Receipt, **RECEIPT)
-    with pytest.raises(ValidationError, match="small order|pattern"):
-        Receipt.model_validate(signer.model_dump() | {"signer": key})
-    with pytest.raises(ValidationError, match="small order|pattern"):  # so the client refuses the service
-        ServiceInfo.model_validate({"signer": key})
-    for use in (ledger.trust, lambda named: verify(ledger.place, signers=[named])):
-        with pytest.raises(InputError, match="`signer` is a public key"):
-            use(key)
-
-
-@pytest.mark.parametrize("key", ["00" * 15, "00" * 17, "0" * 31, "", "G" * 32, "A" * 32])
-def test_the_keys_of_contents_have_32_digits(key: str) -> None:
-    receipt = Signer(Ed25519PrivateKey.generate()).sign(Receipt, **RECEIPT)
-    KeptReceipt(receipt=receipt, labels={"0a" * 16: 1})
-    with pytest.raises(ValidationError, match="pattern"):
-        KeptReceipt(receipt=receipt, labels={key: 1})
-
-
-RECEIPT = {
-    "entries": ["0" * 64],
-    "time": "2026-01-01T00:00:00.000+00:00",
-    "model_digest": "0" * 32,
-    "answers_digest": "0" * 64,
-}
+def test_no_key_of_small_order_signs_anything(ledger: Ledger) -> None:
+    for key in (*SMALL_ORDERS, "12", "x" * 64):
+        for form in (Receipt, ServiceInfo):  # so the client refuses the service
+            with pytest.raises(ValidationError, match=r"signer\n.*(small order|pattern)"):
+                form.model_validate({"signer": key})
+        for use in (ledger.trust, lambda named: verify(ledger.place, signers=[named])):
+            with pytest.raises(InputError, match="`signer` is a public key"):
+                use(key)
 
 
 def succeed(*arguments: object) -> str:

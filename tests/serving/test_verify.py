@@ -113,30 +113,29 @@ def others(value: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize(("name", "column"), COLUMNS)
-def test_each_column_of_each_row_changed_or_exchanged(tampering: Tampering, name: str, column: str) -> None:
+def test_each_column_changed_exchanged_or_of_another_type(
+    tampering: Tampering, name: str, column: str
+) -> None:
     table = TABLES[name]
     rows = tampering.rows(table)
     for row in rows:
         value = others(row[column])[-1]
         assert tampering.faults(partial(replace, table, [row], [{**row, column: value}])), (row, value)
-    for one, other in itertools.pairwise(rows):
+    for one, other in itertools.pairwise([] if table is log.log else rows):
         changed = [{**one, column: other[column]}, {**other, column: one[column]}]
         if changed not in ([one, other], [other, one]):
             assert tampering.faults(partial(replace, table, [one, other], changed)), (one, other)
 
-
-@pytest.mark.parametrize(("name", "column"), COLUMNS)
-def test_values_of_another_type(tampering: Tampering, name: str, column: str) -> None:
-    """SQLite keeps any value in any column: the check finds it, and a service gives no wrong answer."""
+    # SQLite keeps any value in any column: the check finds it, and a service gives no wrong answer.
     contents = [content(number) for number in (1, 2, 3)]
-    row = "number = 4" if name == "log" else "key = 1"
+    where = "number = 4" if name == "log" else "key = 1"
 
     def ask() -> dict[bytes, int]:
         with closing(Ledger(tampering.place)) as book:
             return book.find_answers(book.list_keys()[0], MODELS[0], contents).labels
 
     def change(value: object, connection: Connection) -> None:
-        connection.exec_driver_sql(f"UPDATE OR REPLACE {name} SET {column} = ? WHERE {row}", (value,))
+        connection.exec_driver_sql(f"UPDATE OR REPLACE {name} SET {column} = ? WHERE {where}", (value,))
 
     def use() -> None:
         with suppress(UserError):
@@ -272,16 +271,15 @@ def test_a_snapshot_of_another_state_or_signer_is_refused(full: Path, what: str)
     assert words in verify(full, signers=[ours.public]).faults[0]
 
 
-@pytest.mark.parametrize(("back", "added"), [(1, 0), (1, 1), (1, 3), (5, 1), (20, 0), (20, 3)])
+@pytest.mark.parametrize(("back", "added"), [(1, 0), (1, 1), (1, 3), (3, 1), (6, 0), (6, 9)])
 def test_a_log_set_back_under_a_service(ledger: Ledger, tmp_path: Path, back: int, added: int) -> None:
     key = make_key(ledger, 100)
-    for number in range(20):
+    for number in range(6):
         charge(ledger, key, number)
     with behind(tmp_path) as connection:
-        set_back(connection, 22 - back)
-        if back < 21:
-            for number in range(added):
-                forge_charge(connection, 1, [1000 + number])
+        set_back(connection, 8 - back)
+        for number in range(added):
+            forge_charge(connection, 1, [1000 + number])
     repeat = partial(ledger.find_answers, key, MODELS[0], [])
     for use in (ledger.list_keys, lambda: charge(ledger, key, 2000), repeat):
         with pytest.raises(DamagedFileError, match="set back"):
@@ -291,7 +289,7 @@ def test_a_log_set_back_under_a_service(ledger: Ledger, tmp_path: Path, back: in
 
 def test_a_log_set_back_is_found_by_all_that_is_kept_elsewhere(provider: Provider) -> None:
     key, place = make_key(provider.ledger, 100), provider.folder
-    for number in range(20):
+    for number in range(6):
         provider.keep(key, number)
     provider.snapshots().close()
     checks = (
@@ -302,8 +300,8 @@ def test_a_log_set_back_is_found_by_all_that_is_kept_elsewhere(provider: Provide
         assert (check().faults, check().unnamed) == ((), 0)
     charge(provider.ledger, key, 50)
     assert checks[0]().unnamed == 2  # a snapshot and a charge
-    for back in (2, 7, 20):
-        provider.restore(23 - back)
+    for last in (7, 5, 3):
+        provider.restore(last)
         assert verify(place).faults == ()
         for check in checks:
             faults = check().faults
