@@ -16,7 +16,8 @@ from sqlalchemy import Connection, Table, select
 from sqlalchemy.exc import IntegrityError
 
 from ucds.errors import DamagedFileError, InputError, UserError
-from ucds.labels.wire import Calibration
+from ucds.labels.journal import KeptReceipt, read_receipts
+from ucds.labels.wire import Calibration, Receipt, answers_digest
 from ucds.serving import log
 from ucds.serving.ledger import Ledger
 from ucds.serving.log import Entry
@@ -153,8 +154,8 @@ def test_each_row_dropped_or_added(tampering: Tampering, name: str) -> None:
         if table is log.answers or number < len(found):  # the last entry alone is seen only from elsewhere
             assert tampering.faults(partial(replace, table, [row], [])), row
         for key in table.primary_key:
-            for value in others(row[key.name]):
-                assert tampering.faults(partial(replace, table, [], [{**row, key.name: value}])), row
+            value = others(row[key.name])[0]
+            assert tampering.faults(partial(replace, table, [], [{**row, key.name: value}])), row
     assert tampering.faults(partial(replace, table, found, []))
     answer = {"key": 1, "model": MODELS[0], "content": content(99), "label": 1}
     for entry in (-1, 0, 1, 2, 99):  # which gave none
@@ -322,6 +323,32 @@ def test_statements_are_compared_word_for_word(provider: Provider, tmp_path: Pat
     assert "another key than the provider's" in faults(other)
     assert "not in the log" in faults(signer, hash="0" * 64)
     assert "not in the log" in faults(signer, number=told.number + 9)
+
+
+def test_receipts_are_compared_word_for_word(provider: Provider, tmp_path: Path) -> None:
+    other = Signer.open(tmp_path / "other.pem")
+    provider.keep(make_key(provider.ledger), 1)
+    (kept,) = read_receipts(provider.receipts)
+    changed = {content(1).hex(): 2}
+
+    def faults(by: Signer = provider.signer, labels: dict[str, int] = kept.labels, **changes: Any) -> str:
+        told = kept.receipt.model_dump(exclude={"signer", "signature", "format"}) | changes
+        receipt = by.sign(Receipt, **told)
+        provider.receipts.unlink()
+        provider.write(KeptReceipt(receipt=receipt, labels=labels))
+        return " ".join(provider.verify().faults)
+
+    assert faults() == ""
+    assert "another key than the provider's" in faults(other)
+    assert "labels other than those" in faults(labels=changed)
+    assert "not in the log" in faults(entries=["0" * 64])
+    assert "other answers" in faults(model_digest=MODELS[1])
+    assert "other answers" in faults(privacy="epsilon 1.0, delta 1e-05, for each person")
+    assert "other answers" in faults(labels=changed, answers_digest=answers_digest([(content(1), 2)]))
+    provider.receipts.unlink()
+    spoiled = kept.receipt.model_copy(update={"signature": "0" * 128})
+    provider.write(kept.model_copy(update={"receipt": spoiled}))
+    assert "a wrong signature" in provider.verify().faults[0]
 
 
 def test_the_running_service_finds_changed_answers_when_it_gives_them_again(full: Path) -> None:
