@@ -11,20 +11,22 @@ import pytest
 from cli_kit import run_successfully
 from label_service import source_model
 from serving_kit import running
+from sklearn.cluster import KMeans
 
 from ucds.auditing import attacks, subject
 from ucds.auditing.audit import QUICK, Effort, audit
-from ucds.auditing.report import Findings, attack_success
+from ucds.auditing.report import Findings
 from ucds.data.vectors import VectorSamples
 from ucds.encoders.encoder import IdentityEncoder
 from ucds.errors import InputError, RefusedError
 from ucds.heads import Head
 from ucds.labels.client import LabelClient
+from ucds.math.spaces import unit_rows
 from ucds.serving.labeller import ModelLabeller
 from ucds.serving.ledger import Ledger
 from ucds.serving.limits import Limits
 from ucds.training.model_file import load_model, save_model
-from ucds.training.options import Compute
+from ucds.training.options import Compute, EncoderOptions
 
 WIDTH = 16
 
@@ -99,17 +101,14 @@ def test_agreement_counts_the_copies_that_keep_their_label() -> None:
 
 
 def test_shadows_find_the_samples_whose_labels_only_their_own_presence_explains() -> None:
-    """Members have labels of a clustering that saw them, others labels without any sense."""
+    """Members have the labels of a clustering that saw them, others those of the nearest cluster."""
     rng = np.random.default_rng(0)
-    features = rng.standard_normal((200, 12)).astype(np.float32)
-    features[:100] += 4 * np.eye(12)[rng.integers(0, 8, 100)].astype(np.float32)
-    labels = np.concatenate([features[:100, :8].argmax(1), rng.integers(0, 8, 100)])
-    scores = attacks.shadow_scores(features, labels, 8, rng, 12)
-    assert scores.shape == (200,)
+    features = unit_rows(rng.standard_normal((80, 10)).astype(np.float32))
+    labels = KMeans(15, n_init=1, random_state=0).fit(features[:40]).predict(features).astype(np.int64)
+    scores = attacks.shadow_scores(3 * features, labels, 15, rng, 12)
     assert np.abs(scores).max() <= 1
-    same = attacks.shadow_scores(features[:100], labels[:100], 8, np.random.default_rng(1), 12)
-    chance = attack_success(same[:50], same[50:])
-    assert chance.auc_low <= 0.5 <= chance.auc_high
+    assert scores[:40].mean() > 0.1
+    assert abs(scores[40:].mean()) < 0.05
 
 
 def test_edits_of_images_and_noise_on_vectors_do_what_they_say() -> None:
@@ -124,6 +123,9 @@ def test_edits_of_images_and_noise_on_vectors_do_what_they_say() -> None:
         copy = variant(image, generator)
         assert (copy.shape, copy.dtype) == (image.shape, np.uint8)
         assert not np.array_equal(copy, image)
+    grey = np.full((1, 3, 99, 99), 128, np.uint8)
+    further = [float(variant(grey, generator).std()) for variant in attacks.image_variants(12)[8:]]
+    assert further == pytest.approx([18, 24, 30, 36], rel=0.03)
     # Noise on vectors grows from one to sixteen spreads.
     rows, generator = np.zeros((1, 20_000), np.float32), np.random.default_rng(0)
     deviations = [float(variant(rows, generator).std()) for variant in attacks.vector_variants(3, 0.5)]
@@ -213,8 +215,8 @@ def test_what_cannot_be_audited_is_refused(samples: Path) -> None:
 
 def test_a_service_is_audited_over_http_within_its_budget(samples: Path) -> None:
     save_nearest(samples / "run", members_of(samples))
-    effort = Effort(samples=20, variants=1, boundary=2, shadows=2)
-    few_bytes = Limits(max_request_bytes=2000)  # fewer than a batch of the audit has
+    effort = Effort(samples=20, variants=1, boundary=1, shadows=2)
+    few_bytes = Limits(max_request_bytes=1000)  # fewer than 20 samples have
     labeller = ModelLabeller(load_model(samples / "run", role="source"))
     with (
         closing(Ledger(samples, create=True)) as book,
@@ -227,6 +229,29 @@ def test_a_service_is_audited_over_http_within_its_budget(samples: Path) -> None
             run_audit(samples, effort, run=None, client=poor)
     local = run_audit(samples, effort)
     assert (remote.membership, remote.queries) == (local.membership, local.queries)
+
+
+def test_a_model_and_a_service_of_images_give_equal_figures(tmp_path: Path, write_images: Any) -> None:
+    edges, cpu = EncoderOptions("ucds/oriented_edges", "none", 32), Compute("cpu", cache=None)
+    for number, side in enumerate(("members", "others")):
+        write_images(tmp_path / side, [f"{d}/{i}.png" for d in "ab" for i in range(10)], 50 * number)
+    (tmp_path / "run").mkdir()
+    save_model(tmp_path / "run", source_model(edges.find(cpu), 5, name="edges"))
+    effort = Effort(samples=20, variants=1, boundary=2, steps=0, shadows=2)
+    sides = {side: tmp_path / side for side in ("members", "others")} | {"compute": cpu}
+    labeller = ModelLabeller(load_model(tmp_path / "run", role="source"))
+    with (
+        closing(Ledger(tmp_path, create=True)) as book,
+        running(labeller, book, budget=100_000) as service,
+        LabelClient(service.url, service.key) as client,
+    ):
+        with pytest.raises(InputError, match="give the attacker an encoder"):
+            run_audit(tmp_path, effort, run=None, client=client, **sides)
+        remote = run_audit(tmp_path, effort, run=None, client=client, encoder=edges, **sides)
+    local = run_audit(tmp_path, effort, **sides)
+    assert (remote.membership, remote.queries) == (local.membership, local.queries)
+    assert [attack.queries for attack in local.membership][::2] == [2, 1]
+    assert local.stability.keys() == {f"{d} ({side})" for d in "ab" for side in ("member", "other")}
 
 
 def test_the_price_curve_rises_to_the_price() -> None:

@@ -33,7 +33,15 @@ from ucds.labels.cluster_labels import ClusterLabels
 from ucds.labels.journal import Journal, KeptReceipt, journal_path, read_receipts
 from ucds.labels.query import query_labels
 from ucds.labels.questions import open_questions
-from ucds.labels.wire import Receipt, answers_digest, find_fault, is_authentic
+from ucds.labels.wire import (
+    Calibration,
+    CalibrationAnswer,
+    Receipt,
+    UnusableSample,
+    answers_digest,
+    find_fault,
+    is_authentic,
+)
 from ucds.serving.signing import Signer
 
 BALANCE = {"budget": 100, "used": 60, "remaining": 40}
@@ -221,6 +229,21 @@ def test_a_receipt_that_is_refused_keeps_no_other_answer_out(service: FakeServic
     with pytest.raises(RefusedError, match="signature"):
         clinic.query(images)
     assert sum(len(kept.labels) for kept in read_receipts(journal_path(clinic.out))) == 16
+
+
+@pytest.mark.parametrize(
+    ("unusable", "words"), [([], "samples other than these"), ([99], "were not in the request")]
+)
+def test_a_calibration_by_other_samples_is_refused(clinic: Clinic, unusable: list[int], words: str) -> None:
+    service = clinic.service
+    service.info["fewest_to_calibrate"] = 2
+    told = Calibration(samples=9, digest="0" * 32)
+    reasons = [UnusableSample(position=position, reason="no image") for position in unusable]
+    answer = CalibrationAnswer(calibration=told, unusable=reasons).model_dump_json().encode()
+    service.faults.append((200, {}, answer))
+    with LabelClient(service.url, KEY, calibrate=True) as client, pytest.raises(RefusedError, match=words):
+        query_labels(client, open_questions(clinic.images(3)), clinic.out)
+    assert not service.answered
 
 
 def test_a_missing_or_wrong_key_is_told_in_one_line(clinic: Clinic, monkeypatch: pytest.MonkeyPatch) -> None:

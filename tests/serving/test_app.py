@@ -32,9 +32,11 @@ def test_paths_and_methods_that_are_not_there(vectors: Service) -> None:
     with vectors.client() as client:
         for path in ("/", "/v1/labels/", "/metrics", "/healthz", "/readyz", "/docs", "/made/up/path"):
             refused(client.get(path), 404, "not-found")
-        answer = client.delete("/v1/labels")
-    refused(answer, 405, "wrong-method")
-    assert answer.headers["allow"] == "POST"
+        answers = [client.delete("/v1/labels") for _ in range(2)]
+    refused(answers[0], 405, "wrong-method")
+    assert answers[0].headers["allow"] == "POST"
+    assert answers[0].headers["cache-control"] == "no-store"
+    assert len({answer.headers["x-request-id"] for answer in answers}) == 2
 
 
 def test_over_the_rate_a_key_is_told_when_to_come_again(vectors: Service) -> None:
@@ -118,6 +120,8 @@ def test_failed_authentications_are_security_events_and_figures_name_nobody(
     assert {(line["event"], line["client"]) for line in lines} == {("failed-authentication", "127.0.0.1")}
     assert 'ucds_failed_authentications_total{reason="unknown-key"} 1.0' in figures
     assert 'ucds_requests_total{path="/v1/labels",status="200"} 1.0' in figures
+    for name in ("ucds_samples_answered_total", "ucds_samples_computed_total", "ucds_model_rows"):
+        assert f"\n{name} 1.0\n" in figures
     assert "anna" not in figures
     assert "made" not in figures
 

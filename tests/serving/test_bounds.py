@@ -104,6 +104,12 @@ def test_a_body_that_comes_too_slowly_is_refused(pictures: Service) -> None:
     assert pictures.ask(picture(7)).json()["labels"] == [7]
 
 
+def test_a_repeat_is_free_and_no_less_waste_than_it_costs(ledger: Ledger) -> None:
+    with running(FakeLabeller(), ledger, Limits(waste_seconds=5e-7), budget=9) as service:
+        assert [service.ask(vector(1)).status_code for _ in range(3)] == [200, 200, 429]
+    assert ledger.list_keys()[0].used == 1
+
+
 def test_requests_beyond_the_memory_are_told_to_come_again(ledger: Ledger) -> None:
     limits = Limits(max_request_bytes=100_000, max_body_bytes=100_000, body_seconds=3)
     with running(FakeImageLabeller(), ledger, limits, budget=10) as service, service.connect() as slow:

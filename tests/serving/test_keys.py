@@ -98,7 +98,7 @@ def test_terms_that_cannot_be_are_refused(ledger: Ledger) -> None:
     for change in (ledger.renew_key, ledger.revoke_key, ledger.set_key):
         with pytest.raises(InputError, match="no key of the name 'bert'"):
             change("bert")
-    for name in ("", "a b", "x" * 65, "-a", "a\n", "é"):
+    for name in ("", "a b", "x" * 65, "-a", "a\n", "é", make_secret()):
         with pytest.raises(InputError, match="cannot name a key: a name has"):
             ledger.add_key(name, 1)
     with ledger.reading() as (_, state):
@@ -127,6 +127,7 @@ def test_ends_are_read_as_people_write_them() -> None:
         end = datetime.fromisoformat(parse_end(text) or "")
         assert abs(end - now - timedelta(hours=hours)) < timedelta(seconds=5)
     assert parse_end("2031-02-03T04:05+02:00") == "2031-02-03T02:05:00.000+00:00"
+    assert parse_end("2031-02-03") == "2031-02-03T00:00:00.000+00:00"
     assert parse_end("never") is None
     for text in ("", "soon", "-1d", "2031-13-01", "9999999d", "0001-01-01T00:00+14:00"):
         with pytest.raises(InputError, match="cannot end a key"):
