@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from cli_kit import run_command, run_successfully
-from ledger_kit import MODELS, Provider, behind, charge, make_key
+from ledger_kit import MODELS, Provider, behind, charge, content, make_key
 from serving_kit import wait_until
 
 from ucds.errors import DamagedFileError, InputError
@@ -113,18 +113,27 @@ def test_what_cannot_be_written_is_tried_again_and_no_fault_ends_the_thread(
 
 
 @pytest.mark.parametrize("change", ["added", "removed"])
-def test_answers_that_were_added_or_removed_stop_a_start(provider: Provider, change: str) -> None:
-    for number, name in enumerate(("anna", "bert"), 1):
-        charge(provider.ledger, make_key(provider.ledger, name=name), *range(number))
-    provider.snapshots().close()
+def test_answers_added_or_removed_stop_a_start_and_all_charges_for_good(
+    provider: Provider, change: str
+) -> None:
+    ledger, signer, key = provider.ledger, provider.signer, make_key(provider.ledger)
+    charge(ledger, key, 1)
+    snapshots = provider.snapshots()
+    row: dict[str, Any] = {"key": 1, "model": MODELS[0], "label": 1, "entry": 3}
+    row["content"] = content(1) if change == "removed" else b"x" * 16
+    put, remove = log.answers.insert().values(row), log.answers.delete().filter_by(content=row["content"])
+    first, second = (put, remove) if change == "added" else (remove, put)
     with behind(provider.folder) as connection:
-        if change == "added":
-            row = {"key": 1, "model": MODELS[0], "content": b"x" * 16, "label": 1, "entry": 4}
-            connection.execute(log.answers.insert().values(row))
-        else:
-            connection.execute(log.answers.delete().filter_by(key=1))
-    with pytest.raises(DamagedFileError, match="answers were added or removed"):
-        provider.snapshots()
+        connection.execute(first)
+    with closing(Ledger(provider.folder)) as book, pytest.raises(DamagedFileError, match="added or removed"):
+        Snapshots(book, signer, provider.marks)
+    snapshots.close()
+    assert snapshots.failures > 0
+    with behind(provider.folder) as connection:
+        connection.execute(second)
+    for use in (lambda: charge(ledger, key, 2), ledger.list_keys, lambda: ledger.check_ready(signer)):
+        with pytest.raises(DamagedFileError, match="added or removed"):
+            use()
 
 
 def test_a_restored_backup_is_refused_until_its_loss_is_accepted(provider: Provider) -> None:
@@ -202,26 +211,6 @@ def test_a_snapshot_that_a_stranger_signed_is_refused_by_all_who_know_the_signer
         Ledger(provider.folder).trust(provider.signer.public)
     assert "as `signer`" in provider.verify().faults[0]
     assert "as `signer`" in verify(provider.folder).faults[0]
-
-
-def test_a_failed_check_stops_all_charges_for_good(provider: Provider) -> None:
-    ledger, key = provider.ledger, make_key(provider.ledger)
-    charge(ledger, key, 1)
-    snapshots = provider.snapshots()
-    row = log.answers.insert().values(key=1, model=MODELS[0], content=b"x" * 16, label=1, entry=3)
-    with behind(provider.folder) as connection:
-        connection.execute(row)
-    snapshots.close()
-    assert snapshots.failures > 0
-    with behind(provider.folder) as connection:
-        connection.execute(log.answers.delete().filter_by(content=b"x" * 16))
-    for use in (
-        lambda: charge(ledger, key, 2),
-        ledger.list_keys,
-        lambda: ledger.check_ready(provider.signer),
-    ):
-        with pytest.raises(DamagedFileError, match="added or removed"):
-            use()
 
 
 def test_a_ledger_is_checked_archived_restored_and_accepted(provider: Provider, tmp_path: Path) -> None:
