@@ -160,13 +160,13 @@ def run_audit(folder: Path, effort: Effort = EFFORT, **changes: Any) -> Findings
     return audit(**given, effort=effort)
 
 
-def members_of(folder: Path) -> np.ndarray:
-    return np.concatenate(list(np.load(folder / "members.npz").values()))
+def rows_of(folder: Path, side: str) -> np.ndarray:
+    return np.concatenate(list(np.load(folder / f"{side}.npz").values()))
 
 
 def test_a_model_that_memorises_is_found_out(samples: Path) -> None:
     """Over-fitted on purpose: a prototype for each member."""
-    save_nearest(samples / "run", members_of(samples))
+    save_nearest(samples / "run", rows_of(samples, "members"))
     found = run_audit(samples)
     areas = {attack.name: attack.success.auc_low for attack in found.membership if attack.success}
     assert max(areas["agreement"], areas["boundary"]) > 0.7
@@ -175,10 +175,13 @@ def test_a_model_that_memorises_is_found_out(samples: Path) -> None:
 
 
 def test_a_model_of_other_data_gives_nothing_away(samples: Path) -> None:
-    attacks = run_audit(samples).membership
-    assert len(attacks) == 3
-    for attack in attacks:
+    found = run_audit(samples)
+    assert len(found.membership) == 3
+    for attack in found.membership:
         assert attack.success.auc_low <= 0.5 <= attack.success.auc_high
+    own = np.bincount((unit_rows(rows_of(samples, "others")) @ unit_rows(draw(3, 99)).T).argmax(1)) / 150
+    assert found.prevalence.misplaced == pytest.approx(np.abs(own - 1 / 3).sum() / 2)
+    assert found.prevalence.without_labels < 1e-6  # the source has equal clusters
 
 
 def test_page_figures_and_words_agree_and_equal_seeds_give_equal_figures(samples: Path) -> None:
@@ -214,7 +217,7 @@ def test_what_cannot_be_audited_is_refused(samples: Path) -> None:
 
 
 def test_a_service_is_audited_over_http_within_its_budget(samples: Path) -> None:
-    save_nearest(samples / "run", members_of(samples))
+    save_nearest(samples / "run", rows_of(samples, "members"))
     effort = Effort(samples=20, variants=1, boundary=1, shadows=2)
     few_bytes = Limits(max_request_bytes=1000)  # fewer than 20 samples have
     labeller = ModelLabeller(load_model(samples / "run", role="source"))

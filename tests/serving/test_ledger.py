@@ -252,9 +252,6 @@ def test_files_that_are_no_ledger_are_refused_and_none_is_made_unasked(
         for use in (Ledger, verify):
             with pytest.raises(kind, match=words):
                 use(tmp_path)  # type: ignore[operator]
-    path.mkdir()
-    with pytest.raises(InputError, match="is a link or no file"):
-        Ledger(tmp_path)
 
 
 def test_a_file_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
