@@ -73,12 +73,6 @@ def clinic(service: FakeService, write_images: Callable[..., list[Path]], tmp_pa
     return Clinic(service, write_images, tmp_path, tmp_path / "labels.json")
 
 
-@pytest.fixture(autouse=True)
-def _empty_folder_and_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("UCDS_KEY", KEY)
-    monkeypatch.chdir(tmp_path)
-
-
 @pytest.fixture
 def embeddings() -> Iterator[FakeService]:
     """A service that answers about vectors."""

@@ -22,12 +22,6 @@ NAME = b"Mrs Miller"
 ENCODER = ("--backbone", "ucds/oriented_edges", "--weights", "none", "--accelerator", "cpu")
 
 
-@pytest.fixture(autouse=True)
-def _place_and_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("UCDS_KEY", KEY)
-    monkeypatch.chdir(tmp_path)
-
-
 @pytest.fixture
 def place(write_images: WriteImages, tmp_path: Path) -> Path:
     """A folder of images, one private image and a private key beside it."""

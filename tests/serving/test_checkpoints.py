@@ -14,11 +14,9 @@ from serving_kit import wait_until
 from ucds.errors import DamagedFileError, InputError
 from ucds.serving import log
 from ucds.serving.checkpoints import Snapshots, accept_loss, read_checkpoints
-from ucds.serving.keys import Terms
 from ucds.serving.ledger import Ledger
-from ucds.serving.log import Entry
 from ucds.serving.signing import Signer
-from ucds.serving.state import Snapshot, Statement
+from ucds.serving.state import Statement
 from ucds.serving.verify import verify
 
 
@@ -182,35 +180,6 @@ def test_another_signing_key_is_accepted_beside_the_one_before_alone(
         book.trust(stranger.public)
         with pytest.raises(InputError, match="not signed for this ledger"):
             accept_loss(book, marks)
-
-
-def forge_one_snapshot(provider: Provider, signer: Signer) -> None:
-    """Replace the log by one snapshot: a revoked key lives, and its budget is a million."""
-    state = provider.ledger.state()
-    key = state.keys[1].model_copy(update={"revoked": None, "terms": Terms(budget=10**6), "used": 0})
-    state = state.model_copy(update={"keys": {1: key}, "statement": None, "number": state.number + 9})
-    told: dict[str, Any] = {"number": state.number, "hash": state.hash, "time": state.time}
-    told |= {"era": 0, "state": state.digest()}
-    with behind(provider.folder) as connection:
-        connection.execute(log.log.delete())
-        connection.execute(log.answers.delete())
-        body = Snapshot(statement=signer.sign(Statement, **told), state=state)
-        words = (state.number + 1, state.time, "mallory", "Snapshot", body.model_dump_json())
-        connection.execute(log.log.insert().values(vars(Entry.after(state.hash, *words))))
-
-
-def test_a_snapshot_that_a_stranger_signed_is_refused_by_all_who_know_the_signer(provider: Provider) -> None:
-    key = make_key(provider.ledger)
-    charge(provider.ledger, key, 1)
-    provider.snapshots().close()
-    provider.ledger.revoke_key("anna")
-    forge_one_snapshot(provider, Signer.open(provider.folder / "stranger.pem"))
-    with pytest.raises(DamagedFileError):
-        provider.ledger.list_keys()
-    with pytest.raises(DamagedFileError, match="as `signer`"):
-        Ledger(provider.folder).trust(provider.signer.public)
-    assert "as `signer`" in provider.verify().faults[0]
-    assert "as `signer`" in verify(provider.folder).faults[0]
 
 
 def test_a_ledger_is_checked_archived_restored_and_accepted(provider: Provider, tmp_path: Path) -> None:

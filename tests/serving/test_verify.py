@@ -251,13 +251,14 @@ def test_an_entry_that_is_hashed_well_and_breaks_a_rule(full: Path, name: str) -
     book.close()
 
 
-@pytest.mark.parametrize("what", ["state", "signer"])
+@pytest.mark.parametrize("what", ["state", "signer", "alone"])
 def test_a_snapshot_of_another_state_or_signer_is_refused(full: Path, what: str) -> None:
-    """Found by the check, and by a service that runs."""
+    """Found by the check, by a service that runs, and a stranger's by one that starts."""
     ours, other = (Signer.open(full / f"{name}.pem") for name in ("key", "other"))
     by, changes, words = {
         "state": (ours, {"keys": {}}, "a state that the log does not have"),
         "signer": (other, {}, "if that was your key"),
+        "alone": (other, {"keys": {}}, "as `signer`"),
     }[what]
     with closing(Ledger(full)) as book:
         book.trust(ours.public)
@@ -266,10 +267,16 @@ def test_a_snapshot_of_another_state_or_signer_is_refused(full: Path, what: str)
         told = by.sign(Statement, **fields, state=forged.digest())
         with behind(full) as connection:
             body = {"statement": told.model_dump(), "state": json.loads(forged.model_dump_json())}
-            forge(connection, "Snapshot", body)
+            entry = forge(connection, "Snapshot", body)
+            if what == "alone":  # in place of the log
+                connection.execute(log.log.delete().where(log.log.c.number < entry.number))
         with pytest.raises(DamagedFileError):
             book.list_keys()
     assert words in verify(full, signers=[ours.public]).faults[0]
+    if by is other:
+        with closing(Ledger(full)) as book, pytest.raises(DamagedFileError, match="as `signer`"):
+            book.trust(ours.public)
+    assert ("as `signer`" in " ".join(verify(full).faults)) == (what == "alone")
 
 
 @pytest.mark.parametrize(("back", "added"), [(1, 0), (1, 1), (1, 3), (3, 1), (6, 0), (6, 9)])
