@@ -36,23 +36,21 @@ def program(name: str) -> str:
     return found
 
 
-@pytest.fixture
-def service(tmp_path: Path) -> Iterator[Service]:
-    with (
-        closing(Ledger(tmp_path, create=True)) as ledger,
-        running(FakeMeanLabeller(), ledger, budget=100, behind_proxy="127.0.0.1") as served,
-    ):
-        yield served
-
-
-@pytest.fixture
-def local(tmp_path: Path) -> Iterator[Service]:
+@pytest.fixture(scope="module")
+def deployed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """A service as it is deployed, on a Unix socket."""
+    folder = tmp_path_factory.mktemp("deployed")
     with (
-        closing(Ledger(tmp_path, create=True)) as ledger,
-        running(FakeMeanLabeller(), ledger, budget=100, host=f"unix:{tmp_path}/labels.sock") as served,
+        closing(Ledger(folder, create=True)) as ledger,
+        running(FakeMeanLabeller(), ledger, host=f"unix:{folder}/labels.sock") as served,
     ):
         yield served
+
+
+@pytest.fixture
+def service(deployed: Service) -> Service:
+    """The same, asked with a key of its own."""
+    return deployed.with_a_new_key()
 
 
 @dataclass
@@ -96,7 +94,8 @@ def check_proxy(proxy: Proxy) -> None:
 
 
 def test_the_proxies_name_every_path_for_clients(service: Service) -> None:
-    offered = set(httpx.get(f"{service.url}/openapi.json").json()["paths"])
+    with service.client() as client:
+        offered = set(client.get("/openapi.json").json()["paths"])
     (pattern,) = re.findall(r"location ~ (\S+) \{", (DEPLOY / "nginx.conf").read_text())
     (words,) = re.findall(r"@clients path (.*)", (DEPLOY / "Caddyfile").read_text())
     assert len(offered) == 3
@@ -123,10 +122,10 @@ def hold_64(proxy: Proxy, trusted: ssl.SSLContext, stack: ExitStack, header: str
         held.sendall(proxy.head("Content-Length: 999", header.format(f"{number:x}"), host="localhost") + b"x")
 
 
-def test_nginx_passes_on_what_clients_need(local: Service, tmp_path: Path) -> None:
-    with nginx_before(tmp_path, local) as proxy:
+def test_nginx_passes_on_what_clients_need(service: Service, tmp_path: Path) -> None:
+    with nginx_before(tmp_path, service) as proxy:
         check_proxy(proxy)
-        local.ledger.set_key("anna", networks=["10.0.0.0/8"])
+        service.ledger.set_key(service.ledger.list_keys()[-1].name, networks=["10.0.0.0/8"])
         with proxy.client() as client:  # what a client says of its address is not passed on
             assert client.get("/v1/info", headers={"X-Forwarded-For": "10.1.2.3"}).status_code == 403
 
@@ -241,7 +240,7 @@ def test_clients_do_not_notice_a_replica_that_is_killed_behind_nginx(tmp_path: P
         assert verify(place).faults == ()
 
 
-def test_caddy_passes_on_what_clients_need(local: Service, tmp_path: Path) -> None:
+def test_caddy_passes_on_what_clients_need(service: Service, tmp_path: Path) -> None:
     caddy, port, certificate = program("caddy"), free_port(), make_certificate(tmp_path)
     site = replaced(
         (DEPLOY / "Caddyfile").read_text(),
@@ -251,9 +250,9 @@ def test_caddy_passes_on_what_clients_need(local: Service, tmp_path: Path) -> No
         },
     )
     (tmp_path / "Caddyfile").write_text(site)
-    proxy = Proxy.before(local, port, certificate)
+    proxy = Proxy.before(service, port, certificate)
     places = dict.fromkeys(("XDG_DATA_HOME", "XDG_CONFIG_HOME", "HOME"), str(tmp_path))
-    places |= {"LABELS_HOST": proxy.url, "LABELS_UPSTREAM": local.url.replace("unix:", "unix/")}
+    places |= {"LABELS_HOST": proxy.url, "LABELS_UPSTREAM": service.url.replace("unix:", "unix/")}
     command = [caddy, "run", "--adapter", "caddyfile", "--config", str(tmp_path / "Caddyfile")]
     with subprocess.Popen(command, env=os.environ | places, stderr=subprocess.DEVNULL) as process:
         try:

@@ -1,6 +1,5 @@
 """Tests of cluster labels: what they hold, what is refused, and their file."""
 
-import dataclasses
 import hashlib
 import json
 import random
@@ -39,11 +38,6 @@ def content(**changes: Any) -> dict[str, Any]:
     return {name: value for name, value in (fields | changes).items() if value is not ...}
 
 
-def test_there_is_no_room_for_a_model() -> None:
-    names = {field.name for field in dataclasses.fields(ClusterLabels)}
-    assert names == {"ids", "labels", "n_clusters", "provider", "contents", "columns"}
-
-
 def test_labels_are_a_read_only_copy() -> None:
     given = np.array([0, 2, 1], dtype=np.int16)
     held = labels(given)
@@ -52,8 +46,6 @@ def test_labels_are_a_read_only_copy() -> None:
     assert held.labels.tolist() == [0, 2, 1]
     with pytest.raises(ValueError, match="read-only"):
         held.labels[0] = 1
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        held.n_clusters = 4  # type: ignore[misc]
 
 
 @pytest.mark.parametrize(
@@ -132,20 +124,15 @@ def test_a_file_holds_an_entry_a_line_and_nothing_else_and_comes_back_as_it_was(
         ({"format": "ucds-labels/3"}, "format: Input should be 'ucds-labels/1' or 'ucds-labels/2'"),
         ({"format": "ucds-labels/2"}, "its digest does not match"),
         ({"digest": "0" * 64}, "its digest does not match"),
-        ({"digest": "0"}, "digest: String should match"),
         ({"contents": ["0" * 16]}, "2 sample ids but 1 marks of contents"),
         ({"contents": ["0" * 16, "code"]}, "contents.1: String should match"),
-        ({"format": ...}, "format: Field required"),
         ({"scores": [[0.1, 0.9]]}, "scores: Extra inputs are not permitted"),
         ({"labels": [0, 1.0]}, "labels.1: Input should be a valid integer"),
-        ({"labels": {"a": 0}}, "labels: Input should be a valid array"),
         ({"labels": [-1, 0]}, "but 3 clusters"),
         ({"labels": [0, 2**70]}, "labels.1: Input should be less than or equal to 100000"),
-        ({"ids": [1, 2]}, "ids.0: Input should be a valid string"),
-        ({"ids": ["a", "a"]}, "labelled twice"),
         ({"n_clusters": 10**12}, "n_clusters: Input should be less than or equal to 100000"),
-        *((data, "the whole: Input should be an object") for data in (b"[]", b"null")),
-        *((data, "whole: Invalid JSON") for data in (b"", b"{", b"\xff\xfe", b"[" * 200_000, b"1" * 5000)),
+        (b"null", "the whole: Input should be an object"),
+        *((data, "whole: Invalid JSON") for data in (b"", b"\xff\xfe", b"[" * 200_000)),
     ],
 )
 def test_a_file_with_anything_else_is_refused(
@@ -164,7 +151,7 @@ def test_any_changed_bit_is_found_or_harmless(tmp_path: Path) -> None:
     held = labels(ids=("ö.png", "b", "c"), contents=marks_of(KEYS))
     held.save(path)
     whole, generator = path.read_bytes(), random.Random(0)
-    for place in generator.sample(range(len(whole)), 150):
+    for place in generator.sample(range(len(whole)), 60):
         changed = whole[place] ^ 1 << generator.randrange(8)
         path.write_bytes(whole[:place] + bytes([changed]) + whole[place + 1 :])
         with suppress(DamagedFileError):

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 import pytest
 from cli_kit import run_command, run_successfully
-from fake_service import KEY, FakeService, label_of
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from fake_service import KEY, RECEIPT, FakeService, label_of
 from PIL import Image
 from serving_kit import wait_until
 
@@ -32,7 +33,16 @@ from ucds.labels.cluster_labels import ClusterLabels
 from ucds.labels.journal import Journal, KeptReceipt, journal_path, read_receipts
 from ucds.labels.query import query_labels
 from ucds.labels.questions import open_questions
-from ucds.labels.wire import answers_digest, is_authentic
+from ucds.labels.wire import (
+    Calibration,
+    CalibrationAnswer,
+    Receipt,
+    UnusableSample,
+    answers_digest,
+    find_fault,
+    is_authentic,
+)
+from ucds.serving.signing import Signer
 
 BALANCE = {"budget": 100, "used": 60, "remaining": 40}
 
@@ -61,12 +71,6 @@ class Clinic:
 @pytest.fixture
 def clinic(service: FakeService, write_images: Callable[..., list[Path]], tmp_path: Path) -> Clinic:
     return Clinic(service, write_images, tmp_path, tmp_path / "labels.json")
-
-
-@pytest.fixture(autouse=True)
-def _empty_folder_and_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("UCDS_KEY", KEY)
-    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture
@@ -186,32 +190,26 @@ def test_a_model_that_changes_on_the_way_is_refused(clinic: Clinic, change: dict
     assert len(read_receipts(journal_path(clinic.out))) == 1
 
 
-CHANGES: dict[str, tuple[str, dict[str, Any] | None]] = {
-    "none": ("labels need a receipt", None),
-    "other labels": ("other answers", {}),
-    "another time": ("signature", {"time": "2027-01-01T00:00:00.000+00:00"}),
-    "another entry": ("signature", {"entries": ["0" * 64]}),
-    "no entry": ("agreed form", {"entries": []}),
-    "another signer": ("key other than", {"signer": "2" * 64}),
-    "a signer of small order": ("agreed form", {"signer": "0" * 64}),
-    "another signature": ("signature", {"signature": "0" * 128}),
-    "no format of ours": ("agreed form", {"format": "ucds-receipt/2"}),
-}
+def test_a_receipt_fits_its_answers_its_model_and_its_signer_alone() -> None:
+    signer, other = (Signer(Ed25519PrivateKey.from_private_bytes(bytes([i] * 32))) for i in range(2))
+    labels = {bytes(16): 1, bytes([1] * 16): 30}
+    digest = "a482864f2da33949f2de6187efe917d3b239b359d83391ab151972d000d9ec97"  # sha256sum of the 48 bytes
+    assert answers_digest(labels.items()) == answers_digest(reversed(labels.items())) == digest
 
+    def receipt(by: Signer, model: str) -> Receipt:
+        told = {"model_digest": model, "answers_digest": digest, "time": RECEIPT.time}
+        return by.sign(Receipt, entries=["e" * 64], **told)
 
-@pytest.mark.parametrize("what", CHANGES)
-def test_a_receipt_that_was_changed_is_refused(service: FakeService, clinic: Clinic, what: str) -> None:
-    words, changes = CHANGES[what]
+    def fault(told: Receipt, labels: dict[bytes, int] = labels) -> str:
+        return find_fault(told, labels, signer=signer.public, model_digest="a" * 32) or ""
 
-    def change(answer: dict[str, Any]) -> None:
-        answer["receipt"] = None if changes is None else answer["receipt"] | changes
-        if changes == {}:
-            answer["labels"] = [(label + 1) % 7 for label in answer["labels"]]
-
-    service.change = change
-    with pytest.raises(RefusedError, match=words):
-        clinic.query(clinic.images(3))
-    assert read_receipts(journal_path(clinic.out)) == []
+    right = receipt(signer, "a" * 32)
+    assert fault(right) == ""
+    assert "key other than" in fault(receipt(other, "a" * 32))
+    assert "another model" in fault(receipt(signer, "c" * 32))
+    assert "other answers" in fault(right, labels | {bytes(16): 2})
+    for change in ({"time": "2027" + RECEIPT.time[4:]}, {"entries": ["0" * 64]}, {"signature": "0" * 128}):
+        assert "signature" in fault(right.model_copy(update=change))
 
 
 def test_a_receipt_that_is_refused_keeps_no_other_answer_out(service: FakeService, clinic: Clinic) -> None:
@@ -227,11 +225,19 @@ def test_a_receipt_that_is_refused_keeps_no_other_answer_out(service: FakeServic
     assert sum(len(kept.labels) for kept in read_receipts(journal_path(clinic.out))) == 16
 
 
-def test_the_digest_of_answers_is_known_and_has_no_order() -> None:
-    answers = [(bytes(16), 1), (bytes([1] * 16), 30)]
-    assert answers_digest(answers) == answers_digest(reversed(answers))
-    # sha256sum of the 48 bytes
-    assert answers_digest(answers) == "a482864f2da33949f2de6187efe917d3b239b359d83391ab151972d000d9ec97"
+@pytest.mark.parametrize(
+    ("unusable", "words"), [([], "samples other than these"), ([99], "were not in the request")]
+)
+def test_a_calibration_by_other_samples_is_refused(clinic: Clinic, unusable: list[int], words: str) -> None:
+    service = clinic.service
+    service.info["fewest_to_calibrate"] = 2
+    told = Calibration(samples=9, digest="0" * 32)
+    reasons = [UnusableSample(position=position, reason="no image") for position in unusable]
+    answer = CalibrationAnswer(calibration=told, unusable=reasons).model_dump_json().encode()
+    service.faults.append((200, {}, answer))
+    with LabelClient(service.url, KEY, calibrate=True) as client, pytest.raises(RefusedError, match=words):
+        query_labels(client, open_questions(clinic.images(3)), clinic.out)
+    assert not service.answered
 
 
 def test_a_missing_or_wrong_key_is_told_in_one_line(clinic: Clinic, monkeypatch: pytest.MonkeyPatch) -> None:

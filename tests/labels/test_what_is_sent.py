@@ -2,14 +2,12 @@
 
 import csv
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 from cli_kit import run_command, run_successfully
 from fake_service import KEY, FakeService
 from PIL import Image
-from serving_kit import FakeImageLabeller, running
 
 import ucds
 from ucds.data.content import content_key
@@ -17,18 +15,11 @@ from ucds.data.decode import without_metadata
 from ucds.data.folders import scan_folder
 from ucds.errors import UcdsWarning
 from ucds.labels.cluster_labels import marks_of
-from ucds.serving.ledger import Ledger
 
 WriteImages = Callable[..., list[Path]]
 SECRET = b"-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXktdjEAAAAABG5vbmUAAAAEbm9uZQ\n"
 NAME = b"Mrs Miller"
 ENCODER = ("--backbone", "ucds/oriented_edges", "--weights", "none", "--accelerator", "cpu")
-
-
-@pytest.fixture(autouse=True)
-def _place_and_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("UCDS_KEY", KEY)
-    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture
@@ -102,52 +93,20 @@ def test_a_folder_that_is_a_link_itself_is_sent(service: FakeService, place: Pat
         assert len(ucds.query("link", "labels.json", client).ids) == 13
 
 
-def test_metadata_stay_here_unless_they_are_kept(service: FakeService, place: Path) -> None:
+def test_metadata_stay_here_unless_they_are_kept_and_cost_nothing(service: FakeService, place: Path) -> None:
     exif = Image.Exif()
     exif[0x010E], exif[0x0112] = NAME.decode(), 6
     for path in sorted(place.glob("images/a/*.png")):
-        Image.open(path).save(path.with_suffix(".jpg"), exif=exif, comment=NAME)
+        for copy in range(2):
+            Image.open(path).save(path.with_suffix(f".{copy}.jpg"), exif=exif, comment=NAME + b"%d" % copy)
     with ucds.LabelClient(service.url, KEY) as client:
         labels = ucds.query(place / "images", "labels.json", client)
         assert not any(NAME in body for body in service.bodies)
+        assert (len(labels.ids), len(service.charged)) == (24, 18)  # copies are paid for once
         ucds.query(place / "images", "kept.json", client, keep_metadata=True)
     assert any(NAME in body for body in service.bodies)
     files = [place / "images" / name for name in scan_folder(place / "images").ids]
     assert labels.contents == marks_of([content_key(path.read_bytes()) for path in files])
-
-
-def test_images_that_differ_in_metadata_alone_are_paid_for_once(service: FakeService, place: Path) -> None:
-    for number in range(3):
-        Image.open(place / "images/a/0.png").save(
-            place / f"images/a/copy {number}.jpg", comment=b"%d" % number
-        )
-    with ucds.LabelClient(service.url, KEY) as client:
-        labels = ucds.query(place / "images", "labels.json", client)
-    assert len(labels.ids) == 15
-    assert len(service.charged) == 13
-
-
-def test_a_provider_gives_the_same_labels_with_and_without_metadata(
-    write_images: WriteImages, tmp_path: Path
-) -> None:
-    exif = Image.Exif()
-    for number, path in enumerate(write_images(tmp_path / "images", [f"{i}.png" for i in range(8)])):
-        exif[0x0112] = number + 1
-        shade = Image.open(path).point(lambda value, n=number: value // 8 + 25 * n)  # a label of its own
-        shade.save(path.with_suffix(".jpg"), exif=exif, comment=NAME)
-        shade.save(path.with_suffix(".webp"), exif=exif, lossless=True)
-        shade.save(path, exif=exif)
-    with (
-        closing(Ledger(tmp_path, create=True)) as book,
-        running(FakeImageLabeller(), book, budget=100) as service,
-        ucds.LabelClient(service.url, service.key, first_wait=0.01, overdraw=True) as client,
-    ):
-        bare = ucds.query(tmp_path / "images", "bare.json", client)
-        whole = ucds.query(tmp_path / "images", "whole.json", client, keep_metadata=True)
-    assert bare.ids == whole.ids
-    assert bare.labels.tolist() == whole.labels.tolist()
-    assert len(set(bare.labels.tolist())) > 2
-    assert list(bare.contents or ()) == list(whole.contents or ())
 
 
 def _asked(service: FakeService) -> list[bytes]:

@@ -92,12 +92,16 @@ class Provider:
     def keep(self, key: Key, *numbers: int) -> None:
         """Ask, and keep the receipt as a client does."""
         receipt = charge(self.ledger, key, *numbers).receipt(self.signer, MODELS[0])
+        self.write(KeptReceipt(receipt=receipt, labels={content(number).hex(): 1 for number in numbers}))
+
+    def write(self, kept: KeptReceipt) -> None:
+        """Add a receipt to those of the client."""
         # No more than a journal looks at.
         info = ServiceInfo.model_construct(
             provider="fake", model_digest=MODELS[0], n_clusters=12, signer=self.signer.public
         )
         with Journal(self.receipts, url="http://127.0.0.1", info=info) as journal:
-            journal.add(KeptReceipt(receipt=receipt, labels={content(number).hex(): 1 for number in numbers}))
+            journal.add(kept)
 
     def restore(self, number: int) -> None:
         """Set the ledger back to an entry, as from an old backup, and open it again."""
@@ -109,9 +113,8 @@ class Provider:
 
     def verify(self) -> Verdict:
         """Check the ledger by all that is kept elsewhere."""
-        receipts = [self.receipts] if self.receipts.exists() else []
-        signers = [self.signer.public]
-        return verify(self.folder, signers=signers, checkpoints=[self.marks], receipts=receipts)
+        marks, receipts = ([path] if path.exists() else [] for path in (self.marks, self.receipts))
+        return verify(self.folder, signers=[self.signer.public], checkpoints=marks, receipts=receipts)
 
 
 def set_back(connection: Connection, number: int) -> None:

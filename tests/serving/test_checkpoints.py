@@ -8,17 +8,15 @@ from typing import Any
 
 import pytest
 from cli_kit import run_command, run_successfully
-from ledger_kit import MODELS, Provider, behind, charge, make_key
+from ledger_kit import MODELS, Provider, behind, charge, content, make_key
 from serving_kit import wait_until
 
 from ucds.errors import DamagedFileError, InputError
 from ucds.serving import log
 from ucds.serving.checkpoints import Snapshots, accept_loss, read_checkpoints
-from ucds.serving.keys import Terms
 from ucds.serving.ledger import Ledger
-from ucds.serving.log import Entry
 from ucds.serving.signing import Signer
-from ucds.serving.state import Snapshot, Statement
+from ucds.serving.state import Statement
 from ucds.serving.verify import verify
 
 
@@ -93,13 +91,19 @@ def test_a_file_that_is_not_signed_or_holds_something_else_is_refused_and_left_a
         Snapshots(provider.ledger, provider.signer, folder / "no" / "marks")
 
 
-def test_a_file_that_cannot_be_written_is_tried_again(provider: Provider, tmp_path: Path) -> None:
+def test_what_cannot_be_written_is_tried_again_and_no_fault_ends_the_thread(
+    provider: Provider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder, ledger = tmp_path / "away", provider.ledger
     folder.mkdir()
-    snapshots = Snapshots(ledger, provider.signer, folder / "marks", every=1, retry_seconds=0.05)
+    snapshots = Snapshots(ledger, provider.signer, folder / "marks", every=1, retry_seconds=0.01)
     shutil.rmtree(folder)
-    make_key(ledger)
-    wait_until(lambda: snapshots.failures > 0)
+    with monkeypatch.context() as patched:
+        patched.setattr(ledger, "take_snapshot", lambda *given: 1 // 0)
+        make_key(ledger)
+        wait_until(lambda: snapshots.failures > 1)
+    failures = snapshots.failures
+    wait_until(lambda: snapshots.failures > failures + 1)
     folder.mkdir()
     wait_until((folder / "marks").exists)
     snapshots.close()
@@ -107,18 +111,27 @@ def test_a_file_that_cannot_be_written_is_tried_again(provider: Provider, tmp_pa
 
 
 @pytest.mark.parametrize("change", ["added", "removed"])
-def test_answers_that_were_added_or_removed_stop_a_start(provider: Provider, change: str) -> None:
-    for number, name in enumerate(("anna", "bert"), 1):
-        charge(provider.ledger, make_key(provider.ledger, name=name), *range(number))
-    provider.snapshots().close()
+def test_answers_added_or_removed_stop_a_start_and_all_charges_for_good(
+    provider: Provider, change: str
+) -> None:
+    ledger, signer, key = provider.ledger, provider.signer, make_key(provider.ledger)
+    charge(ledger, key, 1)
+    snapshots = provider.snapshots()
+    row: dict[str, Any] = {"key": 1, "model": MODELS[0], "label": 1, "entry": 3}
+    row["content"] = content(1) if change == "removed" else b"x" * 16
+    put, remove = log.answers.insert().values(row), log.answers.delete().filter_by(content=row["content"])
+    first, second = (put, remove) if change == "added" else (remove, put)
     with behind(provider.folder) as connection:
-        if change == "added":
-            row = {"key": 1, "model": MODELS[0], "content": b"x" * 16, "label": 1, "entry": 4}
-            connection.execute(log.answers.insert().values(row))
-        else:
-            connection.execute(log.answers.delete().filter_by(key=1))
-    with pytest.raises(DamagedFileError, match="answers were added or removed"):
-        provider.snapshots()
+        connection.execute(first)
+    with closing(Ledger(provider.folder)) as book, pytest.raises(DamagedFileError, match="added or removed"):
+        Snapshots(book, signer, provider.marks)
+    snapshots.close()
+    assert snapshots.failures > 0
+    with behind(provider.folder) as connection:
+        connection.execute(second)
+    for use in (lambda: charge(ledger, key, 2), ledger.list_keys, lambda: ledger.check_ready(signer)):
+        with pytest.raises(DamagedFileError, match="added or removed"):
+            use()
 
 
 def test_a_restored_backup_is_refused_until_its_loss_is_accepted(provider: Provider) -> None:
@@ -167,66 +180,6 @@ def test_another_signing_key_is_accepted_beside_the_one_before_alone(
         book.trust(stranger.public)
         with pytest.raises(InputError, match="not signed for this ledger"):
             accept_loss(book, marks)
-
-
-def forge_one_snapshot(provider: Provider, *signers: Signer) -> None:
-    """Replace the log by one snapshot: a revoked key lives, and its budget is a million."""
-    state = provider.ledger.state()
-    key = state.keys[1].model_copy(update={"revoked": None, "terms": Terms(budget=10**6), "used": 0})
-    state = state.model_copy(update={"keys": {1: key}, "statement": None, "number": state.number + 9})
-    told: dict[str, Any] = {"number": state.number, "hash": state.hash, "time": state.time}
-    told |= {"era": 0, "state": state.digest()}
-    with behind(provider.folder) as connection:
-        connection.execute(log.log.delete())
-        connection.execute(log.answers.delete())
-        for signer in signers:
-            body = Snapshot(statement=signer.sign(Statement, **told), state=state)
-            words = (state.number + 1, state.time, "mallory", "Snapshot", body.model_dump_json())
-            connection.execute(log.log.insert().values(vars(Entry.after(state.hash, *words))))
-
-
-def test_a_snapshot_that_a_stranger_signed_is_refused_by_all_who_know_the_signer(provider: Provider) -> None:
-    key = make_key(provider.ledger)
-    charge(provider.ledger, key, 1)
-    provider.snapshots().close()
-    provider.ledger.revoke_key("anna")
-    forge_one_snapshot(provider, Signer.open(provider.folder / "stranger.pem"))
-    with pytest.raises(DamagedFileError):
-        provider.ledger.list_keys()
-    with pytest.raises(DamagedFileError, match="as `signer`"):
-        Ledger(provider.folder).trust(provider.signer.public)
-    assert "as `signer`" in provider.verify().faults[0]
-    assert "as `signer`" in verify(provider.folder).faults[0]
-
-
-def test_a_failed_check_stops_all_charges_for_good(provider: Provider) -> None:
-    ledger, key = provider.ledger, make_key(provider.ledger)
-    charge(ledger, key, 1)
-    snapshots = provider.snapshots()
-    row = log.answers.insert().values(key=1, model=MODELS[0], content=b"x" * 16, label=1, entry=3)
-    with behind(provider.folder) as connection:
-        connection.execute(row)
-    snapshots.close()
-    assert snapshots.failures > 0
-    with behind(provider.folder) as connection:
-        connection.execute(log.answers.delete().filter_by(content=b"x" * 16))
-    for use in (
-        lambda: charge(ledger, key, 2),
-        ledger.list_keys,
-        lambda: ledger.check_ready(provider.signer),
-    ):
-        with pytest.raises(DamagedFileError, match="added or removed"):
-            use()
-
-
-def test_no_fault_ends_the_thread_of_snapshots(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
-    snapshots = provider.snapshots(every=1, retry_seconds=0.01)
-    with monkeypatch.context() as patched:
-        patched.setattr(provider.ledger, "take_snapshot", lambda *given: 1 // 0)
-        make_key(provider.ledger)
-        wait_until(lambda: snapshots.failures > 1)
-    wait_until(lambda: len(read_checkpoints(provider.marks)) == 2)
-    snapshots.close()
 
 
 def test_a_ledger_is_checked_archived_restored_and_accepted(provider: Provider, tmp_path: Path) -> None:

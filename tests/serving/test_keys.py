@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from cli_kit import run_command, run_successfully
 from cryptography.hazmat.primitives.asymmetric import rsa
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from ledger_kit import charge
 from pydantic import ValidationError
@@ -18,7 +17,6 @@ from typer.testing import CliRunner
 
 from ucds.cli.options import app
 from ucds.errors import DamagedFileError, InputError, UserError
-from ucds.labels.journal import KeptReceipt
 from ucds.labels.wire import Receipt, ServiceInfo
 from ucds.serving import log
 from ucds.serving.keys import keep_secret, make_secret, parse_end
@@ -100,7 +98,7 @@ def test_terms_that_cannot_be_are_refused(ledger: Ledger) -> None:
     for change in (ledger.renew_key, ledger.revoke_key, ledger.set_key):
         with pytest.raises(InputError, match="no key of the name 'bert'"):
             change("bert")
-    for name in ("", "a b", "x" * 65, "-a", "a\n", "é"):
+    for name in ("", "a b", "x" * 65, "-a", "a\n", "é", make_secret()):
         with pytest.raises(InputError, match="cannot name a key: a name has"):
             ledger.add_key(name, 1)
     with ledger.reading() as (_, state):
@@ -129,6 +127,7 @@ def test_ends_are_read_as_people_write_them() -> None:
         end = datetime.fromisoformat(parse_end(text) or "")
         assert abs(end - now - timedelta(hours=hours)) < timedelta(seconds=5)
     assert parse_end("2031-02-03T04:05+02:00") == "2031-02-03T02:05:00.000+00:00"
+    assert parse_end("2031-02-03") == "2031-02-03T00:00:00.000+00:00"
     assert parse_end("never") is None
     for text in ("", "soon", "-1d", "2031-13-01", "9999999d", "0001-01-01T00:00+14:00"):
         with pytest.raises(InputError, match="cannot end a key"):
@@ -147,8 +146,6 @@ def test_the_key_of_signatures_is_made_once_for_its_owner_alone_and_no_other_is_
         path.write_bytes(content)
         with pytest.raises(DamagedFileError, match="not a file with an Ed25519 key"):
             Signer.open(path)
-    with pytest.raises(DamagedFileError, match="is a folder, and is not opened"):
-        Signer.open(tmp_path)
 
 
 SMALL_ORDERS = [  # the points of orders 1, 2, 4 and 8, and other ways to write them
@@ -159,32 +156,14 @@ SMALL_ORDERS = [  # the points of orders 1, 2, 4 and 8, and other ways to write 
 ]
 
 
-@pytest.mark.parametrize("key", [*SMALL_ORDERS, "12", "x" * 64])
-def test_no_key_of_small_order_signs_anything(ledger: Ledger, key: str) -> None:
-    signer = Signer(Ed25519PrivateKey.generate()).sign(Receipt, **RECEIPT)
-    with pytest.raises(ValidationError, match="small order|pattern"):
-        Receipt.model_validate(signer.model_dump() | {"signer": key})
-    with pytest.raises(ValidationError, match="small order|pattern"):  # so the client refuses the service
-        ServiceInfo.model_validate({"signer": key})
-    for use in (ledger.trust, lambda named: verify(ledger.place, signers=[named])):
-        with pytest.raises(InputError, match="`signer` is a public key"):
-            use(key)
-
-
-@pytest.mark.parametrize("key", ["00" * 15, "00" * 17, "0" * 31, "", "G" * 32, "A" * 32])
-def test_the_keys_of_contents_have_32_digits(key: str) -> None:
-    receipt = Signer(Ed25519PrivateKey.generate()).sign(Receipt, **RECEIPT)
-    KeptReceipt(receipt=receipt, labels={"0a" * 16: 1})
-    with pytest.raises(ValidationError, match="pattern"):
-        KeptReceipt(receipt=receipt, labels={key: 1})
-
-
-RECEIPT = {
-    "entries": ["0" * 64],
-    "time": "2026-01-01T00:00:00.000+00:00",
-    "model_digest": "0" * 32,
-    "answers_digest": "0" * 64,
-}
+def test_no_key_of_small_order_signs_anything(ledger: Ledger) -> None:
+    for key in (*SMALL_ORDERS, "12", "x" * 64):
+        for form in (Receipt, ServiceInfo):  # so the client refuses the service
+            with pytest.raises(ValidationError, match=r"signer\n.*(small order|pattern)"):
+                form.model_validate({"signer": key})
+        for use in (ledger.trust, lambda named: verify(ledger.place, signers=[named])):
+            with pytest.raises(InputError, match="`signer` is a public key"):
+                use(key)
 
 
 def succeed(*arguments: object) -> str:

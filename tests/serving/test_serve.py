@@ -143,19 +143,6 @@ def test_the_command_hides_its_memory_and_ends_with_status_0_at_sigterm(tmp_path
     assert re.fullmatch(r'(\{"signer":.*\}\n)+', marks.read_text())
 
 
-@pytest.mark.slow
-def test_sigterm_ends_the_service_whatever_is_being_decoded(tmp_path: Path) -> None:
-    limits = ("decode-seconds=600", "shutdown-seconds=1", "waste-seconds=1000")
-    with command_for_images(tmp_path / "run", *limits) as (service, process), ThreadPoolExecutor(1) as pool:
-        lost = pool.submit(service.ask, label_service.slow_bmp())  # whose decoding takes some 3 s
-        time.sleep(1)
-        begun = time.monotonic()
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
-        assert time.monotonic() - begun < 14
-        assert lost.exception() or lost.result().status_code >= 500
-
-
 CLIENTS, REPLICAS, MOMENTS = 64, 2, 30
 LATE = timedelta(seconds=20)  # of the clock of each replica against that of the one before
 
@@ -184,7 +171,7 @@ def storm(services: list[Service], samples: int, each: int) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    ("samples", "each", "budget"), [(150, 3, 60), pytest.param(3000, 1, 1000, marks=pytest.mark.slow)]
+    ("samples", "each", "budget"), [(90, 3, 40), pytest.param(3000, 1, 1000, marks=pytest.mark.slow)]
 )
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 def test_two_replicas_answer_exactly_a_budget(
