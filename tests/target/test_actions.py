@@ -104,8 +104,8 @@ def some_actions(review: ucds.Review) -> list[Callable[[], object]]:
 
 def test_samples_are_moved_to_a_cluster_or_become_a_new_one(review: ucds.Review) -> None:
     before, other = review.partition.copy(), of(review, 2)
-    assert review.move(ids(0, 1, 150), other) == other
-    new = review.move(ids(5, 160), "new")
+    assert review.move(np.array(ids(0, 1, 150)), other) == other
+    new = review.move(iter(ids(5, 160)), "new")
     assert new == K
     expected = before.copy()
     expected[[0, 1, 150]], expected[[5, 160]] = other, new
@@ -121,17 +121,9 @@ def test_a_whole_cluster_that_is_made_a_new_one_stays_as_it_is(review: ucds.Revi
     assert review.recorded == 0
 
 
-@pytest.mark.parametrize("kind", [list, iter, np.array])
-def test_ids_may_come_in_a_list_an_array_or_one_by_one(review: ucds.Review, kind: Callable[..., Any]) -> None:
-    review.aside(kind(ids(0, 1, 2)))
-    assert [review.clusters[name] for name in ids(0, 1, 2)] == [-1, -1, -1]
-    review.move(kind(ids(0, 1)), 3)
-    assert [review.clusters[name] for name in ids(0, 1, 2)] == [3, 3, -1]
-
-
 def test_what_is_set_aside_is_in_no_cluster_until_it_is_moved_back(review: ucds.Review) -> None:
     number = of(review, 0)
-    review.aside(ids(0, 1, 2))
+    review.aside(iter(ids(0, 1, 2)))
     assert review.partition[:4].tolist() == [UNSORTED] * 3 + [number]
     assert review.seen.members(UNSORTED, "row").tolist() == [0, 1, 2]
     assert review.seen.numbers == sorted({of(review, 2 * i) for i in range(1, K)} | {number})
@@ -233,6 +225,10 @@ def test_joined_clusters_stay_together_when_others_get_finer(review: ucds.Review
         (lambda review: review.split(77, 2), "no cluster 77"),
         (lambda review: review.cut(1), r"2 to \d+ clusters can be made of these samples, not 1"),
         (lambda review: review.name(77, "cats"), "no cluster 77"),
+        *(
+            (lambda review, given=given: review.answer(given), "does not answer a question")
+            for given in ("three", 99, -1, None, True)
+        ),
         (lambda review: review.like(["nobody"]), "no sample 'nobody'"),
         (lambda review: review.seen.members(77), "no cluster 77"),
     ],

@@ -49,14 +49,14 @@ def vectors() -> np.ndarray:
     return (centres[np.arange(80) % K] + rng.normal(size=(80, 8))).astype(np.float32)
 
 
-@pytest.fixture
-def reviewed(vectors: np.ndarray, tmp_path: Path) -> tuple[Path, dict[str, int], list[str]]:
+@pytest.fixture(scope="module")
+def reviewed(
+    vectors: np.ndarray, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, dict[str, int], list[str]]:
     """A run on vectors in which nine samples were moved by hand, its clusters, and the ids of the nine."""
-    np.save(tmp_path / "x.npy", vectors)
-    ids = [str(i) for i in range(0, 72, 8)]
-    run = ucds.train_target(
-        tmp_path / "x.npy", tmp_path / "run", n_clusters=K, settings=BRIEF, compute=CPU
-    ).folder
+    place, ids = tmp_path_factory.mktemp("reviewed"), [str(i) for i in range(0, 72, 8)]
+    np.save(place / "x.npy", vectors)
+    run = ucds.train_target(place / "x.npy", place / "run", n_clusters=K, settings=BRIEF, compute=CPU).folder
     return *finish(run, ids), ids
 
 

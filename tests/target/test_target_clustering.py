@@ -136,8 +136,6 @@ def test_labels_of_another_number_of_clusters_are_refused_by_the_papers_method(x
         brief(**PCD).fit(x, source_labels=labels)
 
 
-
-
 def test_folders_at_any_depth_are_one_domain(images: Path, tmp_path: Path) -> None:
     ids = tuple(path.relative_to(images).as_posix() for path in images.rglob("*.png"))
     answers = ClusterLabels(ids, np.arange(9) % 3, 3, "p")
@@ -160,12 +158,6 @@ def narrow(kind: Any = TargetClustering, **parameters: Any) -> Any:
     return kind(**usual | parameters)
 
 
-
-
-
-
-
-
 @pytest.mark.parametrize("kind", [TargetClustering, SourceClustering])
 def test_a_data_frame_comes_in_and_a_data_frame_goes_out(kind: Any, x: Any) -> None:
     frame = pd.DataFrame(x, columns=list("abcdef"), index=[f"row {i}" for i in range(48)])
@@ -181,8 +173,6 @@ def test_a_data_frame_comes_in_and_a_data_frame_goes_out(kind: Any, x: Any) -> N
         fitted.fit(frame.rename(columns={"a": "label"}))
     fitted.fit(x[:, :4])
     assert (fitted.n_features_in_, hasattr(fitted, "feature_names_in_")) == (4, False)
-
-
 
 
 def test_features_are_those_in_which_the_clusters_lie(x: Any, tmp_path: Path) -> None:
