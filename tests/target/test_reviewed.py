@@ -140,3 +140,5 @@ def test_images_of_an_earlier_sorting_follow_their_clusters_where_only_new_ones_
         found = ucds.predict(run, new, sort_into=out, compute=CPU)
         expected["added.png"] = f"cluster_{found.clusters[0]}"
         assert {path.name: path.parent.name for path in out.glob("[!.]*/*")} == expected
+    with pytest.raises(ucds.InputError, match="another model sorted into"):  # the one before the review
+        ucds.predict(run_on_images, images, sort_into=out, compute=CPU)
