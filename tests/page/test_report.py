@@ -5,7 +5,6 @@ import io
 import json
 import re
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -203,18 +202,6 @@ def test_other_images_than_the_training_set_are_called_so(
     assert "Compared with your folders" not in page
 
 
-def test_embeddings_have_a_report_without_pictures(
-    tmp_path: Path, blobs: Callable[..., Any], run: Callable[..., int], capsys: pytest.CaptureFixture[str]
-) -> None:
-    np.save(tmp_path / "x.npy", blobs({"t": 60})["t"])
-    brief = ["--set", "starts=2", "--accelerator", "cpu"]
-    assert run("train-target", tmp_path / "x.npy", "--clusters", 4, "--out", tmp_path / "run", *brief) == 0
-    assert f"open {tmp_path}/run/report.html in a browser" in capsys.readouterr().err
-    page = (tmp_path / "run" / "report.html").read_text()
-    assert data_of(page)["pictures"] == ""
-    assert "60 samples in 4 clusters" in text_of(page)
-
-
 def test_a_run_whose_samples_are_gone_asks_for_them(client: Path, tmp_path: Path) -> None:
     run = shutil.copytree(client, tmp_path / "run")
     described = json.loads((run / "run.json").read_text()) | {"images": str(tmp_path / "gone")}
@@ -225,14 +212,6 @@ def test_a_run_whose_samples_are_gone_asks_for_them(client: Path, tmp_path: Path
     (run / "run.json").write_text(json.dumps(described))
     with pytest.raises(ucds.InputError, match="does not say where its samples lie"):
         ucds.report(run)
-
-
-def test_a_damaged_file_of_the_run_is_named(client: Path, pictures: Path, tmp_path: Path) -> None:
-    run = shutil.copytree(client, tmp_path / "run")
-    (run / "transfer.json").write_text("{half")
-    with pytest.raises(ucds.DamagedFileError, match=r"transfer.json is damaged: delete it"):
-        ucds.report(run, pictures, tmp_path / "never.html")
-    assert not (tmp_path / "never.html").exists()
 
 
 def test_thumbnails_are_compressed_until_all_sheets_fit(monkeypatch: pytest.MonkeyPatch) -> None:

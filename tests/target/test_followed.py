@@ -107,6 +107,9 @@ def test_the_training_and_the_report_tell_the_same(
     assert "the clusters follow 1 of 1 columns: scanner" in told
     assert "of the samples have the scanner" in told
     page = (tmp_path / "run/report.html").read_text()
+    assert f"open {tmp_path}/run/report.html in a browser" in told
+    assert '"pictures":""' in page
+    assert f"{N} samples in {K} clusters" in page
     assert 'id="followed"' in page
     assert "of the samples have the scanner" in page
     done = ucds.report(tmp_path / "run", about=samples.with_name("about.csv"), group="patient", compute=CPU)
