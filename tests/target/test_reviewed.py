@@ -119,11 +119,14 @@ def test_table_folders_and_report_agree_on_images_that_have_moved(tmp_path: Path
 
 
 def test_images_of_an_earlier_sorting_follow_their_clusters_where_only_new_ones_are_given(
-    images: Path, run_on_images: Path, tmp_path: Path
+    images: Path, run_on_images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, out, new = tmp_path / "run", tmp_path / "sorted", tmp_path / "new"
     shutil.copytree(run_on_images, run)
-    before = ucds.predict(run, images, sort_into=out, compute=CPU)
+    out.mkdir()
+    monkeypatch.chdir(out)
+    before = ucds.predict(run, images, sort_into=Path(), compute=CPU)
+    assert len(list(out.glob("cluster_*/*.png"))) == 9
     review = ucds.Review(run)
     moved, aside, renamed = "3.png", "4.png", "5.png"
     to = (review.clusters[moved] + 1) % 3

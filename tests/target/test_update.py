@@ -97,6 +97,9 @@ def test_what_is_missing_is_forgotten_if_that_is_asked_for(run: Path, tmp_path: 
     with pytest.raises(ucds.InputError, match="would forget all of them"):
         ucds.update(run, saved(path, NEW), tmp_path / "other", forget_missing=True, compute=CPU)
     assert not (tmp_path / "other").exists()
+    done = ucds.update(run, saved(path, OLD), tmp_path / "same", forget_missing=True, compute=CPU)
+    assert (done.joined, done.forgotten, done.moved) == (0, 0, ())
+    assert clusters_of(tmp_path / "same", OLD) == clusters_of(run, OLD)
 
 
 def test_a_new_kind_becomes_a_cluster_with_a_number_that_none_has_had(run: Path, tmp_path: Path) -> None:
@@ -113,13 +116,19 @@ def test_a_new_kind_becomes_a_cluster_with_a_number_that_none_has_had(run: Path,
     assert clusters_of(tmp_path / "next", OLD) == clusters_of(joined, OLD)
 
 
+def propose(run: Path, copy: Path, proposed: np.ndarray, own: np.ndarray | None = None) -> Path:
+    """A copy of a run, in which other clusters are proposed, or also found already."""
+    start, nobody = read_remembered(run)[0], np.zeros(len(OLD), bool)
+    own = start.own if own is None else own
+    write_remembered(shutil.copytree(run, copy), replace(start, own=own, by_person=nobody, proposed=proposed))
+    return copy
+
+
 def test_samples_that_wait_are_in_no_cluster_and_are_asked_about_first(run: Path, tmp_path: Path) -> None:
-    waits = shutil.copytree(run, tmp_path / "waits")
-    start, _ = read_remembered(run)
-    rows = np.flatnonzero(start.own == 0)[:4]
-    own, nobody = start.own.copy(), np.zeros(len(OLD), bool)
-    own[rows] = -1
-    write_remembered(waits, replace(start, own=own, by_person=nobody, proposed=start.own))
+    proposed = read_remembered(run)[0].own
+    rows = np.flatnonzero(proposed == 0)[:4]
+    own = np.where(np.isin(np.arange(len(OLD)), rows), -1, proposed)
+    waits = propose(run, tmp_path / "waits", proposed, own)
     found = ucds.predict(waits, OLD[rows], compute=CPU)
     assert (found.clusters.tolist(), found.confidence.tolist()) == ([-1] * 4, [0] * 4)
     review = ucds.Review(waits)
@@ -141,12 +150,10 @@ def test_samples_that_wait_are_in_no_cluster_and_are_asked_about_first(run: Path
 
 
 def test_what_everything_anew_would_change_is_asked_and_not_done(run: Path, tmp_path: Path) -> None:
-    other = shutil.copytree(run, tmp_path / "other")
-    start, _ = read_remembered(run)
-    rows = np.flatnonzero(start.own == 1)[:9]
-    proposed = start.own.copy()
+    proposed = read_remembered(run)[0].own.copy()
+    rows = np.flatnonzero(proposed == 1)[:9]
     proposed[rows] = 2
-    write_remembered(other, replace(start, by_person=np.zeros(len(OLD), bool), proposed=proposed))
+    other = propose(run, tmp_path / "other", proposed)
     assert clusters_of(other, OLD[rows]) == [1] * 9
     review = ucds.Review(other)
     question = review.question()
@@ -163,11 +170,8 @@ def test_what_everything_anew_would_change_is_asked_and_not_done(run: Path, tmp_
 
 
 def test_a_cluster_that_would_be_part_of_another_is_asked_about_as_a_whole(run: Path, tmp_path: Path) -> None:
-    other = shutil.copytree(run, tmp_path / "other")
-    start, _ = read_remembered(run)
-    proposed = np.where(start.own == 1, 2, start.own)
-    write_remembered(other, replace(start, by_person=np.zeros(len(OLD), bool), proposed=proposed))
-    review = ucds.Review(other)
+    own = read_remembered(run)[0].own
+    review = ucds.Review(propose(run, tmp_path / "other", np.where(own == 1, 2, own)))
     question = review.question()
     assert question is not None
     assert all(question.groups)
@@ -182,12 +186,10 @@ def test_a_cluster_that_would_be_part_of_another_is_asked_about_as_a_whole(run: 
 
 @pytest.mark.parametrize("given", ["mixed", "first", "last", "random"])
 def test_a_person_comes_to_an_end_whatever_is_answered(run: Path, tmp_path: Path, given: str) -> None:
-    other, rng = shutil.copytree(run, tmp_path / "other"), np.random.default_rng(0)
-    start, _ = read_remembered(run)
-    proposed = np.where(rng.random(len(OLD)) < 0.3, rng.integers(K + 1, size=len(OLD)), start.own)
-    proposed[start.own == 1], proposed[start.own == 0] = 2, K  # whole clusters: to another, and to a new one
-    write_remembered(other, replace(start, by_person=np.zeros(len(OLD), bool), proposed=proposed))
-    review, asked = ucds.Review(other), 0
+    own, rng = read_remembered(run)[0].own, np.random.default_rng(0)
+    proposed = np.where(rng.random(len(OLD)) < 0.3, rng.integers(K + 1, size=len(OLD)), own)
+    proposed[own == 1], proposed[own == 0] = 2, K  # whole clusters: to another, and to a new one
+    review, asked = ucds.Review(propose(run, tmp_path / "other", proposed)), 0
     while (question := review.question()) is not None:
         *answers, _ = question.records
         of = {"first": 0, "last": -1, "random": int(rng.integers(len(answers)))}
@@ -255,12 +257,6 @@ def test_the_same_update_gives_the_same_run(run: Path, batch: Path, updated: Pat
     assert [path.name for path in files[0]] == [path.name for path in files[1]]
     for one, other in zip(*files, strict=True):
         assert one.read_bytes() == other.read_bytes(), one.name
-
-
-def test_a_run_that_gets_nothing_new_stays_as_it_is(run: Path, tmp_path: Path) -> None:
-    done = ucds.update(run, saved(tmp_path / "old.npy", OLD), tmp_path / "next", compute=CPU)
-    assert (done.joined, done.moved) == (0, ())
-    assert clusters_of(tmp_path / "next", OLD) == clusters_of(run, OLD)
 
 
 def table(path: Path) -> list[dict[str, Any]]:
