@@ -5,7 +5,6 @@ import io
 import json
 import re
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -81,20 +80,16 @@ def test_the_page_shows_why_there_are_so_many_clusters(client: Path, tmp_path: P
             ucds.report(run, compute=CPU)
 
 
-def test_the_page_needs_nothing_but_itself(page_file: Path) -> None:
+def test_the_page_needs_nothing_but_itself_and_a_name_of_a_file_is_text(page_file: Path) -> None:
     page = page_file.read_text()
+    assert any("onerror" in name for name in data_of(page)["ids"])
+    assert "<img" not in page.partition("<script>")[0]
     assert re.findall(r'<[^>]*(?:src|href)="(?!#|data:)([^"]*)"', page.partition("<script>")[0]) == []
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page)
     assert policy is not None
     assert "default-src &#39;none&#39;" in policy[1]
     assert "unsafe" not in policy[1]
     assert "http" not in policy[1]
-
-
-def test_a_name_of_a_file_is_text_and_nothing_else(page_file: Path) -> None:
-    page = page_file.read_text()
-    assert "<img" not in page.partition("<script>")[0]
-    assert any("onerror" in name for name in data_of(page)["ids"])
 
 
 def test_the_sheets_hold_every_picture_in_its_place(pictures: Path, page_file: Path) -> None:
@@ -127,6 +122,8 @@ def test_the_summary_says_what_was_found(client: Path, page_file: Path, labels: 
     assert f"Repeated clusterings agree to {stability['own_agreement']:.2f} of 1" in text
     assert stability["second_opinion"]["sentence"][1:] + "." in text
     assert ("due to chance" in text) == stability["doubtful"]
+    table = page_file.read_text().partition("Evidence of the transfer guard")[2].partition("</table>")[0]
+    assert table.count('<th scope="row">') == len(evidence.keys() - {"sentence"})  # each figure has words
 
 
 def test_an_image_without_a_label_of_the_provider_is_shown_with_none(
@@ -154,12 +151,6 @@ def test_clusters_that_depend_on_chance_or_seem_too_sure_are_warned_of_once(
     assert len(warned) == (doubtful or overconfident)
     for sentence in warned:
         assert ("due to chance" if doubtful else "than the confidence says") in sentence
-
-
-def test_every_figure_of_the_evidence_has_words(client: Path, page_file: Path) -> None:
-    evidence = json.loads((client / "transfer.json").read_text())
-    table = page_file.read_text().partition("Evidence of the transfer guard")[2].partition("</table>")[0]
-    assert table.count('<th scope="row">') == len(evidence.keys() - {"sentence"})
 
 
 def test_with_class_folders_the_scores_are_those_of_evaluate(
@@ -203,18 +194,6 @@ def test_other_images_than_the_training_set_are_called_so(
     assert "Compared with your folders" not in page
 
 
-def test_embeddings_have_a_report_without_pictures(
-    tmp_path: Path, blobs: Callable[..., Any], run: Callable[..., int], capsys: pytest.CaptureFixture[str]
-) -> None:
-    np.save(tmp_path / "x.npy", blobs({"t": 60})["t"])
-    brief = ["--set", "starts=2", "--accelerator", "cpu"]
-    assert run("train-target", tmp_path / "x.npy", "--clusters", 4, "--out", tmp_path / "run", *brief) == 0
-    assert f"open {tmp_path}/run/report.html in a browser" in capsys.readouterr().err
-    page = (tmp_path / "run" / "report.html").read_text()
-    assert data_of(page)["pictures"] == ""
-    assert "60 samples in 4 clusters" in text_of(page)
-
-
 def test_a_run_whose_samples_are_gone_asks_for_them(client: Path, tmp_path: Path) -> None:
     run = shutil.copytree(client, tmp_path / "run")
     described = json.loads((run / "run.json").read_text()) | {"images": str(tmp_path / "gone")}
@@ -225,14 +204,6 @@ def test_a_run_whose_samples_are_gone_asks_for_them(client: Path, tmp_path: Path
     (run / "run.json").write_text(json.dumps(described))
     with pytest.raises(ucds.InputError, match="does not say where its samples lie"):
         ucds.report(run)
-
-
-def test_a_damaged_file_of_the_run_is_named(client: Path, pictures: Path, tmp_path: Path) -> None:
-    run = shutil.copytree(client, tmp_path / "run")
-    (run / "transfer.json").write_text("{half")
-    with pytest.raises(ucds.DamagedFileError, match=r"transfer.json is damaged: delete it"):
-        ucds.report(run, pictures, tmp_path / "never.html")
-    assert not (tmp_path / "never.html").exists()
 
 
 def test_thumbnails_are_compressed_until_all_sheets_fit(monkeypatch: pytest.MonkeyPatch) -> None:

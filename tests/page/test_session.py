@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cli_kit import run_successfully
+from cli_kit import draw_domain, run_successfully
 from PIL import Image
 from review_kit import BRIEF
 
@@ -62,8 +62,8 @@ def test_report_review_and_reviewed_run_have_one_map_which_is_computed_once(fres
     assert session.map() == found
 
 
-def test_a_run_on_a_folder_of_features_shows_the_pictures_below_images(trained: Path, tmp_path: Path) -> None:
-    shutil.copytree(trained.parent / "pictures", tmp_path / "first")
+def test_a_run_on_a_folder_of_features_shows_the_pictures_below_images(tmp_path: Path) -> None:
+    draw_domain(tmp_path / "first", ("green", "white"), 3, count=12)
     edges = ("--backbone", "ucds/oriented_edges", "--weights", "none")
     run_successfully("features", tmp_path / "first", "--out", tmp_path / "features", *edges)
     ucds.train_target(tmp_path / "features", tmp_path / "run", n_clusters=4, settings=BRIEF)
@@ -74,9 +74,8 @@ def test_a_run_on_a_folder_of_features_shows_the_pictures_below_images(trained: 
     session = open_session(tmp_path / "run", pictures=tmp_path / "moved")
     ids, missing = session.fixed()["ids"], session.fixed()["missing"]
     assert [ids[row] for row in missing] == [gone.relative_to(tmp_path / "moved").as_posix()]
-    assert colour_of(session, 1 if missing == [0] else 0) == pytest.approx(
-        [0, 128, 0], abs=4
-    )  # the ground of all pictures
+    ground = [0, 128, 0]  # of all pictures
+    assert colour_of(session, 1 if missing == [0] else 0) == pytest.approx(ground, abs=4)
     review = Review(tmp_path / "run")
     review.answer("mixed")
     shutil.move(tmp_path / "run" / "answers.jsonl", tmp_path / "answers.jsonl")

@@ -2,7 +2,6 @@
 
 import re
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -112,47 +111,36 @@ def test_lines_of_a_sensitivity_figure(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 NAMES = ("cat", "dog", "owl")
+UNEVEN = {"true_proportions": [1 / 3, 1 / 2, 1 / 6], "estimated_proportions": [0.4, 0.3, 0.2, 0.1]}
+"""Shares of three classes, the first of them a third, and of four clusters, the last of no class."""
 
 
-def draw_proportions(
-    folder: Path, true: Sequence[float] = (0.5, 0.3, 0.2), estimated: Sequence[float] = (0.4, 0.3, 0.2, 0.1)
-) -> list[str]:
-    shown = {"classes": NAMES[: len(true)], "true_proportions": true, "estimated_proportions": estimated}
-    records = [made("pcd", "b", 0, 0.5, **shown), made("pcd", "a", 0, 0.5, **KNOWN)]
-    return drawn(benchmark({"kind": "proportions", "target": "b"}), records, folder)
+def test_proportions_are_drawn_with_their_distances_and_a_uniform_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By hand: 2/30 + 6/30 + 1/30 + 0.1 of no class = 0.4; of uniform ones, 0 + 1/6 + 1/6.
 
-
-def test_both_formats_are_written_and_equal_data_give_equal_files(tmp_path: Path) -> None:
-    """And the caller's own settings of matplotlib stay untouched."""
+    Clusters without a class have bars, but no share of the line, which the first true bar touches.
+    """
+    monkeypatch.setitem(figures.STYLE, "svg.fonttype", "none")  # text as text, to be read here
     before = matplotlib.rcParams.copy()
-    for folder in "ab":
-        draw_proportions(tmp_path / folder)
+    records = [made("pcd", "b", 0, 0.5, classes=NAMES, **UNEVEN), made("pcd", "a", 0, 0.5, **KNOWN)]
+    asked = benchmark({"kind": "proportions", "target": "b"})
+    (text,), _ = (drawn(asked, records, tmp_path / folder) for folder in ("small", "again"))
+    assert text == "![True and estimated proportions of b, PCD, seed 0](small/proportions.svg)"
     assert matplotlib.rcParams.copy() == before
     for suffix in (".png", ".svg"):
-        one, other = (tmp_path / folder / f"proportions{suffix}" for folder in "ab")
+        one, other = (tmp_path / folder / f"proportions{suffix}" for folder in ("small", "again"))
         assert one.read_bytes() == other.read_bytes()
         assert b"dc:date" not in one.read_bytes()
-    assert len(list((tmp_path / "a").iterdir())) == 2
-    with Image.open(tmp_path / "a" / "proportions.png") as image:
+    assert len(list((tmp_path / "small").iterdir())) == 2
+    with Image.open(tmp_path / "small" / "proportions.png") as image:
         assert image.width == figures.PAGE_WIDTH * figures.DOTS_PER_INCH
         assert np.ptp(np.asarray(image.convert("L"))) > 200
-
-
-def test_proportions_say_their_distances(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By hand: |0.5 - 0.4| + 0.1 of no class = 0.2; uniform 1/6 + 1/30 + 4/30 = 1/3."""
-    monkeypatch.setitem(figures.STYLE, "svg.fonttype", "none")  # text as text, to be read here
-    (text,) = draw_proportions(tmp_path / "small")
-    assert text == "![True and estimated proportions of b, PCD, seed 0](small/proportions.svg)"
-    texts = re.findall(r"<text[^>]*>([^<]*)</text>", (tmp_path / "small" / "proportions.svg").read_text())
-    assert "L1 distance to the true proportions: estimated 0.200, uniform 0.333" in texts
+    svg = (tmp_path / "small" / "proportions.svg").read_text()
+    texts = re.findall(r"<text[^>]*>([^<]*)</text>", svg)
+    assert "L1 distance to the true proportions: estimated 0.400, uniform 0.333" in texts
     assert {*NAMES, "no class", "true", "estimated", "uniform"} <= set(texts)
-
-
-def test_the_uniform_line_is_the_share_of_a_class_when_all_are_equal(tmp_path: Path) -> None:
-    """Clusters without a class have bars, but no share of the line."""
-    draw_proportions(tmp_path, (0.5, 0.5), (0.4, 0.3, 0.2, 0.1))
-    svg = (tmp_path / "proportions.svg").read_text()
     (line,) = re.findall(r'd="M [\d.]+ ([\d.]+) \nL [\d.]+ ([\d.]+) \n"[^>]*stroke-dasharray', svg)
-    colour = COLOURS[0].lower()
-    (bar, *_) = re.findall(rf'd="(M [^"]*z)\n"[^>]*fill: {colour}', svg)
+    (bar, *_) = re.findall(rf'd="(M [^"]*z)\n"[^>]*fill: {COLOURS[0].lower()}', svg)
     assert line[0] == line[1] == min(re.findall(r"[ML] [\d.]+ ([\d.]+)", bar), key=float)

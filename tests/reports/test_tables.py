@@ -35,6 +35,12 @@ def text_of(asked: Benchmark, records: list[dict[str, Any]]) -> str:
     return page(results, all_tables(results), [])
 
 
+@pytest.fixture(scope="module")
+def text() -> str:
+    """The page of the records above."""
+    return text_of(benchmark(), RECORDS)
+
+
 def rows(text: str, first: str) -> list[list[str]]:
     return [
         [cell.strip() for cell in line.strip("|").split("|")]
@@ -43,8 +49,8 @@ def rows(text: str, first: str) -> list[list[str]]:
     ]
 
 
-def test_mean_and_standard_deviation_by_hand() -> None:
-    accuracy, compared, other = rows(text_of(benchmark(), RECORDS), "frozen k-means")
+def test_mean_and_standard_deviation_by_hand(text: str) -> None:
+    accuracy, compared, other = rows(text, "frozen k-means")
     # 60, 70, 80: mean 70, sample standard deviation 10. The mean over targets is of their means.
     assert accuracy[1:] == ["70.0 +- 10.0 (3)", "30.0 (1)", "50.0", "-", "-", "-"]
     assert compared[1:] == ["+10.0", "-", "-", "1", "1", "1"]
@@ -52,8 +58,7 @@ def test_mean_and_standard_deviation_by_hand() -> None:
     assert other[1:] == ["50.0", "25.0", "-", "-", "-", "3.0", "-", "-", "100"]
 
 
-def test_what_is_missing_is_called_missing_and_the_papers_figures_stand_beside() -> None:
-    text = text_of(benchmark(), RECORDS)
+def test_what_is_missing_is_called_missing_and_the_papers_figures_stand_beside(text: str) -> None:
     accuracy, other = rows(text, r"**PCD**")
     assert accuracy[1:] == ["50.0 (1)", "missing", "missing", "46.8", "-", "-"]
     assert other[1:] == ["50.0", "25.0", "55.0", "0.10", "0.30", "2.0", "-", "-", "100"]
@@ -61,11 +66,8 @@ def test_what_is_missing_is_called_missing_and_the_papers_figures_stand_beside()
     assert "5 of 12 cells have a record." in text
     assert text_of(benchmark(), []).endswith("No records yet.\n")
     assert rows(text_of(benchmark(paper={}), RECORDS), "method")[0][1:] == ["a", "b", "mean"]
-
-
-def test_the_papers_mean_is_of_all_its_targets() -> None:
-    text = text_of(benchmark(paper={"pcd": {"a": 40.0, "b": [60.0, 2.5]}}), RECORDS)
-    assert rows(text, r"**PCD**")[0][4:] == ["40.0", "60.0 +- 2.5", "50.0"]
+    whole = text_of(benchmark(paper={"pcd": {"a": 40.0, "b": [60.0, 2.5]}}), RECORDS)
+    assert rows(whole, r"**PCD**")[0][4:] == ["40.0", "60.0 +- 2.5", "50.0"]
 
 
 @pytest.mark.parametrize(
@@ -81,21 +83,20 @@ def test_the_papers_mean_is_of_all_its_targets() -> None:
         {"dataset": "elsewhere"},
     ],
 )
-def test_records_of_other_conditions_do_not_count(other: dict[str, Any]) -> None:
+def test_records_of_other_conditions_do_not_count(other: dict[str, Any], text: str) -> None:
     strange = record("pcd", "b", 0, 0.9) | other
-    assert text_of(benchmark(), [*RECORDS, strange]) == text_of(benchmark(), RECORDS)
+    assert text_of(benchmark(), [*RECORDS, strange]) == text
 
 
 @pytest.mark.parametrize("other", [{"weights": "x"}, {"data": "x"}, {"source_weights": "x"}])
-def test_records_of_other_files_than_the_latest_do_not_count(other: dict[str, Any]) -> None:
+def test_records_of_other_files_than_the_latest_do_not_count(other: dict[str, Any], text: str) -> None:
     strange = record("pcd", "b", 0, 0.9) | other
-    assert text_of(benchmark(), [strange, *RECORDS]) == text_of(benchmark(), RECORDS)
+    assert text_of(benchmark(), [strange, *RECORDS]) == text
     # If it is the latest, its files are what counts.
     assert rows(text_of(benchmark(), [*RECORDS, strange]), "**PCD**")[0][1:3] == ["missing", "90.0 (1)"]
 
 
-def test_provenance_is_told() -> None:
-    text = text_of(benchmark(), RECORDS)
+def test_provenance_is_told(text: str) -> None:
     settings = ", ".join(sorted([PCDSettings(epsilon=0.02).hash, "none"]))
     assert "Backbone net, weights none, data aa." in text
     assert f"Settings {settings}; cpu (1 threads); torch 2." in text
@@ -194,11 +195,10 @@ def test_a_table_of_costs() -> None:
     assert rows(text_of(without, made), "**PCD**") == [["**PCD**", "11.32", "0.150"]]
 
 
-def test_a_page_is_written_from_the_records_on_disk(tmp_path: Path) -> None:
+def test_a_page_is_written_from_the_records_on_disk(tmp_path: Path, text: str) -> None:
     for record_ in RECORDS:
         append_record(tmp_path / "small" / FILE, record_)
-    text = write_table(benchmark(), tmp_path / "small")
-    assert text == text_of(benchmark(), RECORDS)
+    assert write_table(benchmark(), tmp_path / "small") == text
     assert (tmp_path / "small.md").read_text() == text
 
 

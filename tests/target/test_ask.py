@@ -63,7 +63,7 @@ def _groups(sizes: list[int], width: int = 20, seed: int = 0) -> tuple[np.ndarra
     return (centres[group] + 0.05 * rng.normal(size=(len(group), width))).astype(np.float32), group
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_one_query_a_group_reaches_even_the_small_groups(seed: int) -> None:
     features, group = _groups([500, 3, 200, 5, 50, 4, 300, 3])
     assert set(group[select_spread(features, 8, seed)]) == set(range(8))

@@ -14,19 +14,20 @@ import pytest
 from quick import Listener, quick
 
 import ucds
-from ucds.target.predictions import NAMES_FILE, Predictions
-from ucds.training.model_file import load_model
+from ucds.target.predictions import NAMES_FILE, Predictions, read_names
+from ucds.training.model_file import StoredModel, load_model
 
 pytestmark = pytest.mark.filterwarnings("ignore:stage .* (empty|collapsed):ucds.errors.UcdsWarning")
 
 BRIEF, CPU = quick(bottleneck_width=8), ucds.Compute("cpu")
 
 
-@pytest.fixture
-def client(tmp_path: Path, blobs: Callable[..., Any]) -> Path:
-    """A finished target run on `x.npy`."""
-    np.save(tmp_path / "x.npy", blobs({"t": 48})["t"])
-    return ucds.train_target(tmp_path / "x.npy", tmp_path / "run", n_clusters=4, settings=BRIEF).folder
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory, blobs: Callable[..., Any]) -> Path:
+    """A finished target run, beside the samples in `x.npy`."""
+    place = tmp_path_factory.mktemp("client")
+    np.save(place / "x.npy", blobs({"t": 48})["t"])
+    return ucds.train_target(place / "x.npy", place / "run", n_clusters=4, settings=BRIEF).folder
 
 
 def test_of_several_domains_only_the_one_asked_for_is_decoded(
@@ -56,7 +57,7 @@ def test_a_table_has_one_row_a_sample_and_no_formula(tmp_path: Path) -> None:
 def test_the_function_and_the_command_write_the_same_file(
     client: Path, tmp_path: Path, run: Callable[..., int]
 ) -> None:
-    samples, own, typed = (tmp_path / name for name in ("x.npy", "function.csv", "command.csv"))
+    samples, own, typed = client.with_name("x.npy"), tmp_path / "function.csv", tmp_path / "command.csv"
     found = ucds.predict(str(client), str(samples), str(own), compute=CPU)
     assert run("predict", client, samples, "--out", typed, "--accelerator", "cpu") == 0
     assert own.read_bytes() == typed.read_bytes()
@@ -72,28 +73,20 @@ def test_the_function_and_the_command_write_the_same_file(
 def test_doubtful_samples_are_left_without_a_cluster(
     client: Path, tmp_path: Path, run: Callable[..., int]
 ) -> None:
-    every = ucds.predict(client, tmp_path / "x.npy", compute=CPU)
+    samples, out = client.with_name("x.npy"), tmp_path / "sure.csv"
+    every = ucds.predict(client, samples, compute=CPU)
     limit = float(np.median(every.confidence))
-    out = tmp_path / "sure.csv"
-    assert run("predict", client, tmp_path / "x.npy", "--out", out, "--min-confidence", limit) == 0
+    assert run("predict", client, samples, "--out", out, "--min-confidence", limit) == 0
     rows = list(csv.DictReader(out.open()))
     expected = np.where(every.confidence < limit, -1, every.clusters)
     assert [int(row["cluster"]) for row in rows] == expected.tolist()
     assert 0 < (expected == -1).sum() < 48
     assert [row["confidence"] for row in rows] == [f"{c:.4f}" for c in every.confidence]
-    found = ucds.predict(client, tmp_path / "x.npy", min_confidence=limit, compute=CPU)
+    found = ucds.predict(client, samples, min_confidence=limit, compute=CPU)
     assert found.unsorted == (expected == -1).sum()
     for impossible in (1.5, -0.1, float("nan")):
         with pytest.raises(ucds.InputError, match="`min_confidence` is a probability from 0 to 1, not"):
-            ucds.predict(client, tmp_path / "x.npy", min_confidence=impossible)
-
-
-def test_the_current_folder_can_be_sorted_into(
-    run_on_images: Path, images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    ucds.predict(run_on_images, images, sort_into=Path())
-    assert len(list(tmp_path.glob("cluster_*/*.png"))) == 9
+            ucds.predict(client, samples, min_confidence=impossible)
 
 
 def test_a_prediction_loads_nothing_that_clusters_or_reads_tables(client: Path) -> None:
@@ -105,18 +98,17 @@ def test_a_prediction_loads_nothing_that_clusters_or_reads_tables(client: Path) 
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip() == ""
 
 
-def named(client: Path, copy: Path, names: dict[str, str], **more: Any) -> Path:
-    """A copy of a run whose clusters have names."""
-    shutil.copytree(client, copy)
-    content = {"format": "ucds-names/1", "model": load_model(client).fingerprint, "names": names} | more
-    (copy / NAMES_FILE).write_text(json.dumps(content))
-    return copy
+def name(run: Path, of: StoredModel, names: dict[str, str], **more: Any) -> None:
+    """Write names of the clusters of a model into a folder."""
+    content = {"format": "ucds-names/1", "model": of.fingerprint, "names": names} | more
+    (run / NAMES_FILE).write_text(json.dumps(content))
 
 
 def test_names_are_a_column_of_the_predictions(
     run_on_images: Path, images: Path, tmp_path: Path, run: Callable[..., int]
 ) -> None:
-    client = named(run_on_images, tmp_path / "client", {"0": "blue, dotted", "2": "grün"})
+    client = shutil.copytree(run_on_images, tmp_path / "client")
+    name(client, load_model(client), {"0": "blue, dotted", "2": "grün"})
     assert run("predict", client, images, "--out", tmp_path / "c.csv", "--accelerator", "cpu") == 0
     rows = list(csv.DictReader((tmp_path / "c.csv").open()))
     called = {"0": "blue, dotted", "1": "", "2": "grün"}
@@ -132,28 +124,19 @@ def test_names_are_a_column_of_the_predictions(
         ({"names": {"3": "of no cluster"}}, "belong to another model"),
         ({"format": "ucds-labels/1"}, "is not a usable file of names: format"),
         ({"names": {"0": ""}}, "is not a usable file of names: names.0"),
-        ({"names": {"zero": "x"}}, "is not a usable file of names: names.zero"),
-        ({"weights": [0.5]}, "is not a usable file of names: weights"),
     ],
 )
 def test_what_is_no_name_of_this_model_is_refused(
-    run_on_images: Path, images: Path, tmp_path: Path, more: dict[str, Any], problem: str
+    run_on_images: Path, tmp_path: Path, more: dict[str, Any], problem: str
 ) -> None:
-    client = named(run_on_images, tmp_path / "client", **{"names": {"0": "a"}, **more})
+    model = load_model(run_on_images)
+    name(tmp_path, model, **{"names": {"0": "a"}, **more})
     with pytest.raises(ucds.UserError, match=problem):
-        ucds.predict(client, images, tmp_path / "never.csv", compute=CPU)
-    assert not (tmp_path / "never.csv").exists()
+        read_names(tmp_path, model)
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"sort_how": "link"}, "`sort_how` is for `sort_into`"),
-        ({"about": "t.csv"}, "`about` is for a run that was"),
-    ],
-)
-def test_an_argument_that_a_prediction_does_not_read_is_refused(
-    run_on_images: Path, images: Path, given: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(ucds.InputError, match=f"^{message}.*: leave it out$"):
-        ucds.predict(run_on_images, images, **given)
+def test_an_argument_that_a_prediction_does_not_read_is_refused(run_on_images: Path, images: Path) -> None:
+    with pytest.raises(ucds.InputError, match=r"^`sort_how` is for `sort_into`.*: leave it out$"):
+        ucds.predict(run_on_images, images, sort_how="link")
+    with pytest.raises(ucds.InputError, match=r"^`about` is for a run that was.*: leave it out$"):
+        ucds.predict(run_on_images, images, about="t.csv")

@@ -113,15 +113,6 @@ def test_answers_that_say_nothing_change_nothing_and_are_not_asked_again(
     assert review.question() != question
 
 
-def test_what_is_no_answer_is_refused_and_not_kept(review: Review) -> None:
-    question = review.question()
-    assert question is not None
-    for given in ("three", 99, -1, None, True):
-        with pytest.raises(ucds.InputError, match="does not answer a question"):
-            review.answer(given)  # type: ignore[arg-type]
-    assert not (review.run / ANSWERS_FILE).exists()
-
-
 def test_the_reviewed_run_has_the_clusters(review: Review, tmp_path: Path) -> None:
     with pytest.raises(ucds.InputError, match="no answer was given"):
         review.finish(tmp_path / "none")

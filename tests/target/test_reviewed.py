@@ -49,14 +49,14 @@ def vectors() -> np.ndarray:
     return (centres[np.arange(80) % K] + rng.normal(size=(80, 8))).astype(np.float32)
 
 
-@pytest.fixture
-def reviewed(vectors: np.ndarray, tmp_path: Path) -> tuple[Path, dict[str, int], list[str]]:
+@pytest.fixture(scope="module")
+def reviewed(
+    vectors: np.ndarray, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, dict[str, int], list[str]]:
     """A run on vectors in which nine samples were moved by hand, its clusters, and the ids of the nine."""
-    np.save(tmp_path / "x.npy", vectors)
-    ids = [str(i) for i in range(0, 72, 8)]
-    run = ucds.train_target(
-        tmp_path / "x.npy", tmp_path / "run", n_clusters=K, settings=BRIEF, compute=CPU
-    ).folder
+    place, ids = tmp_path_factory.mktemp("reviewed"), [str(i) for i in range(0, 72, 8)]
+    np.save(place / "x.npy", vectors)
+    run = ucds.train_target(place / "x.npy", place / "run", n_clusters=K, settings=BRIEF, compute=CPU).folder
     return *finish(run, ids), ids
 
 
@@ -119,11 +119,14 @@ def test_table_folders_and_report_agree_on_images_that_have_moved(tmp_path: Path
 
 
 def test_images_of_an_earlier_sorting_follow_their_clusters_where_only_new_ones_are_given(
-    images: Path, run_on_images: Path, tmp_path: Path
+    images: Path, run_on_images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, out, new = tmp_path / "run", tmp_path / "sorted", tmp_path / "new"
     shutil.copytree(run_on_images, run)
-    before = ucds.predict(run, images, sort_into=out, compute=CPU)
+    out.mkdir()
+    monkeypatch.chdir(out)
+    before = ucds.predict(run, images, sort_into=Path(), compute=CPU)
+    assert len(list(out.glob("cluster_*/*.png"))) == 9
     review = ucds.Review(run)
     moved, aside, renamed = "3.png", "4.png", "5.png"
     to = (review.clusters[moved] + 1) % 3
@@ -140,3 +143,5 @@ def test_images_of_an_earlier_sorting_follow_their_clusters_where_only_new_ones_
         found = ucds.predict(run, new, sort_into=out, compute=CPU)
         expected["added.png"] = f"cluster_{found.clusters[0]}"
         assert {path.name: path.parent.name for path in out.glob("[!.]*/*")} == expected
+    with pytest.raises(ucds.InputError, match="another model sorted into"):  # the one before the review
+        ucds.predict(run_on_images, images, sort_into=out, compute=CPU)

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import ucds
 from ucds.choices import Sorting
 from ucds.data.content import content_key
 from ucds.data.folders import scan_folder
@@ -76,7 +75,12 @@ def test_a_folder_of_any_kind_is_filled(
 
 def test_a_second_week_adds_images_and_moves_those_of_other_clusters(tmp_path: Path) -> None:
     images, out = tmp_path / "images", tmp_path / "out"
+    write(images, "a.png")
+    (images / "a.png").chmod(0o640)
+    os.utime(images / "a.png", (1e9, 1e9))
     sort(images, out, WEEK)
+    status = (out / "cluster_0" / "a.png").stat()
+    assert (status.st_mtime, status.st_mode & 0o777) == (1e9, 0o640)
     (images / "b.png").rename(images / "renamed.png")
     sort(images, out, {"renamed.png": 2, "d.png": 0})
     kept = {"cluster_0/a.png": "a.png", "cluster_1/sub__c.png": "sub/c.png"}
@@ -138,16 +142,6 @@ def test_a_call_that_is_killed_can_be_repeated(
         placed = {name: path.split("/")[0] for path, name in contents(out).items()}
         assert placed == {name: f"cluster_{k}" for name, k in week.items()}
         assert len(contents(out)) == len(week)
-
-
-def test_copies_keep_times_and_mode(tmp_path: Path) -> None:
-    images, out = tmp_path / "images", tmp_path / "out"
-    write(images, "a.png")
-    (images / "a.png").chmod(0o640)
-    os.utime(images / "a.png", (1e9, 1e9))
-    sort(images, out, {"a.png": 0})
-    status = (out / "cluster_0" / "a.png").stat()
-    assert (status.st_mtime, status.st_mode & 0o777) == (1e9, 0o640)
 
 
 def test_a_disk_that_fills_is_the_culprit_and_nothing_is_left(tmp_path: Path, disk: Path) -> None:
@@ -276,18 +270,3 @@ def test_a_folder_that_became_a_link_is_not_followed(tmp_path: Path) -> None:
     sort(images, out, {"a.png": 1, "b.png": 1})
     assert list(elsewhere.iterdir()) == []
     assert sorted(path.name for path in (out / "cluster_1_").iterdir()) == ["a.png", "b.png"]
-
-
-def test_only_the_model_that_sorted_and_reviews_of_it_sort_again(
-    run_on_images: Path, images: Path, tmp_path: Path
-) -> None:
-    compute = ucds.Compute("cpu")
-    ucds.predict(run_on_images, images, sort_into=tmp_path / "out", compute=compute)
-    review = ucds.Review(run_on_images)
-    review.move([name := next(iter(review.clusters))], (review.clusters[name] + 1) % 3)
-    moved, reviewed = review.clusters[name], review.finish(tmp_path / "reviewed").path
-    review.undo()
-    ucds.predict(reviewed, images, sort_into=tmp_path / "out", compute=compute)
-    assert (tmp_path / "out" / f"cluster_{moved}" / name.replace("/", "__")).exists()
-    with pytest.raises(InputError, match="another model sorted into"):
-        ucds.predict(run_on_images, images, sort_into=tmp_path / "out", compute=compute)
