@@ -12,23 +12,26 @@ from sklearn.metrics import adjusted_rand_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import ucds
-from ucds import InputError, SourceClustering, TargetClustering
+from ucds import InputError, SourceClustering
+from ucds.choices import VoteChoices
 from ucds.encoders.encoder import IdentityEncoder
+from ucds.training.model_file import save_model
 
 EDGES: dict[str, Any] = {"backbone": "ucds/oriented_edges"}
 Blobs = Callable[..., dict[str, Any]]
 
 DOMAIN, TRUTH = np.repeat(["a", "b"], [40, 24]), np.arange(64) % 4
+ONE_VOTE = quick(vote=VoteChoices(fineness=(1.0,), fewest_starts=1, most_starts=1, halves=1))
 
 
-@parametrize_with_checks([SourceClustering(settings=quick(), random_state=0)])
+@parametrize_with_checks([SourceClustering(settings=ONE_VOTE, random_state=0)])
 @pytest.mark.filterwarnings("ignore:Number of distinct clusters")
 def test_keeps_scikit_learns_contract(estimator: SourceClustering, check: Callable[[Any], None]) -> None:
     check(estimator)
 
 
 def brief(n_clusters: int = 4, **parameters: Any) -> SourceClustering:
-    parameters = {"settings": quick(), "random_state": 0, "accelerator": "cpu"} | parameters
+    parameters = {"settings": ONE_VOTE, "random_state": 0, "accelerator": "cpu"} | parameters
     return SourceClustering(n_clusters, **parameters)
 
 
@@ -88,16 +91,34 @@ def test_without_domains_there_is_one(x: Any, fitted: SourceClustering) -> None:
     assert not np.array_equal(alone.prototypes_, fitted.prototypes_)
 
 
-@pytest.mark.parametrize("wrong", [["a"] * 63, [["a"]] * 64, "a", 3])
-def test_domains_that_do_not_fit_are_refused(wrong: Any, x: Any) -> None:
-    with pytest.raises(InputError, match=r"sample_domain must have one entry for each row: 64"):
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (["a"] * 63, "must have one entry for each row: 64"),
+        ([["a"]] * 64, "must have one entry for each row: 64"),
+        ("a", "must have one entry for each row: 64"),
+        ([0.0] * 40 + [np.nan] * 24, "holds NaN or None"),
+        (["a"] * 40 + [None] * 24, "holds NaN or None"),
+    ],
+)
+def test_domains_that_do_not_fit_are_refused(wrong: Any, words: str, x: Any) -> None:
+    with pytest.raises(InputError, match=f"sample_domain {words}"):
         brief().fit(x, sample_domain=wrong)
 
 
-@pytest.mark.parametrize("names", [[0.0, np.nan], ["a", None], np.array(["a", np.nan], object)], ids=str)
-def test_a_domain_without_a_name_is_refused(names: Any, x: Any) -> None:
-    with pytest.raises(InputError, match="sample_domain holds NaN or None"):
-        brief().fit(x, sample_domain=np.repeat(names, [40, 24]))
+@pytest.mark.parametrize("kind", [int, np.int8, np.uint64])
+def test_every_kind_of_integer_is_a_seed(kind: Any, x: Any) -> None:
+    assert brief(random_state=kind(3)).fit(x).stored_.card.making.seed == 3
+
+
+def test_without_an_integer_every_fit_has_a_seed_of_its_own(x: Any) -> None:
+    def seed_of(source: SourceClustering) -> int:
+        return source.fit(x).stored_.card.making.seed
+
+    for source in (brief(random_state=None), brief(random_state=np.random.RandomState(3))):
+        assert seed_of(source) != seed_of(source)
+    one, other = (brief(random_state=np.random.RandomState(3)) for _ in range(2))
+    assert seed_of(one) == seed_of(other)
 
 
 @pytest.mark.parametrize(
@@ -105,11 +126,9 @@ def test_a_domain_without_a_name_is_refused(names: Any, x: Any) -> None:
     [
         ({"n_clusters": 0}, "the number of clusters must be at least 1"),
         ({"n_clusters": 2.0}, "a number of clusters is an integer, .* not 2.0"),
-        ({"random_state": -1}, r"^random_state: Seed must be between 0 and 2\*\*32 - 1"),
-        ({"random_state": 2**32}, r"^random_state: Seed must be between 0 and 2\*\*32 - 1"),
-        ({"random_state": "a"}, "^random_state: 'a' cannot be used to seed"),
-        ({"random_state": 1.5}, "^random_state: 1.5 cannot be used to seed"),
-        ({"random_state": np.random.default_rng()}, "^random_state: Generator.* cannot be used to seed"),
+        ({"random_state": -1}, "^random_state: "),
+        ({"random_state": 2**32}, "^random_state: "),
+        ({"random_state": 1.5}, "^random_state: "),
         ({"settings": {"epochs": 3}}, "unknown setting 'epochs'"),
         ({"backbone": "resnet18"}, "`backbone`, `weights` and `image_size` are for images, not for embedd"),
         ({"weights": "none"}, "`backbone`, `weights` and `image_size` are for images, not for embeddings"),
@@ -140,13 +159,13 @@ def test_survives_its_run_folder(x: Any, fitted: SourceClustering, tmp_path: Pat
         again.predict(x[:, :5])
 
 
-def test_only_a_finished_source_run_is_loaded(x: Any, tmp_path: Path) -> None:
+def test_only_a_finished_source_run_is_loaded(tmp_path: Path, stored_model: Callable[..., Any]) -> None:
     for needs_a_model in (brief().save, brief().label):
         with pytest.raises(NotFittedError):
             needs_a_model(tmp_path / "run")
-    TargetClustering(4, settings=quick()).fit(x).save(tmp_path / "target")
-    with pytest.raises(InputError, match="a model of role 'target', but only one of role 'source'"):
-        SourceClustering.load(tmp_path / "target")
+    save_model(tmp_path, stored_model(IdentityEncoder(6), 4, 8, role="target"))
+    with pytest.raises(InputError, match="a model of role 'target'"):
+        SourceClustering.load(tmp_path)
 
 
 def test_label_gives_what_the_function_gives_for_the_saved_run(
@@ -164,7 +183,7 @@ def test_label_gives_what_the_function_gives_for_the_saved_run(
     np.testing.assert_array_equal(fitted.label(x[:10]).labels, fitted.predict(x[:10]))
 
 
-def test_folders_of_images_and_a_targets_folder_needs_no_domain_folders(pictures: Path) -> None:
+def test_folders_of_images_and_a_targets_folder_needs_no_domain_folders(pictures: Path, x: Any) -> None:
     source = brief(3, **EDGES).fit(pictures / "domains")
     assert source.domain_names_ == ("one", "two")
     assert source.labels_.shape == (11,)
@@ -174,12 +193,11 @@ def test_folders_of_images_and_a_targets_folder_needs_no_domain_folders(pictures
     again = source.label(pictures / "domains")
     assert again.ids == source.ids_
     np.testing.assert_array_equal(again.labels, source.labels_)
-
-
-def test_folders_and_arrays_are_not_mixed_up(pictures: Path, x: Any, fitted: SourceClustering) -> None:
-    on_images = brief(3, **EDGES).fit(pictures / "domains")
     with pytest.raises(InputError, match="fitted on images"):
-        on_images.predict(x)
+        source.predict(x)
+
+
+def test_folders_are_refused_where_arrays_belong(pictures: Path, fitted: SourceClustering) -> None:
     with pytest.raises(InputError, match="takes embeddings of width 6"):
         fitted.predict(pictures / "domains")
     with pytest.raises(InputError, match="sample_domain is for arrays"):
