@@ -89,7 +89,6 @@ def test_a_trained_model_takes_folders_and_files(folder: Path, archive: Path, tm
         (np.ones((3, 5)), IMAGES, "this model takes images, not the embeddings in the input"),
         (np.ones((3, 4)), VECTORS, "the input has vectors of width 4; the model takes 5"),
         (np.zeros((3, 8, 8, 3), np.uint8), VECTORS, "takes embeddings of width 5, not the images"),
-        ([Image.new("L", (8, 8))], VECTORS, "takes embeddings of width 5, not the images"),
         (["a.png"], VECTORS, "takes embeddings of width 5, not the images"),
         (np.ones((3, 8, 8, 3)), IMAGES, "image 0 is neither a PIL image nor an array"),
         ([[1.0] * 5, [2.0]], VECTORS, "neither images, image files nor embeddings"),

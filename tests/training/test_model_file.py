@@ -101,7 +101,7 @@ def test_a_function_of_ones_own_is_asked_for(stored_model: MakeStored, tmp_path:
 @pytest.mark.parametrize(("role", "wanted"), [("source", "target"), ("target", "source")])
 def test_the_wrong_side_is_refused(make: MakeStored, tmp_path: Path, role: Role, wanted: Role) -> None:
     save_model(tmp_path, make(role=role))
-    with pytest.raises(UserError, match=f"holds a model of role '{role}', but only one of role '{wanted}'"):
+    with pytest.raises(UserError, match=f"role '{role}', but only one of role '{wanted}'"):
         load_model(tmp_path, role=wanted)
     assert load_model(tmp_path, role=role).card.role == role
 
@@ -165,7 +165,7 @@ def test_a_file_with_any_bit_changed_is_refused_or_equal(run: Path) -> None:
     path = run / MODEL_FILE
     whole, before, card = path.read_bytes(), load_file(path), load_model(run).card
     generator = random.Random(0)
-    for place in [*range(0, 40), *(generator.randrange(len(whole)) for _ in range(160))]:
+    for place in [*range(0, 20), *(generator.randrange(len(whole)) for _ in range(60))]:
         changed = whole[place] ^ 1 << generator.randrange(8)
         path.write_bytes(whole[:place] + bytes([changed]) + whole[place + 1 :])
         with suppress(DamagedFileError):
