@@ -39,12 +39,18 @@ def source(**settings: Any) -> SourceClustering:
 BALANCED = [[20] * K, [15] * K]
 
 
-def test_of_large_domains_some_samples_are_clustered_and_all_get_a_cluster() -> None:
+def test_of_large_domains_some_samples_are_clustered_and_all_get_a_cluster(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     vectors, truth, domain = shifted([[100] * K, [5] * K])
-    found = source(most_samples=100).fit(vectors, sample_domain=domain)
+    found = source(most_samples=100).set_params(verbose=True).fit(vectors, sample_domain=domain)
     assert found.stages_[0].assignments.shape == (100 + 20, K)
+    told = "the model agrees with the clustering on"
+    assert told in capsys.readouterr().err
     alone = source(most_samples=100).fit(vectors[domain == 0])
     assert adjusted_rand_score(truth[domain == 0], alone.labels_) == 1
+    source(most_samples=400).set_params(verbose=True).fit(vectors, sample_domain=domain)
+    assert told not in capsys.readouterr().err  # where none was left out
 
 
 def test_the_model_answers_from_the_mean_of_the_domains() -> None:

@@ -193,7 +193,9 @@ def test_label_gives_what_the_function_gives_for_the_saved_run(
     np.testing.assert_array_equal(fitted.label(x[:10]).labels, fitted.predict(x[:10]))
 
 
-def test_folders_of_images_and_a_targets_folder_needs_no_domain_folders(pictures: Path, x: Any) -> None:
+def test_folders_of_images_and_a_targets_folder_needs_no_domain_folders(
+    pictures: Path, x: Any, fitted: SourceClustering
+) -> None:
     source = brief(3, **EDGES).fit(pictures / "domains")
     assert source.domain_names_ == ("one", "two")
     assert source.labels_.shape == (11,)
@@ -205,13 +207,10 @@ def test_folders_of_images_and_a_targets_folder_needs_no_domain_folders(pictures
     np.testing.assert_array_equal(again.labels, source.labels_)
     with pytest.raises(InputError, match="fitted on images"):
         source.predict(x)
-
-
-def test_folders_are_refused_where_arrays_belong(pictures: Path, fitted: SourceClustering) -> None:
+    with pytest.raises(InputError, match="sample_domain is for arrays"):
+        source.fit(pictures / "domains", sample_domain=DOMAIN)
     with pytest.raises(InputError, match="takes embeddings of width 6"):
         fitted.predict(pictures / "domains")
-    with pytest.raises(InputError, match="sample_domain is for arrays"):
-        brief(**EDGES).fit(pictures / "domains", sample_domain=DOMAIN)
 
 
 @pytest.mark.torch

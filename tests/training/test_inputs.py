@@ -15,7 +15,7 @@ from ucds.encoders.encoder import FunctionEncoder, IdentityEncoder
 from ucds.encoders.spec import EncoderSpec
 from ucds.errors import InputError
 from ucds.training.inputs import Inputs, open_for_prediction, open_for_training, view_for
-from ucds.training.options import Compute, EncoderOptions
+from ucds.training.options import BulkOptions, Compute, EncoderOptions
 
 ENCODER = EncoderOptions("ucds/oriented_edges", "none", 32)
 IMAGES = EncoderSpec("ucds/oriented_edges", 128, input_size=28)
@@ -132,6 +132,13 @@ def test_views_follow_the_encoder() -> None:
     assert (shifted.mean, shifted.std) == ((0.0,) * 3, IMAGENET_STD)
     with pytest.raises(InputError, match="the encoder of embeddings does not take images"):
         _ = VECTORS.stored_size
+
+
+def test_the_smallest_numbers_of_bulk_work_are_one() -> None:
+    BulkOptions(engine="ray", shard_size=1, workers=1)
+    for number in ({"shard_size": 0}, {"engine": "ray", "workers": 0}):
+        with pytest.raises(InputError, match="must be at least 1"):
+            BulkOptions(**number)  # type: ignore[arg-type]
 
 
 def test_the_cache_is_the_users_own_unless_a_path_or_a_text_names_another(

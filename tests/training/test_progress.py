@@ -118,7 +118,6 @@ def test_the_bar_prints_words_as_they_are(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_a_bar_on_a_terminal_and_lines_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    assert isinstance(terminal_reporter(), Bar)
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: False, raising=False)
-    assert isinstance(terminal_reporter(), Lines)
+    for is_terminal, kind in ((True, Bar), (False, Lines)):
+        monkeypatch.setattr(sys.stderr, "isatty", lambda answer=is_terminal: answer, raising=False)
+        assert isinstance(terminal_reporter(), kind)
