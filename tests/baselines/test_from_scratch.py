@@ -36,9 +36,9 @@ def acids(opened: Any, network: Any, data: Any, n_clusters: int) -> Clustering:
     ids=["deepcluster", "iic", "acids"],
 )
 def test_every_weight_learns(cluster: Method, settings: ModelSettings, precision: Precision) -> None:
-    start = weights_of(sobel_network(size=32).module)
+    start = weights_of(sobel_network(size=16).module)
     opened = session(settings, tune="full", precision=precision)
-    found = cluster(opened, sobel_network(size=32), pictures(6), 3)
+    found = cluster(opened, sobel_network(size=16), pictures(6), 3)
     assert found.labels.shape == (6,)
     weights = weights_of(found.model.encoder.backbone)  # type: ignore[union-attr]
     assert weights.keys() == start.keys()

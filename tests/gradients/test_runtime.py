@@ -1,9 +1,12 @@
 """Tests of the runtime; several processes are started in ``tests/distributed``."""
 
+import copy
+from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
 
 from ucds.errors import InputError
@@ -26,6 +29,28 @@ def test_one_process_is_the_first_and_works_on_everything(runtime: Runtime) -> N
     assert runtime.pool(rows) is rows
     assert runtime.broadcast({"a": 1}) == {"a": 1}
     assert [runtime.any_of(asked) for asked in (True, False)] == [True, False]
+
+
+def test_a_normalisation_over_processes_is_that_of_all_their_rows(
+    runtime: Runtime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here one process, which is told that there are more, has all the rows."""
+    monkeypatch.setattr(Runtime, "processes", 2)
+    inputs = torch.randn(5, 3, 2, 2, generator=torch.Generator().manual_seed(0))
+    plain = nn.BatchNorm2d(3, eps=0.1)
+    nn.init.normal_(plain.weight)
+    spanning = copy.deepcopy(plain)
+    placed, _ = runtime.place(spanning, torch.optim.SGD(spanning.parameters()))
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/group", rank=0, world_size=1)
+    try:
+        outputs = [layer(inputs) for layer in (placed, plain)]
+        for output in outputs:
+            output.pow(3).sum().backward()
+    finally:
+        dist.destroy_process_group()
+    torch.testing.assert_close(*outputs)
+    torch.testing.assert_close(spanning.state_dict(), plain.state_dict())
+    torch.testing.assert_close(spanning.weight.grad, plain.weight.grad)
 
 
 def test_several_processes_refuse_a_batch_normalisation_that_computes_something_else() -> None:

@@ -68,13 +68,9 @@ def test_it_has_the_steps_and_evaluations_of_its_settings() -> None:
     assert [i for i, step in enumerate(seen) if step.predictions is not None] == [4, 8]
     assert all(len(evaluation.labels) == N for evaluation in result.evaluations)
     assert result.proportions.shape == (1, K)
-
-
-def test_an_evaluation_comes_when_its_share_of_the_steps_is_done() -> None:
-    settings = SETTINGS.model_copy(update={"evaluations_per_stage": 4})
-    session = Session(settings, Compute("cpu", cache=None))
-    result = train(started(session, network(), epochs=2))
-    assert [evaluation.step for evaluation in result.evaluations] == [2, 3, 5, 6]
+    often = Session(SETTINGS.model_copy(update={"evaluations_per_stage": 4}), Compute("cpu", cache=None))
+    result = train(started(often, network(), epochs=2))
+    assert [evaluation.step for evaluation in result.evaluations] == [2, 3, 5, 6]  # when a share is done
 
 
 def test_the_model_ends_with_the_weights_of_the_selected_evaluation() -> None:

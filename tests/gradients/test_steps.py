@@ -127,18 +127,13 @@ def test_without_a_trainable_backbone_there_is_one_group() -> None:
         assert sum(len(group["params"]) for group in optimiser.param_groups) == 5
 
 
-def test_the_schedule_is_the_papers_and_follows_its_settings() -> None:
+def test_the_schedule_follows_its_settings() -> None:
     fast = PCDSettings(learning_rate=1.0, new_layer_learning_rate=2.0, decay_rate=3.0, decay_power=2.0)
     optimiser = build_optimiser(model(), fast)
     set_learning_rate(optimiser, 1 / 3, fast)
     assert rates(optimiser) == pytest.approx([0.25, 0.5], rel=1e-12)
     set_learning_rate(optimiser, 0.9, PCDSettings(decay_power=0))
     assert rates(optimiser) == [1.0, 2.0]
-    optimiser = build_optimiser(model(), RATES)
-    for progress in (0.0, 0.1, 0.5, 1.0):  # from the initial rate, not from the last one
-        set_learning_rate(optimiser, progress, RATES)
-        factor = (1 + 10 * progress) ** -0.75
-        assert rates(optimiser) == pytest.approx([0.002 * factor, 0.03 * factor], rel=1e-12)
 
 
 def test_without_momentum_there_is_no_nesterov() -> None:
@@ -147,13 +142,13 @@ def test_without_momentum_there_is_no_nesterov() -> None:
             assert (group["nesterov"], group["weight_decay"]) == (False, 0)
 
 
-def test_two_steps_by_hand() -> None:
+def test_three_steps_by_hand_with_the_schedule_of_the_paper() -> None:
     """Nesterov: g' = g + wd w;  v = m v + g';  w = w - eta (g' + m v)."""
     config = PCDSettings(new_layer_learning_rate=0.1, momentum=0.5, weight_decay=0.01)
     net = ClusteringModel(identity_network(4), 3)
     optimiser = build_optimiser(net, config)
     weight, velocity = net.prototypes.detach().double().clone(), 0.0
-    for progress, slope in ((0.0, 2.0), (0.5, -1.0)):
+    for progress, slope in ((0.0, 2.0), (0.5, -1.0), (1.0, 3.0)):
         optimiser.zero_grad()
         (slope * net.prototypes).sum().backward()
         set_learning_rate(optimiser, progress, config)

@@ -66,12 +66,9 @@ def test_posterior_and_update_of_proportions_by_hand() -> None:
     new = update_proportions(proportions, logits, torch.tensor([[0.5, 0.5]]), 0.9)
     torch.testing.assert_close(new, torch.tensor([[0.9 * 0.75 + 0.0625, 0.9 * 0.25 + 0.0375]]))
     assert not new.requires_grad
-
-
-def test_an_excluded_cluster_stays_excluded() -> None:
-    proportions = torch.tensor([[0.0, 1.0]])
-    new = update_proportions(proportions, torch.randn(1, 4, 2), sample_weights((4,)), 0.5)
-    torch.testing.assert_close(new, proportions)
+    excluded = torch.tensor([[0.0, 1.0]])
+    new = update_proportions(excluded, torch.randn(1, 4, 2), sample_weights((4,)), 0.5)
+    torch.testing.assert_close(new, excluded)
 
 
 def test_momentum_schedule() -> None:

@@ -39,12 +39,18 @@ def source(**settings: Any) -> SourceClustering:
 BALANCED = [[20] * K, [15] * K]
 
 
-def test_of_large_domains_some_samples_are_clustered_and_all_get_a_cluster() -> None:
+def test_of_large_domains_some_samples_are_clustered_and_all_get_a_cluster(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     vectors, truth, domain = shifted([[100] * K, [5] * K])
-    found = source(most_samples=100).fit(vectors, sample_domain=domain)
+    found = source(most_samples=100).set_params(verbose=True).fit(vectors, sample_domain=domain)
     assert found.stages_[0].assignments.shape == (100 + 20, K)
+    told = "the model agrees with the clustering on"
+    assert told in capsys.readouterr().err
     alone = source(most_samples=100).fit(vectors[domain == 0])
     assert adjusted_rand_score(truth[domain == 0], alone.labels_) == 1
+    source(most_samples=400).set_params(verbose=True).fit(vectors, sample_domain=domain)
+    assert told not in capsys.readouterr().err  # where none was left out
 
 
 def test_the_model_answers_from_the_mean_of_the_domains() -> None:
@@ -78,13 +84,13 @@ def test_the_seed_decides() -> None:
 def test_with_pcd_some_of_many_samples_choose_the_model(blobs: Any, fraction: float) -> None:
     data = Dataset(VectorSamples.from_arrays(blobs({"a": 400, "b": 40})))
     settings = PCDSettings(
-        bottleneck_width=8, batch_size=20, source_epochs=10, most_samples=100, validation_fraction=fraction
+        bottleneck_width=8, batch_size=20, source_epochs=2, most_samples=100, validation_fraction=fraction
     )
     work = make_work(settings, RunOptions(), Compute("cpu", cache=None))
     found = fit_source(work, IdentityEncoder(data.samples.rows.shape[1]), data, K)
     (stage,) = found.stages
     counted = 100 + (40 if fraction == 0 else 20)  # 100 of 400 or 200, and all of the small domain
-    assert stage.evaluations[-1].step == 10 * counted // 20
+    assert stage.evaluations[-1].step == 2 * counted // 20
     assert {len(one.labels) for one in stage.evaluations} == {counted}
     clusters = found.head.logits(encode(found.head, data)).argmax(1)
     assert len(np.unique(clusters)) > 1

@@ -84,17 +84,6 @@ def test_noise_has_its_scale_and_is_accounted_for() -> None:
     assert noise.spent == pytest.approx(0.02)
 
 
-# dp-accounting 0.6.0: PLDAccountant (intervals of 1e-4) of a GaussianDpEvent of this rho. It cannot be a
-# dependency of the tests, because it needs an older version of attrs than other packages do.
-PLD_ACCOUNTANT = [
-    (0.01, 1e-5, 0.4969753890601919),
-    (0.02, 1e-4, 0.6015650736676394),
-    (0.1, 1e-5, 1.760057161496377),
-    (0.5, 1e-5, 4.37717810002493),
-    (1.0, 1e-6, 7.286080969711125),
-]
-
-
 def exact_epsilon(rho: float, delta: float) -> float:
     """Return epsilon of one Gaussian release (Balle and Wang, 2018), which no valid account is below."""
     shift = math.sqrt(2 * rho)
@@ -107,13 +96,10 @@ def exact_epsilon(rho: float, delta: float) -> float:
 
 
 @needs_opendp
-@pytest.mark.parametrize(("rho", "delta", "pld"), PLD_ACCOUNTANT)
-def test_epsilon_is_never_below_other_accounts_and_not_far_above(
-    rho: float, delta: float, pld: float
-) -> None:
+@pytest.mark.parametrize(("rho", "delta"), [(0.01, 1e-5), (0.02, 1e-4), (0.5, 1e-5), (1.0, 1e-6)])
+def test_epsilon_is_never_below_the_exact_one_and_not_far_above(rho: float, delta: float) -> None:
     exact, ours = exact_epsilon(rho, delta), GaussianNoise().epsilon_of(rho, delta)
-    assert pld == pytest.approx(exact, abs=1e-3)
-    assert max(pld, exact) < ours < 1.15 * pld
+    assert exact < ours < 1.15 * exact
     assert ours < rho + 2 * math.sqrt(rho * math.log(1 / delta))  # the simpler bound of Bun and Steinke
 
 
@@ -159,6 +145,8 @@ def test_the_images_of_a_person_and_the_copies_of_an_image_share_a_weight_of_one
     groups = read_groups(write(tmp_path / "g.csv", "id,group\na,Ann\nb,Bob\nc,Bob\nd,Bob\nmore,Eve\n"))
     np.testing.assert_allclose(weights_of(number_units(SAMPLES, groups)), [1, 1 / 3, 1 / 3, 1 / 3])
     np.testing.assert_allclose(weights_of(number_units(SAMPLES, None)), [0.5, 0.5, 1, 1])
+    with pytest.raises(InputError, match="no group for 3 of 4 images, such as 'b'"):
+        number_units(SAMPLES, {"a": "Ann"})
 
 
 @pytest.mark.parametrize(
@@ -174,11 +162,6 @@ def test_a_file_of_groups_that_is_wrong_is_refused(tmp_path: Path, text: str, pr
         read_groups(write(tmp_path / "g.csv", text))
     with pytest.raises(InputError, match="There is no file"):
         read_groups(tmp_path / "none.csv")
-
-
-def test_an_image_without_a_person_is_refused() -> None:
-    with pytest.raises(InputError, match="no group for 3 of 4 images, such as 'b'"):
-        number_units(SAMPLES, {"a": "Ann"})
 
 
 def test_delta_is_at_most_one_over_what_is_protected() -> None:

@@ -12,23 +12,36 @@ from sklearn.metrics import adjusted_rand_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import ucds
-from ucds import InputError, SourceClustering, TargetClustering
+from ucds import InputError, SourceClustering
+from ucds.choices import VoteChoices
 from ucds.encoders.encoder import IdentityEncoder
+from ucds.training.model_file import save_model
 
 EDGES: dict[str, Any] = {"backbone": "ucds/oriented_edges"}
 Blobs = Callable[..., dict[str, Any]]
 
 DOMAIN, TRUTH = np.repeat(["a", "b"], [40, 24]), np.arange(64) % 4
+ONE_VOTE = quick(vote=VoteChoices(fineness=(1.0,), fewest_starts=1, most_starts=1, halves=1))
 
 
-@parametrize_with_checks([SourceClustering(settings=quick(), random_state=0)])
+@parametrize_with_checks([SourceClustering(settings=ONE_VOTE, random_state=0)])
 @pytest.mark.filterwarnings("ignore:Number of distinct clusters")
 def test_keeps_scikit_learns_contract(estimator: SourceClustering, check: Callable[[Any], None]) -> None:
     check(estimator)
 
 
+@pytest.mark.torch
+@pytest.mark.slow
+@parametrize_with_checks([SourceClustering(method="pcd", settings={"source_epochs": 10}, random_state=0)])
+@pytest.mark.filterwarnings("ignore:Number of distinct clusters", "ignore:stage .* (empty|collapsed)")
+def test_keeps_scikit_learns_contract_with_pcd(
+    estimator: SourceClustering, check: Callable[[Any], None]
+) -> None:
+    check(estimator)
+
+
 def brief(n_clusters: int = 4, **parameters: Any) -> SourceClustering:
-    parameters = {"settings": quick(), "random_state": 0, "accelerator": "cpu"} | parameters
+    parameters = {"settings": ONE_VOTE, "random_state": 0, "accelerator": "cpu"} | parameters
     return SourceClustering(n_clusters, **parameters)
 
 
@@ -88,16 +101,34 @@ def test_without_domains_there_is_one(x: Any, fitted: SourceClustering) -> None:
     assert not np.array_equal(alone.prototypes_, fitted.prototypes_)
 
 
-@pytest.mark.parametrize("wrong", [["a"] * 63, [["a"]] * 64, "a", 3])
-def test_domains_that_do_not_fit_are_refused(wrong: Any, x: Any) -> None:
-    with pytest.raises(InputError, match=r"sample_domain must have one entry for each row: 64"):
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (["a"] * 63, "must have one entry for each row: 64"),
+        ([["a"]] * 64, "must have one entry for each row: 64"),
+        ("a", "must have one entry for each row: 64"),
+        ([0.0] * 40 + [np.nan] * 24, "holds NaN or None"),
+        (["a"] * 40 + [None] * 24, "holds NaN or None"),
+    ],
+)
+def test_domains_that_do_not_fit_are_refused(wrong: Any, words: str, x: Any) -> None:
+    with pytest.raises(InputError, match=f"sample_domain {words}"):
         brief().fit(x, sample_domain=wrong)
 
 
-@pytest.mark.parametrize("names", [[0.0, np.nan], ["a", None], np.array(["a", np.nan], object)], ids=str)
-def test_a_domain_without_a_name_is_refused(names: Any, x: Any) -> None:
-    with pytest.raises(InputError, match="sample_domain holds NaN or None"):
-        brief().fit(x, sample_domain=np.repeat(names, [40, 24]))
+@pytest.mark.parametrize("kind", [int, np.int8, np.uint64])
+def test_every_kind_of_integer_is_a_seed(kind: Any, x: Any) -> None:
+    assert brief(random_state=kind(3)).fit(x).stored_.card.making.seed == 3
+
+
+def test_without_an_integer_every_fit_has_a_seed_of_its_own(x: Any) -> None:
+    def seed_of(source: SourceClustering) -> int:
+        return source.fit(x).stored_.card.making.seed
+
+    for source in (brief(random_state=None), brief(random_state=np.random.RandomState(3))):
+        assert seed_of(source) != seed_of(source)
+    one, other = (brief(random_state=np.random.RandomState(3)) for _ in range(2))
+    assert seed_of(one) == seed_of(other)
 
 
 @pytest.mark.parametrize(
@@ -105,11 +136,9 @@ def test_a_domain_without_a_name_is_refused(names: Any, x: Any) -> None:
     [
         ({"n_clusters": 0}, "the number of clusters must be at least 1"),
         ({"n_clusters": 2.0}, "a number of clusters is an integer, .* not 2.0"),
-        ({"random_state": -1}, r"^random_state: Seed must be between 0 and 2\*\*32 - 1"),
-        ({"random_state": 2**32}, r"^random_state: Seed must be between 0 and 2\*\*32 - 1"),
-        ({"random_state": "a"}, "^random_state: 'a' cannot be used to seed"),
-        ({"random_state": 1.5}, "^random_state: 1.5 cannot be used to seed"),
-        ({"random_state": np.random.default_rng()}, "^random_state: Generator.* cannot be used to seed"),
+        ({"random_state": -1}, "^random_state: "),
+        ({"random_state": 2**32}, "^random_state: "),
+        ({"random_state": 1.5}, "^random_state: "),
         ({"settings": {"epochs": 3}}, "unknown setting 'epochs'"),
         ({"backbone": "resnet18"}, "`backbone`, `weights` and `image_size` are for images, not for embedd"),
         ({"weights": "none"}, "`backbone`, `weights` and `image_size` are for images, not for embeddings"),
@@ -140,13 +169,13 @@ def test_survives_its_run_folder(x: Any, fitted: SourceClustering, tmp_path: Pat
         again.predict(x[:, :5])
 
 
-def test_only_a_finished_source_run_is_loaded(x: Any, tmp_path: Path) -> None:
+def test_only_a_finished_source_run_is_loaded(tmp_path: Path, stored_model: Callable[..., Any]) -> None:
     for needs_a_model in (brief().save, brief().label):
         with pytest.raises(NotFittedError):
             needs_a_model(tmp_path / "run")
-    TargetClustering(4, settings=quick()).fit(x).save(tmp_path / "target")
-    with pytest.raises(InputError, match="a model of role 'target', but only one of role 'source'"):
-        SourceClustering.load(tmp_path / "target")
+    save_model(tmp_path, stored_model(IdentityEncoder(6), 4, 8, role="target"))
+    with pytest.raises(InputError, match="a model of role 'target'"):
+        SourceClustering.load(tmp_path)
 
 
 def test_label_gives_what_the_function_gives_for_the_saved_run(
@@ -164,7 +193,9 @@ def test_label_gives_what_the_function_gives_for_the_saved_run(
     np.testing.assert_array_equal(fitted.label(x[:10]).labels, fitted.predict(x[:10]))
 
 
-def test_folders_of_images_and_a_targets_folder_needs_no_domain_folders(pictures: Path) -> None:
+def test_folders_of_images_and_a_targets_folder_needs_no_domain_folders(
+    pictures: Path, x: Any, fitted: SourceClustering
+) -> None:
     source = brief(3, **EDGES).fit(pictures / "domains")
     assert source.domain_names_ == ("one", "two")
     assert source.labels_.shape == (11,)
@@ -174,13 +205,39 @@ def test_folders_of_images_and_a_targets_folder_needs_no_domain_folders(pictures
     again = source.label(pictures / "domains")
     assert again.ids == source.ids_
     np.testing.assert_array_equal(again.labels, source.labels_)
-
-
-def test_folders_and_arrays_are_not_mixed_up(pictures: Path, x: Any, fitted: SourceClustering) -> None:
-    on_images = brief(3, **EDGES).fit(pictures / "domains")
     with pytest.raises(InputError, match="fitted on images"):
-        on_images.predict(x)
+        source.predict(x)
+    with pytest.raises(InputError, match="sample_domain is for arrays"):
+        source.fit(pictures / "domains", sample_domain=DOMAIN)
     with pytest.raises(InputError, match="takes embeddings of width 6"):
         fitted.predict(pictures / "domains")
-    with pytest.raises(InputError, match="sample_domain is for arrays"):
-        brief(**EDGES).fit(pictures / "domains", sample_domain=DOMAIN)
+
+
+@pytest.mark.torch
+@pytest.mark.filterwarnings("ignore:stage .* (empty|collapsed):ucds.errors.UcdsWarning")
+def test_a_backbone_of_ones_own_is_used_left_as_it_was_and_needed_to_load_the_model(
+    blobs: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    import torch
+    from torch import nn
+
+    from ucds.networks.encoder import NetworkEncoder, module_encoder
+
+    def own() -> Any:
+        return nn.Sequential(nn.Linear(6, 5), nn.ReLU())
+
+    torch.manual_seed(0)
+    x, module = np.concatenate(list(blobs({"a": 40, "b": 24}).values())), own()
+    before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+    settings = {"source_epochs": 2, "bottleneck_width": 16, "learning_rate": 0.1}
+    usual: dict[str, Any] = {"method": "pcd", "settings": settings, "random_state": 0, "accelerator": "cpu"}
+    source = SourceClustering(4, backbone=module_encoder(module, 5), **usual).fit(x)
+    prototypes, network = source.prototypes_, source.stored_.encoder
+    assert isinstance(network, NetworkEncoder)
+    assert not torch.equal(network.state()["0.weight"], before["0.weight"])
+    assert all(torch.equal(tensor, before[name]) for name, tensor in module.state_dict().items())
+    source.save(tmp_path / "run")
+    empty = module_encoder(own(), 5)
+    again = SourceClustering.load(tmp_path / "run", backbone=empty, accelerator="cpu")
+    np.testing.assert_array_equal(again.predict_proba(x), source.predict_proba(x))
+    np.testing.assert_array_equal(source.fit(x).prototypes_, prototypes)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from quick import quick
 
 import ucds
 from ucds.config import MethodSettings
@@ -51,7 +52,7 @@ def test_the_function_and_the_command_give_the_same_model(
 def test_a_finished_run_is_resumed_and_a_damaged_model_is_no_finished_run(
     domains: Path, tmp_path: Path
 ) -> None:
-    given: dict[str, Any] = {"data": domains, "out": tmp_path / "run", "settings": BRIEF["consensus"]}
+    given: dict[str, Any] = {"data": domains, "out": tmp_path / "run", "settings": quick()}
     ucds.train_source(**given, n_clusters=4, options=CPU)
     again = ucds.train_source(**given, n_clusters="4", options=RESUMED)  # the number as a text
     assert (again.resumed_finished, again.seconds) == (True, 0)
@@ -69,7 +70,7 @@ def test_labels_by_the_function_and_by_the_command_are_the_same(
     domains: Path, tmp_path: Path, blobs: Callable[..., Any], run: Callable[..., int]
 ) -> None:
     np.save(tmp_path / "target.npy", blobs({"t": 30})["t"])
-    provider = ucds.train_source(domains, tmp_path / "clinic", 4, settings=BRIEF["consensus"]).folder
+    provider = ucds.train_source(domains, tmp_path / "clinic", 4, settings=quick()).folder
     cpu = ucds.Compute("cpu")
     samples, own, typed = (tmp_path / name for name in ("target.npy", "function.json", "command.json"))
     before = sorted(tmp_path.rglob("*"))

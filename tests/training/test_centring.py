@@ -15,48 +15,37 @@ from ucds.math.metrics import clustering_accuracy
 K, N, WIDTH = 3, 180, 32
 BRIEF = quick(bottleneck_width=16)
 CPU = ucds.Compute("cpu")
-Vectors = np.ndarray[Any, np.dtype[np.float32]]
 
 CENTRES = np.random.default_rng(0).normal(size=(K, WIDTH))
 SHIFTS = 3 * np.random.default_rng(1).normal(size=(4, WIDTH))
 SHIFTS[3] = 2 * (CENTRES[1] - CENTRES[0])  # without a mean of its own, one kind is taken for another
 
 
-def draw(count: int, scanner: int, seed: int) -> tuple[Vectors, np.ndarray[Any, Any]]:
-    """Samples of three kinds, moved by the scanner more than the kinds lie apart."""
-    rng = np.random.default_rng(seed)
-    kinds = np.arange(count) % K
-    return (CENTRES[kinds] + SHIFTS[scanner] + 0.3 * rng.normal(size=(count, WIDTH))).astype(
-        np.float32
-    ), kinds
+def write(folder: Path, parts: dict[str, int]) -> tuple[Path, Path, Any]:
+    """Write samples of scanners, so many of each, and their table; return the three kinds too.
 
-
-def write(folder: Path, name: str, parts: list[tuple[str, int, int]]) -> tuple[Path, Path, Any]:
-    """Write samples of scanners, each part with its name, its number and count; return the kinds too."""
-    drawn = [draw(count, number, seed) for seed, (_, number, count) in enumerate(parts, 10 * len(name))]
-    np.save(folder / f"{name}.npy", np.concatenate([vectors for vectors, _ in drawn]))
-    scanners = [scanner for scanner, _, count in parts for _ in range(count)]
-    rows = [f"{i},{scanner}" for i, scanner in enumerate(scanners)]
-    (folder / f"{name}.csv").write_text("\n".join(["id,scanner", *rows]) + "\n")
-    return folder / f"{name}.npy", folder / f"{name}.csv", np.concatenate([kinds for _, kinds in drawn])
+    A scanner moves its samples by more than the kinds lie apart.
+    """
+    counts = list(parts.values())
+    kinds = np.concatenate([np.arange(count) % K for count in counts])
+    shifts = SHIFTS[np.repeat(["ABCD".index(scanner) for scanner in parts], counts)]
+    noise = np.random.default_rng(len(parts)).normal(size=(len(kinds), WIDTH))
+    np.save(folder / "x.npy", (CENTRES[kinds] + shifts + 0.3 * noise).astype(np.float32))
+    rows = [f"{i},{scanner}" for i, scanner in enumerate(np.repeat(list(parts), counts))]
+    (folder / "x.csv").write_text("\n".join(["id,scanner", *rows]) + "\n")
+    return folder / "x.npy", folder / "x.csv", kinds
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("centring")
+def known(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Any]:
+    return write(tmp_path_factory.mktemp("known"), {"A": N // 2, "B": N // 2, "C": 9})
 
 
 @pytest.fixture(scope="module")
-def known(place: Path) -> tuple[Path, Path, Any]:
-    return write(place, "x", [("A", 0, N // 2), ("B", 1, N // 2), ("C", 2, 9)])
-
-
-@pytest.fixture(scope="module")
-def centred(place: Path, known: tuple[Path, Path, Any]) -> Path:
+def centred(known: tuple[Path, Path, Any]) -> Path:
     samples, table, _ = known
-    return ucds.train_target(
-        samples, place / "run", n_clusters=K, settings=BRIEF, about=table, centre_by="scanner", compute=CPU
-    ).folder
+    given: dict[str, Any] = {"about": table, "centre_by": "scanner", "settings": BRIEF, "compute": CPU}
+    return ucds.train_target(samples, samples.with_name("run"), n_clusters=K, **given).folder
 
 
 @pytest.fixture
@@ -93,7 +82,7 @@ def test_samples_of_the_training_need_no_table(
 def test_an_unseen_group_has_a_mean_of_its_own_from_32_samples_on(
     run: Path, tmp_path: Path, count: int, is_centred: bool
 ) -> None:
-    samples, table, kinds = write(tmp_path, "new", [("D", 3, count)])
+    samples, table, kinds = write(tmp_path, {"D": count})
     found = ucds.predict(run, samples, about=table, compute=CPU).clusters
     assert (clustering_accuracy(found, kinds) > 0.95) == is_centred
     alone = ucds.load(run, compute=CPU).predict(samples)  # the model itself sees every sample alike
@@ -101,7 +90,7 @@ def test_an_unseen_group_has_a_mean_of_its_own_from_32_samples_on(
 
 
 def test_new_samples_without_a_table_are_told_of(run: Path, tmp_path: Path) -> None:
-    samples, _, _ = write(tmp_path, "new", [("A", 0, 40)])
+    samples, _, _ = write(tmp_path, {"A": 40})
     with pytest.warns(UcdsWarning, match="40 new samples lack values of scanner"):
         ucds.predict(run, samples, compute=CPU)
 

@@ -15,7 +15,7 @@ from ucds.encoders.encoder import FunctionEncoder, IdentityEncoder
 from ucds.encoders.spec import EncoderSpec
 from ucds.errors import InputError
 from ucds.training.inputs import Inputs, open_for_prediction, open_for_training, view_for
-from ucds.training.options import Compute, EncoderOptions
+from ucds.training.options import BulkOptions, Compute, EncoderOptions
 
 ENCODER = EncoderOptions("ucds/oriented_edges", "none", 32)
 IMAGES = EncoderSpec("ucds/oriented_edges", 128, input_size=28)
@@ -89,7 +89,6 @@ def test_a_trained_model_takes_folders_and_files(folder: Path, archive: Path, tm
         (np.ones((3, 5)), IMAGES, "this model takes images, not the embeddings in the input"),
         (np.ones((3, 4)), VECTORS, "the input has vectors of width 4; the model takes 5"),
         (np.zeros((3, 8, 8, 3), np.uint8), VECTORS, "takes embeddings of width 5, not the images"),
-        ([Image.new("L", (8, 8))], VECTORS, "takes embeddings of width 5, not the images"),
         (["a.png"], VECTORS, "takes embeddings of width 5, not the images"),
         (np.ones((3, 8, 8, 3)), IMAGES, "image 0 is neither a PIL image nor an array"),
         ([[1.0] * 5, [2.0]], VECTORS, "neither images, image files nor embeddings"),
@@ -133,6 +132,13 @@ def test_views_follow_the_encoder() -> None:
     assert (shifted.mean, shifted.std) == ((0.0,) * 3, IMAGENET_STD)
     with pytest.raises(InputError, match="the encoder of embeddings does not take images"):
         _ = VECTORS.stored_size
+
+
+def test_the_smallest_numbers_of_bulk_work_are_one() -> None:
+    BulkOptions(engine="ray", shard_size=1, workers=1)
+    for number in ({"shard_size": 0}, {"engine": "ray", "workers": 0}):
+        with pytest.raises(InputError, match="must be at least 1"):
+            BulkOptions(**number)  # type: ignore[arg-type]
 
 
 def test_the_cache_is_the_users_own_unless_a_path_or_a_text_names_another(

@@ -50,35 +50,20 @@ def rewrite(run: Path, tensors: dict[str, FloatArray] | None = None, **metadata:
     save_file(tensors, path, metadata={name: value for name, value in header.items() if value is not None})
 
 
-def images(n: int = 3, size: int = 32) -> FloatArray:
-    return np.random.default_rng(0).normal(size=(n, 3, size, size)).astype(np.float32)
-
-
-def edges() -> Encoder:
-    found = find_graph(EDGES)
-    assert found is not None
-    return found
-
-
-VECTORS = np.random.default_rng(0).normal(size=(4, 5)).astype(np.float32)
-ENCODERS: dict[str, tuple[Callable[[], Encoder], FloatArray]] = {
-    "vectors as they are": (lambda: IdentityEncoder(5, tuple("abcde")), VECTORS),
-    "vectors from a point": (lambda: ViewpointEncoder(np.arange(6.0)), VECTORS),
-    "a graph": (edges, images()),
+ENCODERS: dict[str, tuple[Encoder | None, tuple[int, ...]]] = {
+    "vectors as they are": (IdentityEncoder(5, tuple("abcde")), (4, 5)),
+    "vectors from a point": (ViewpointEncoder(np.arange(6.0)), (4, 5)),
+    "a graph": (find_graph(EDGES), (3, 3, 32, 32)),
 }
 
 
-@pytest.mark.parametrize(("make_encoder", "inputs"), ENCODERS.values(), ids=ENCODERS)
+@pytest.mark.parametrize(("encoder", "shape"), ENCODERS.values(), ids=ENCODERS)
 @pytest.mark.parametrize("unit_features", [True, False])
 def test_card_head_encoder_and_proportions_survive(
-    make_encoder: Callable[[], Encoder],
-    inputs: FloatArray,
-    unit_features: bool,
-    stored_model: MakeStored,
-    tmp_path: Path,
+    encoder: Encoder, shape: tuple[int, ...], unit_features: bool, stored_model: MakeStored, tmp_path: Path
 ) -> None:
     proportions = np.array([[0.2, 0.3, 0.5], [1.0, 0.0, 0.0]], np.float32)
-    made = stored_model(make_encoder(), 3, 7, name="Klinik Süd", unit_features=unit_features)
+    made = stored_model(encoder, 3, 7, name="Klinik Süd", unit_features=unit_features)
     stored = dataclasses.replace(made, proportions=proportions)
     save_model(tmp_path, stored)
     found = load_model(tmp_path)
@@ -87,6 +72,7 @@ def test_card_head_encoder_and_proportions_survive(
     assert all(np.array_equal(found.arrays[name], array) for name, array in stored.arrays.items())
     assert found.head.unit_features is unit_features
     assert (found.encoder.spec, found.encoder.weights) == (stored.encoder.spec, stored.encoder.weights)
+    inputs = np.random.default_rng(0).normal(size=shape).astype(np.float32)
     np.testing.assert_array_equal(found.encoder(inputs), stored.encoder(inputs))
 
 
@@ -101,7 +87,7 @@ def test_a_function_of_ones_own_is_asked_for(stored_model: MakeStored, tmp_path:
 @pytest.mark.parametrize(("role", "wanted"), [("source", "target"), ("target", "source")])
 def test_the_wrong_side_is_refused(make: MakeStored, tmp_path: Path, role: Role, wanted: Role) -> None:
     save_model(tmp_path, make(role=role))
-    with pytest.raises(UserError, match=f"holds a model of role '{role}', but only one of role '{wanted}'"):
+    with pytest.raises(UserError, match=f"role '{role}', but only one of role '{wanted}'"):
         load_model(tmp_path, role=wanted)
     assert load_model(tmp_path, role=role).card.role == role
 
@@ -165,7 +151,7 @@ def test_a_file_with_any_bit_changed_is_refused_or_equal(run: Path) -> None:
     path = run / MODEL_FILE
     whole, before, card = path.read_bytes(), load_file(path), load_model(run).card
     generator = random.Random(0)
-    for place in [*range(0, 40), *(generator.randrange(len(whole)) for _ in range(160))]:
+    for place in [*range(0, 20), *(generator.randrange(len(whole)) for _ in range(60))]:
         changed = whole[place] ^ 1 << generator.randrange(8)
         path.write_bytes(whole[:place] + bytes([changed]) + whole[place + 1 :])
         with suppress(DamagedFileError):

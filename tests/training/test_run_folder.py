@@ -35,17 +35,13 @@ def names(path: Path) -> set[str]:
     return {entry.name for entry in path.iterdir()}
 
 
-def test_a_new_folder_says_what_was_run(tmp_path: Path) -> None:
-    opened(tmp_path / "deep" / "run").close()
-    assert names(tmp_path / "deep" / "run") == {".lock", "run.json"}
-    written = json.loads((tmp_path / "deep" / "run" / "run.json").read_text())
-    assert written == IDENTITY | {"domains": ["a", "b"]}
-    assert (tmp_path / "deep" / "run").stat().st_mode & 0o777 == 0o700  # a model tells of its training data
-
-
-def test_an_empty_folder_and_resuming_nothing_are_a_new_run(tmp_path: Path) -> None:
-    opened(tmp_path, resume=True).close()
-    assert (tmp_path / "run.json").exists()
+@pytest.mark.parametrize("resume", [True, False])
+def test_a_new_folder_says_what_was_run(resume: bool, tmp_path: Path) -> None:
+    run = tmp_path / "deep" / "run"
+    opened(run, resume=resume).close()
+    assert names(run) == {".lock", "run.json"}
+    assert json.loads((run / "run.json").read_text()) == IDENTITY | {"domains": ["a", "b"]}
+    assert run.stat().st_mode & 0o777 == 0o700  # a model tells of its training data
 
 
 def test_what_a_crash_left_before_the_description_does_not_matter(tmp_path: Path) -> None:
