@@ -54,7 +54,7 @@ def test_samples_of_a_new_kind_are_found(together: bool) -> None:
 
 def test_many_samples_are_compared_with_some_of_them() -> None:
     rng = np.random.default_rng(0)
-    old, (new, kind) = draw(rng, 3500, K)[0], draw(rng, 3500, K + 2)
+    old, (new, kind) = draw(rng, 1000, K)[0], draw(rng, 3300, K + 2)
     found = fit_together(old, new, K, rng)
     assert (found[kind >= K] <= 0.05).mean() > 0.9
     assert (found[kind < K] <= 0.05).mean() < 0.08
@@ -85,12 +85,12 @@ def test_the_scan_finds_the_groups_that_are_new_and_no_others() -> None:
 @pytest.mark.parametrize("alarms", [GROUP_ALARMS, 0.6])
 def test_the_scan_finds_a_group_where_none_is_new_at_most_as_often_as_stated(alarms: float) -> None:
     found = 0
-    for seed in range(40):
+    for seed in range(20):
         rng = np.random.default_rng(seed)
         kind = rng.integers(K, size=100)
         votes = memberships([vote(kind, rng) for _ in range(8)])
         found += bool(scan(votes, rng.permutation(100) < 35, K, rng, alarms))
-    assert found <= binom.ppf(0.99, 40, alarms)
+    assert found <= binom.ppf(0.99, 20, alarms)
 
 
 @pytest.mark.parametrize("new", [0, 2, 59, 60])
