@@ -12,7 +12,6 @@ from sklearn.metrics import adjusted_rand_score
 from ucds.math.arrays import DoubleArray, FloatArray
 from ucds.math.consensus import USUAL, match
 from ucds.math.domain_transport import (
-    FeatureClusters,
     cluster_domains,
     match_domains,
     semi_relaxed_transport,

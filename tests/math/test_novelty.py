@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.spatial.distance import cdist
 from scipy.stats import binom
 
 from ucds.math.consensus import memberships
@@ -30,8 +31,14 @@ def test_rejections_follow_benjamini_and_hochberg() -> None:
     assert reject(np.empty(0)).shape == (0,)
 
 
-@pytest.mark.parametrize("count", [100, 400])
-@pytest.mark.parametrize("together", [False, True])
+def test_a_sample_by_itself_is_as_far_as_its_nearest_old_one() -> None:
+    old, new = draw(np.random.default_rng(0), 50, K)[0], draw(np.random.default_rng(1), 20, K + 2)[0]
+    apart = cdist(old, old, "cosine") + 9 * np.eye(50)
+    expected = conformal(cdist(new, old, "cosine").min(1), apart.min(1))
+    np.testing.assert_array_equal(fit_alone(old, new), expected)
+
+
+@pytest.mark.parametrize(("together", "count"), [(False, 100), (True, 100), (True, 400)])
 def test_false_alarms_are_at_most_as_frequent_as_stated(together: bool, count: int) -> None:
     rates = []
     for seed in range(40):
