@@ -209,3 +209,21 @@ def test_the_likeliest_cluster_is_offered_first() -> None:
     votes = [clusters, *(np.where(clusters == joined, 0, clusters) for joined in (1, 2, 2))]
     doubts = Doubts(memberships(votes), clusters, clusters, 3).ranked()
     assert next(one.others for one in doubts if one.cluster == 0) == [2, 1]
+
+
+def test_what_is_proposed_is_asked_about_before_all_others_until_it_is_answered() -> None:
+    """Samples in no cluster come first, then the largest group. Of the first two, nothing would change."""
+    clusters = JOINED_AND_SPLIT.copy()
+    clusters[60:64] = -1
+    two, four, five = (np.flatnonzero(clusters == cluster) for cluster in (2, 4, 5))
+    doubts = Doubts(memberships(divided_votes()), clusters, JOINED_AND_SPLIT, 6)
+    doubts.proposed = [(np.arange(5), 0), (two, 9), (five, 4), (np.arange(20, 40), 6), (np.arange(60, 64), 3)]
+    alone, part, whole, *others = doubts.ranked()
+    assert not any(doubt.is_proposed for doubt in others)
+    assert (alone.cluster, alone.whole, alone.others[0], alone.is_proposed) == (-1, False, 3, True)
+    assert (part.cluster, part.whole, part.is_proposed) == (0, False, False)  # but as a new cluster
+    assert (whole.cluster, whole.whole, whole.others[0], whole.is_proposed) == (5, True, 4, True)
+    change(doubts, "kept", whole)
+    doubts.proposed = [*doubts.proposed, (four, 5)]  # which was answered from the other side
+    assert [doubt.cluster for doubt in doubts.ranked()[:2]] == [-1, 0]
+    assert not any(doubt.is_proposed for doubt in doubts.ranked()[1:])
