@@ -9,10 +9,6 @@ from grid_kit import small
 from ucds.config import ConsensusSettings, PCDSettings
 from ucds.errors import UserError
 from ucds.experiments.grid import read_benchmark
-from ucds.experiments.preflight import Machine
-from ucds.experiments.records import FILE, read_records
-from ucds.experiments.runner import run_benchmark
-from ucds.reports.tables import write_table
 from ucds.training.options import EncoderOptions
 
 pytestmark = pytest.mark.torch
@@ -120,27 +116,6 @@ def test_a_setting_may_belong_to_the_methods_of_one_variant_alone(tmp_path: Path
     cells = list(small(tmp_path, more).cells())
     assert {type(given) for c in cells if not c.variant for given in c.condition.settings} == {PCDSettings}
     assert {type(given) for c in cells if c.variant for given in c.condition.settings} == {ConsensusSettings}
-
-
-def test_methods_of_ones_own_join_a_benchmark_by_their_names(
-    own_module: str, machine: Machine, tmp_path: Path
-) -> None:
-    """From the TOML file to records and page, with a function and with a Method, and no edit of our code."""
-    names = [f"{own_module}:alternate", f"{own_module}:titled"]
-    asked, out = small(tmp_path, methods=["kmeans", "po", *names]), tmp_path / "out"
-    assert run_benchmark(asked, out, machine) == 8
-    own = [r for r in read_records(out / FILE) if r["method"] not in ("kmeans", "po")]
-    assert sorted({r["method"] for r in own}) == names
-    assert {(r["settings"], r["settings_hash"], r["seconds"], r["samples"]) for r in own} == {
-        (None, "none", 0.5, 12)
-    }
-    # Classes x, y, z hold four samples each: one cluster of three meets two of a class, the others one.
-    assert {r["accuracy"] for r in own} == {0.5}
-    assert run_benchmark(asked, out, machine) == 0
-    text = write_table(asked, out)
-    assert f"| {names[0]} | 50.0 +- 0.0 (2) |" in text
-    assert "| Alternating | 50.0 +- 0.0 (2) |" in text
-    assert "8 of 8 cells have a record." in text
 
 
 def test_the_cells_are_every_seed_target_variant_and_method(tmp_path: Path) -> None:
