@@ -38,12 +38,12 @@ def test_a_sample_by_itself_is_as_far_as_its_nearest_old_one() -> None:
     np.testing.assert_array_equal(fit_alone(old, new), expected)
 
 
-@pytest.mark.parametrize(("together", "count"), [(False, 100), (True, 100), (True, 400)])
-def test_false_alarms_are_at_most_as_frequent_as_stated(together: bool, count: int) -> None:
+@pytest.mark.parametrize("together", [False, True])
+def test_false_alarms_are_at_most_as_frequent_as_stated(together: bool) -> None:
     rates = []
     for seed in range(40):
         rng = np.random.default_rng(seed)
-        old, new = draw(rng, count, K)[0], draw(rng, 60, K)[0]
+        old, new = draw(rng, 100, K)[0], draw(rng, 60, K)[0]
         found = fit_together(old, new, K, rng) if together else fit_alone(old, new)
         rates.append((found <= 0.05).mean())
     # The old samples of a draw are the same for all its new ones: draws are independent, and samples are not.

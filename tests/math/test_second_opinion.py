@@ -101,8 +101,8 @@ def test_what_is_taken_votes_with_its_weight_and_what_is_refused_changes_nothing
 
 
 def test_of_many_samples_some_have_a_place_and_the_others_vote_like_them() -> None:
-    order = np.random.default_rng(0).permutation(3300)
-    vectors, truth = (found[order] for found in blobs(3300))
+    order = np.random.default_rng(0).permutation(3100)
+    vectors, truth = (found[order] for found in blobs(3100))
     found = ask(vectors, replace(QUICK, draws=1, steps=150))
     assert found.opinion is not None
     assert found.opinion.taken
