@@ -99,13 +99,14 @@ def test_variants_are_recorded_for_what_they_are(tmp_path: Path, machine: Machin
     write_pictures(tmp_path / "data", ["a", "b", "c"])
     asked = small(tmp_path, VARIANTS + SWEEP, methods=["pcd"], seeds=[0])
     # The grid's own ensemble momentum is 0.6, so that one, and the grid again, need no run of their own.
-    assert run_benchmark(asked, tmp_path, machine) == 5
+    assert run_benchmark(asked, tmp_path, machine) == 6
     found = {record["variant"]: record for record in read_records(tmp_path / FILE)}
-    assert list(found) == ["", "open", "ensemble_momentum = 1", "pooled", "part"]
+    assert list(found) == ["", "open", "ensemble_momentum = 1", "pooled", "part", "tail"]
     assert {name for name, record in found.items() if record["pooled_source"]} == {"pooled"}
     # Of 4 samples of the one class in three that is rare, int(0.3 * 4) are left.
     assert (found["part"]["samples"], found["part"]["subset"]) == (9, "imbalanced")
     assert found["part"]["true_proportions"] == pytest.approx([1 / 9, 4 / 9, 4 / 9], abs=1e-6)
+    assert found["tail"]["samples"] == 8  # of 4 each, of which a rare class keeps two
     assert found["open"]["start"] == "source weights"
     assert list(found[""]["stage_seconds"]) == ["learn-source", "cluster-target", "refine-target"]
     assert run_benchmark(asked, tmp_path, machine) == 0
@@ -119,7 +120,16 @@ def test_cells_with_the_same_source_are_one_group(tmp_path: Path) -> None:
         ["", "open", "the grid again", "ensemble_momentum = 0.6", "ensemble_momentum = 1"],
         ["pooled"],
         ["part"],
+        ["tail"],
     ]
+
+
+def test_a_provider_may_have_another_number_of_clusters(tmp_path: Path, machine: Machine) -> None:
+    more = '[settings.consensus]\nstarts = 1\n[[variants]]\nname = "two"\nsource_clusters = 2\n'
+    asked = small(tmp_path, more, methods=["po", "consensus-source"], seeds=[0])
+    run_benchmark(asked, tmp_path, machine)
+    found = {(r["variant"], r["method"]): r["clusters_in_use"] for r in read_records(tmp_path / FILE)}
+    assert (found["", "consensus-source"], found["two", "consensus-source"]) == (3, 2)
 
 
 def test_a_method_that_fails_is_told_and_the_others_are_recorded(

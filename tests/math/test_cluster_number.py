@@ -35,6 +35,14 @@ def test_where_no_groups_are_no_number_stands_out(vectors: np.ndarray) -> None:
     assert not found.clear
 
 
+def test_groups_that_differ_in_length_alone_are_found_where_lengths_count() -> None:
+    draw, groups = np.random.default_rng(0), np.arange(90) % 3
+    vectors = (4 * groups[:, None] + 2 + 0.2 * draw.normal(size=(90, 6))).astype(np.float32)
+    found = choose_cluster_number([vectors], 2, 4, np.random.default_rng(0), lengths=True)
+    assert (found.number, found.clear) == (3, True)
+    assert not choose_cluster_number([vectors], 2, 4, np.random.default_rng(0)).clear
+
+
 def test_the_smallest_nearly_best_number_is_chosen_after_its_neighbours_were_tried() -> None:
     """There are 41 groups, a number that the first round leaves out, and 40 explain nearly as much."""
     groups = np.arange(41 * 12) % 41

@@ -6,7 +6,7 @@ from scipy.spatial.distance import cdist
 from scipy.stats import binom
 
 from ucds.math.consensus import memberships
-from ucds.math.novelty import GROUP_ALARMS, conformal, fit_alone, fit_together, reject, scan
+from ucds.math.novelty import GROUP_ALARMS, conformal, fit, fit_alone, fit_together, reject, scan
 
 K, WIDTH = 6, 16
 
@@ -36,6 +36,13 @@ def test_a_sample_by_itself_is_as_far_as_its_nearest_old_one() -> None:
     apart = cdist(old, old, "cosine") + 9 * np.eye(50)
     expected = conformal(cdist(new, old, "cosine").min(1), apart.min(1))
     np.testing.assert_array_equal(fit_alone(old, new), expected)
+
+
+@pytest.mark.parametrize(("count", "together"), [(31, False), (32, True)])
+def test_from_32_new_samples_on_they_are_seen_together(count: int, together: bool) -> None:
+    old, new = draw(np.random.default_rng(0), 50, K)[0], draw(np.random.default_rng(1), count, K + 2)[0]
+    expected = fit_together(old, new, K, np.random.default_rng(2)) if together else fit_alone(old, new)
+    np.testing.assert_array_equal(fit(old, new, K, np.random.default_rng(2)), expected)
 
 
 @pytest.mark.parametrize("together", [False, True])
