@@ -61,10 +61,13 @@ def command(images: Path, out: Path, shard_size: int) -> list[str]:
     return ["features", str(images), "--out", str(out), "--shard-size", str(shard_size), *encoder]
 
 
-def test_the_folder_holds_the_features_that_training_computes(
+def test_the_folder_holds_the_features_that_training_computes_and_names_what_cannot_be_used(
     folder: Path, edges: ucds.EncoderOptions, tmp_path: Path
 ) -> None:
-    done = ucds.features(folder, tmp_path / "out", encoder=edges, options=SMALL)
+    with pytest.warns(ucds.UcdsWarning, match="1 of 36 images cannot be used: "):
+        done = ucds.features(folder, tmp_path / "out", encoder=edges, options=SMALL)
+    skipped = list(csv.DictReader(io.StringIO((tmp_path / "out" / "skipped.csv").read_text("utf-8-sig"))))
+    assert [(row["part"], row["sample"]) for row in skipped] == [("1", "day/torn.png")]
     inputs = open_for_training(
         find_samples(folder, by_domain=False), edges, Compute(cache=tmp_path / "cache")
     )
@@ -115,16 +118,6 @@ def test_changed_content_is_never_taken_for_finished(edges: ucds.EncoderOptions,
     assert set(parts(out)) == files_of(0)  # of images that are gone nothing is left
 
 
-def test_images_that_cannot_be_used_are_named_with_their_part(
-    folder: Path, edges: ucds.EncoderOptions, tmp_path: Path
-) -> None:
-    with pytest.warns(ucds.UcdsWarning) as told:
-        ucds.features(folder, tmp_path / "out", encoder=edges, options=SMALL)
-    found = list(csv.DictReader(io.StringIO((tmp_path / "out" / "skipped.csv").read_text("utf-8-sig"))))
-    assert [(row["part"], row["sample"]) for row in found] == [("1", "day/torn.png")]
-    assert "1 of 36 images cannot be used: " in str(told[-1].message)
-
-
 def test_other_features_in_the_same_folder_are_refused(
     folder: Path, edges: ucds.EncoderOptions, tmp_path: Path
 ) -> None:
@@ -135,20 +128,20 @@ def test_other_features_in_the_same_folder_are_refused(
         with pytest.raises(ucds.InputError, match="features of other images or of another encoder"):
             ucds.features(images, tmp_path / "out", encoder=encoder, options=SMALL)
     assert parts(tmp_path / "out") == before
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "thesis.txt").write_text("x")
-    unusable = {"mine": "in use", "mine/thesis.txt": "is a file", str(folder / "night/out"): "lies inside"}
-    for out, words in unusable.items():
-        with pytest.raises(ucds.InputError, match=words):
-            ucds.features(folder, tmp_path / out, encoder=edges, options=SMALL)
+    for kind in ("mine", "torn"):
+        (tmp_path / kind).mkdir()
+        (tmp_path / kind / "torn.png").write_bytes(b"torn")
     np.save(tmp_path / "x.npy", np.ones((40, 9), np.float32))
-    for embeddings in (tmp_path / "x.npy", tmp_path / "out"):
-        with pytest.raises(ucds.InputError, match="from image files, not from embeddings"):
-            ucds.features(embeddings, tmp_path / "no", encoder=edges, options=SMALL)
-    (tmp_path / "torn").mkdir()
-    (tmp_path / "torn" / "torn.png").write_bytes(b"torn")
-    with pytest.raises(ucds.InputError, match=r"none of the 1 images can be used \(torn.png: not an image"):
-        ucds.features(tmp_path / "torn", tmp_path / "none", encoder=edges, options=SMALL)
+    for images, place, words in (
+        (folder, "mine", "in use"),
+        (folder, "mine/torn.png", "is a file"),
+        (folder, folder / "night/out", "lies inside"),
+        (tmp_path / "x.npy", "no", "from image files, not from embeddings"),
+        (tmp_path / "out", "no", "from image files, not from embeddings"),
+        (tmp_path / "torn", "none", r"none of the 1 images can be used \(torn.png: not an image"),
+    ):
+        with pytest.raises(ucds.InputError, match=words):
+            ucds.features(images, tmp_path / place, encoder=edges, options=SMALL)
     assert not (tmp_path / "no").exists()
 
 

@@ -146,12 +146,9 @@ def test_labels_clusters_and_scores_are_those_of_the_images(
     scores = [json.loads((tmp_path / f"{number}.json").read_text()) for number in (0, 1)]
     assert scores[0] == scores[1]
     assert scores[0]["n_classes"] == 2
-
-
-def test_a_service_is_asked_about_them_as_embeddings(features: Path) -> None:
-    questions = open_questions(features)
+    # A service is asked about embeddings.
+    questions, samples = open_questions(features), FeatureFolder(features, by_domain=False)
     assert isinstance(questions, VectorQuestions)
-    samples = FeatureFolder(features, by_domain=False)
     assert questions.ids == samples.ids
     sent = np.frombuffer(questions.read(5).content, "<f4")
     np.testing.assert_array_equal(sent, samples.read(np.array([5]))[0])

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import os
-import re
 import subprocess
 import sys
 from collections import Counter
@@ -40,10 +39,6 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def numbers(root: Path, style: str = "*") -> list[int]:
-    return [int(path.stem) for path in root.glob(f"{style}/*/*.png")]
-
-
 def contents(root: Path) -> dict[str, str]:
     return {
         str(path.relative_to(root)): hashlib.sha256(path.read_bytes()).hexdigest()
@@ -51,37 +46,24 @@ def contents(root: Path) -> dict[str, str]:
     }
 
 
-def test_every_digit_is_drawn_once_in_one_domain(drawn: Path) -> None:
-    assert sorted(numbers(drawn)) == list(range(1797))
-    assert sorted(path.name for path in drawn.iterdir()) == sorted(STYLES)
-    assert sorted(len(numbers(drawn, style)) for style in STYLES) == [449, 449, 449, 450]
-
-
-def test_folders_tell_the_class_that_scikit_learn_tells(drawn: Path) -> None:
-    target = load_digits().target
-    paths = [path for path in drawn.rglob("*") if path.is_file()]
-    assert all(re.fullmatch(r"\d{4}\.png", path.name) for path in paths)
+def test_every_digit_is_drawn_once_in_one_domain_and_in_the_folder_of_its_class(drawn: Path) -> None:
+    paths, target = [path for path in drawn.rglob("*") if path.is_file()], load_digits().target
+    assert sorted(path.name for path in paths) == [f"{number:04}.png" for number in range(1797)]
     assert all(int(path.parent.name) == target[int(path.stem)] for path in paths)
+    assert len(set(contents(drawn).values())) == 1797  # no two are alike
+    assert sorted(path.name for path in drawn.iterdir()) == sorted(STYLES)
     for style in STYLES:  # every class occurs, in proportions that chance made
         counts = Counter(path.parent.name for path in (drawn / style).glob("*/*"))
+        assert counts.total() in (449, 450)
         assert len(counts) == 10
         assert min(counts.values()) > 25
         assert len(set(counts.values())) > 1
 
 
-def test_pictures_are_small_squares_in_colour(drawn: Path) -> None:
-    for style in STYLES:
-        with Image.open(next((drawn / style).glob("*/*.png"))) as image:
-            assert (image.size, image.mode) == ((SIDE, SIDE), "RGB")
-
-
-def test_no_two_pictures_are_alike(drawn: Path) -> None:
-    assert len(set(contents(drawn).values())) == 1797
-
-
 def test_styles_differ_as_they_say(drawn: Path) -> None:
     def mean_colour(style: str) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
         pictures = [np.asarray(Image.open(path)) for path in sorted((drawn / style).glob("*/*.png"))[:50]]
+        assert np.shape(pictures) == (50, SIDE, SIDE, 3)
         return np.mean(pictures, axis=(0, 1, 2))
 
     assert mean_colour("paper").min() > 150  # light
@@ -99,25 +81,7 @@ def test_drawing_again_gives_the_same_bytes_also_over_the_old_ones(drawn: Path) 
     assert contents(drawn) == before
 
 
-def draw(place: Place) -> None:
-    write_digits(place.digits)
-    for clinic in STYLE_OF:
-        give_pictures(place, clinic)
-
-
-def visit(alone: float, provider: float, asked: float, use: str) -> dict[str, object]:
-    found = {"images": 100, "alone": alone, "provider": provider, "asked": asked}
-    return found | {"use": use, "sentence": f"the guard chose {use}"}
-
-
-VISITS = {
-    SMALL: visit(0.7, 0.75, 0.8, "opinion"),
-    LARGE: visit(0.85, 0.7, 0.85, "equal"),
-    TURNED: visit(0.8, 0.3, 0.8, "own"),
-}
-
-
-def test_new_empty_and_earlier_folders_are_taken(tmp_path: Path) -> None:
+def test_new_empty_and_earlier_folders_are_taken_and_others_refused(tmp_path: Path) -> None:
     check_folder(tmp_path / "new")
     assert not (tmp_path / "new").exists()
     check_folder(tmp_path)
@@ -125,9 +89,6 @@ def test_new_empty_and_earlier_folders_are_taken(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
     (tmp_path / "metrics.json").touch()
     check_folder(tmp_path)
-
-
-def test_files_and_folders_in_use_are_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match="is a file: choose another `out`"):
         check_folder(tmp_path / "file")
@@ -149,21 +110,17 @@ def test_the_small_clinic_gets_other_pictures_with_another_seed(drawn: Path) -> 
 
 
 def test_all_clinics_and_the_person_are_told_of() -> None:
+    visit = {"images": 100, "alone": 0.7, "provider": 0.75, "asked": 0.8, "sentence": "the guard chose own"}
     review = {"clinic": TURNED, "answers": 8, "before": 0.8, "after": 0.875}
     week = {"joined": 60, "moved": 2, "accuracy": 0.9}
-    metrics = {"n_clusters": 10, "clinics": VISITS, "review": review, "week": week}
+    metrics = {"n_clusters": 10, "clinics": {SMALL: visit, TURNED: visit}, "review": review, "week": week}
     holder = {"name": "large-clinic", "used": 449, "terms": {"budget": 449}}
     verdict = {"number": 3, "faults": ["entry 2"]}
     told = describe(metrics, holder=holder, verdict=verdict, out="here", page="here/report.html")
-    lines = told.splitlines()
-    assert "  accuracy in %, this run        alone  labels  with the labels" in lines
-    assert "  small clinic, 100 pictures      70.0    75.0             80.0" in lines
-    assert "  large clinic, 100 pictures      85.0    70.0             85.0" in lines
-    assert "  turned clinic, 100 pictures     80.0    30.0             80.0" in lines
-    assert "Small clinic: the guard chose opinion." in lines
-    assert "Turned clinic: the guard chose own." in lines
+    for clinic in ("small clinic", "turned clinic"):
+        assert f"{clinic}, 100 pictures 70.0 75.0 80.0" in " ".join(told.split())
+        assert f"{clinic.capitalize()}: the guard chose own." in told
     assert "8 questions about the clusters of the turned clinic" in told
-    assert "as if a person saw them" in told
     assert "80.0% to 87.5%" in told
     assert "asked about 449 of 449 samples; 3 entries, all NOT as written: entry 2." in told
 
@@ -206,7 +163,9 @@ def seeds(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     found = []
     for seed in range(5):
         place = Place(tmp_path_factory.mktemp("demo"), seed, Quiet())
-        draw(place)
+        write_digits(place.digits)
+        for clinic in STYLE_OF:
+            give_pictures(place, clinic)
         found.append({**visit_all(place), "review": ask_a_person(place, TURNED)})
     return found
 

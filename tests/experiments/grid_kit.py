@@ -52,6 +52,9 @@ start = "source weights"
 name = "part"
 subset = "imbalanced"
 [[variants]]
+name = "tail"
+subset = "long-tail"
+[[variants]]
 name = "the grid again"
 """
 

@@ -1,35 +1,37 @@
-"""Tests of the researcher's commands: what they pass on, write and print."""
+"""A benchmark from its file to records and page, as a researcher runs it."""
 
 from pathlib import Path
 
 import pytest
-from grid_kit import record, write_small
+from grid_kit import write_small
 from typer.testing import CliRunner
 
 from ucds.cli.options import app
-from ucds.experiments.grid import read_benchmark
 from ucds.experiments.preflight import Machine
-from ucds.experiments.records import FILE, append_record, read_records
+from ucds.experiments.records import FILE, read_records
 
 pytestmark = pytest.mark.torch
 
 
-def test_a_benchmark_is_run_and_its_page_written(machine: Machine, tmp_path: Path) -> None:
-    config, results = write_small(tmp_path, seeds=[0]), tmp_path / "results"
-    arguments = ["benchmark", str(config), "--data", str(machine.data), "--results", str(results)]
-    arguments += ["--weights", "ucds/oriented_edges=none"]
-    done = CliRunner().invoke(app, [*arguments, "--accelerator", "cpu"], catch_exceptions=False)
-    assert done.exit_code == 0
-    assert len(read_records(results / "small" / FILE)) == 2
-    assert "# Small" in done.stdout
-    assert (results / "small.md").read_text() in done.stdout
-
-
-def test_a_page_is_written_again_from_records_alone(tmp_path: Path) -> None:
-    config = write_small(tmp_path, backbone='backbone = "net"', seeds=[0])
-    settings = read_benchmark(config).settings["pcd"]
-    results = tmp_path / "results"
-    append_record(results / "small" / FILE, record("po", "a", 0, 0.125, settings=settings))
-    done = CliRunner().invoke(app, ["table", str(config), "--results", str(results)], catch_exceptions=False)
-    assert done.exit_code == 0
-    assert "| PO | 12.5 (1) | 14.1 |" in done.stdout
+def test_methods_of_ones_own_join_a_benchmark_whose_page_is_written_by_it_and_again_from_records(
+    own_module: str, machine: Machine, tmp_path: Path
+) -> None:
+    """A function and a Method join by their names, with no edit of our code."""
+    names = [f"{own_module}:alternate", f"{own_module}:titled"]
+    config, results = write_small(tmp_path, methods=["kmeans", "po", *names]), tmp_path / "results"
+    given = ["--data", str(machine.data), "--weights", "ucds/oriented_edges=none", "--accelerator", "cpu"]
+    page, records = results / "small.md", results / "small" / FILE
+    for command in (["benchmark", str(config), *given], ["table", str(config)]):
+        page.unlink(missing_ok=True)
+        done = CliRunner().invoke(app, [*command, "--results", str(results)], catch_exceptions=False)
+        assert done.exit_code == 0
+        assert page.read_text() in done.stdout
+        assert f"| {names[0]} | 50.0 +- 0.0 (2) |" in done.stdout
+        assert "| Alternating | 50.0 +- 0.0 (2) |" in done.stdout
+        assert "8 of 8 cells have a record." in done.stdout
+        assert len(read_records(records)) == 8
+    own = [r for r in read_records(records) if r["method"] not in ("kmeans", "po")]
+    assert sorted({r["method"] for r in own}) == names
+    # Classes x, y, z hold four samples each: one cluster of three meets two of a class, the others one.
+    entries = ("settings", "settings_hash", "seconds", "samples", "accuracy")
+    assert {tuple(r[name] for name in entries) for r in own} == {(None, "none", 0.5, 12, 0.5)}

@@ -75,23 +75,19 @@ def labels_of(head: Head, data: Dataset) -> IntArray:
     return found
 
 
-def test_pcd_is_the_two_sides_runs_one_after_the_other(task: Task, outcomes: dict[str, Outcome]) -> None:
-    """What the two owners would do by themselves, with nothing but labels between them."""
+def test_methods_are_what_the_owners_would_do_by_themselves(task: Task, outcomes: dict[str, Outcome]) -> None:
+    """PCD is the two sides' runs, with nothing but labels between them, and TO is the target's run alone."""
     source = fit_source(OPTIONS.session(PCD), IdentityEncoder(6), task.source, 4).head
     answers = labels_of(source, task.target)
     np.testing.assert_array_equal(answers, outcomes["so"].labels)
     labels = ClusterLabels(task.target.samples.ids, answers, 4, "source")
-    head = fit_target(OPTIONS.session(PCD), IdentityEncoder(6), task.target, 4, labels).head
-    np.testing.assert_array_equal(labels_of(head, task.target), outcomes["pcd"].labels)
-    assert np.array_equal(prototypes_of(outcomes["pcd"]), head.prototypes)
+    for method, given in (("pcd", labels), ("to", None)):
+        head = fit_target(OPTIONS.session(PCD), IdentityEncoder(6), task.target, 4, given).head
+        np.testing.assert_array_equal(labels_of(head, task.target), outcomes[method].labels)
+        assert np.array_equal(prototypes_of(outcomes[method]), head.prototypes)
 
 
-def test_to_is_the_target_owners_run_alone(task: Task, outcomes: dict[str, Outcome]) -> None:
-    head = fit_target(OPTIONS.session(PCD), IdentityEncoder(6), task.target, 4, None).head
-    np.testing.assert_array_equal(labels_of(head, task.target), outcomes["to"].labels)
-
-
-def test_the_source_data_do_not_touch_what_does_without(
+def test_the_seed_decides_and_source_data_only_where_a_method_needs_them(
     task: Task, outcomes: dict[str, Outcome], blobs: Blobs
 ) -> None:
     source = Dataset(VectorSamples.from_arrays(blobs({"x": 30, "y": 30}, seed=9)))
@@ -99,9 +95,6 @@ def test_the_source_data_do_not_touch_what_does_without(
     for outcome in (*others, to):
         assert_same(outcome, outcomes[outcome.method])
     assert not np.array_equal(prototypes_of(so), prototypes_of(outcomes["so"]))
-
-
-def test_the_seed_decides(task: Task, outcomes: dict[str, Outcome]) -> None:
     (other,) = run_methods(task, replace(OPTIONS, seed=1), ["to"])
     assert not np.array_equal(prototypes_of(other), prototypes_of(outcomes["to"]))
 
@@ -119,7 +112,6 @@ def test_a_method_of_ones_own_may_have_title_and_settings(task: Task, own_module
         ("OWN:absent", "method OWN:absent cannot be imported: .*has no attribute 'absent'"),
         (":run", "method :run cannot be imported: "),
         ("OWN:number", "method OWN:number is neither a function nor a Method"),
-        ("plain", "there is no method plain: name kmeans, .* or MODULE:NAME"),
     ],
 )
 def test_a_method_that_cannot_be_had_is_refused_in_one_line(name: str, words: str, own_module: str) -> None:
@@ -149,7 +141,7 @@ def test_adaptation_works_where_it_must(task: Task, blobs: Blobs) -> None:
     made = blobs({"a": 120, "b": 120, "t": 120})
     target = Dataset(VectorSamples(made.pop("t")))
     easy = replace(task, source=Dataset(VectorSamples.from_arrays(made)), target=target, queries=target)
-    settings = PCDSettings(source_epochs=20, clustering_epochs=15, refinement_epochs=5)
+    settings = PCDSettings(source_epochs=15, clustering_epochs=8, refinement_epochs=3, bottleneck_width=64)
     so, pcd = run_methods(easy, replace(OPTIONS, settings=(settings,)), ["so", "pcd"])
     truth = np.arange(120) % 4
     assert clustering_accuracy(pcd.labels, truth) == 1.0

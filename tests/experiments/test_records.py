@@ -36,22 +36,20 @@ def test_records_are_appended_and_read_back(tmp_path: Path) -> None:
     assert path.read_bytes().startswith(before)
 
 
-@pytest.mark.parametrize("torn", [b'{"a": 2, "b', b'{"a": 2}', b"\x00\x00", b'{"a": "\xc3'])
 @pytest.mark.parametrize("finished", [[], [ONE]])
-def test_a_torn_last_line_is_passed_over_and_replaced(
-    tmp_path: Path, torn: bytes, finished: list[dict[str, Any]]
-) -> None:
-    path = tmp_path / "runs.jsonl"
-    for known in finished:
-        append_record(path, known)
-    with path.open("ab") as file:
-        file.write(torn)
-    assert read_records(path) == finished
-    append_record(path, THREE)
-    assert read_records(path) == [*finished, THREE]
+def test_a_torn_last_line_is_passed_over_and_replaced(tmp_path: Path, finished: list[dict[str, Any]]) -> None:
+    for number, torn in enumerate((b'{"a": 2, "b', b'{"a": 2}', b"\x00\x00", b'{"a": "\xc3')):
+        path = tmp_path / f"{number}.jsonl"
+        for known in finished:
+            append_record(path, known)
+        with path.open("ab") as file:
+            file.write(torn)
+        assert read_records(path) == finished
+        append_record(path, THREE)
+        assert read_records(path) == [*finished, THREE]
 
 
-@pytest.mark.parametrize("line", ["{half", "", "not json", "3", "[1]", "{}", '{"accuracy": 0.5}'])
+@pytest.mark.parametrize("line", ["{half", "", "[1]", '{"accuracy": 0.5}'])
 def test_a_finished_line_that_is_no_record_is_an_error(tmp_path: Path, line: str) -> None:
     whole = json.dumps(ONE)
     (tmp_path / "runs.jsonl").write_text(f"{whole}\n{line}\n{whole}\n")

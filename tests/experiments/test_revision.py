@@ -29,11 +29,10 @@ def git(package: Path, *arguments: str) -> str:
     return subprocess.run(told, cwd=package.parent, check=True, capture_output=True, text=True).stdout
 
 
-def test_a_package_outside_of_git_has_no_revision(package: Path) -> None:
+def test_a_package_outside_of_git_or_that_the_repository_around_it_does_not_track_has_no_revision(
+    package: Path,
+) -> None:
     assert find_revision() == "unknown"
-
-
-def test_a_package_that_the_repository_around_it_does_not_track_has_no_revision(package: Path) -> None:
     git(package, "init", "-q")
     (package.parent / ".gitignore").write_text("package/\n")
     git(package, "add", ".")

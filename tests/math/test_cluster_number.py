@@ -14,21 +14,17 @@ def blobs(k: int, n: int, seed: int = 0, width: int = 16) -> np.ndarray:
     return (centres[np.arange(n) % k] + 0.25 * rng.normal(size=(n, width))).astype(np.float32)
 
 
-@pytest.mark.parametrize(("k", "n", "high"), [(2, 60, 6), (3, 120, 10), (9, 270, 14)])
-def test_the_number_of_blobs_is_found(k: int, n: int, high: int) -> None:
-    found = choose_cluster_number([blobs(k, n)], 2, high, np.random.default_rng(0))
+@pytest.mark.parametrize(
+    ("k", "n", "domains", "low", "high"), [(2, 60, 1, 2, 5), (5, 150, 2, 3, 7), (9, 180, 1, 7, 12)]
+)
+def test_the_number_of_blobs_is_found(k: int, n: int, domains: int, low: int, high: int) -> None:
+    vectors = [blobs(k, n, seed) + 3 * seed for seed in range(domains)]
+    found = choose_cluster_number(vectors, low, high, np.random.default_rng(0))
     assert found.number == k
     assert found.low <= k <= found.high
     assert found.clear
-    assert found.candidates == tuple(range(2, high + 1))
-    assert found.stability[k - 2] == pytest.approx(1, abs=0.05)
-
-
-def test_domains_share_the_number() -> None:
-    domains = [blobs(5, 100, seed) + 3 * seed for seed in range(2)]
-    found = choose_cluster_number(domains, 3, 9, np.random.default_rng(1))
-    assert found.number == 5
-    assert found.candidates[0] == 3
+    assert found.candidates == tuple(range(low, high + 1))
+    assert found.stability[k - low] == pytest.approx(1, abs=0.05)
 
 
 @pytest.mark.parametrize(
@@ -37,6 +33,14 @@ def test_domains_share_the_number() -> None:
 def test_where_no_groups_are_no_number_stands_out(vectors: np.ndarray) -> None:
     found = choose_cluster_number([vectors.astype(np.float32)], 2, 5, np.random.default_rng(0))
     assert not found.clear
+
+
+def test_groups_that_differ_in_length_alone_are_found_where_lengths_count() -> None:
+    draw, groups = np.random.default_rng(0), np.arange(90) % 3
+    vectors = (4 * groups[:, None] + 2 + 0.2 * draw.normal(size=(90, 6))).astype(np.float32)
+    found = choose_cluster_number([vectors], 2, 4, np.random.default_rng(0), lengths=True)
+    assert (found.number, found.clear) == (3, True)
+    assert not choose_cluster_number([vectors], 2, 4, np.random.default_rng(0)).clear
 
 
 def test_the_smallest_nearly_best_number_is_chosen_after_its_neighbours_were_tried() -> None:

@@ -12,7 +12,6 @@ from sklearn.metrics import adjusted_rand_score
 from ucds.math.arrays import DoubleArray, FloatArray
 from ucds.math.consensus import USUAL, match
 from ucds.math.domain_transport import (
-    FeatureClusters,
     cluster_domains,
     match_domains,
     semi_relaxed_transport,
@@ -45,12 +44,11 @@ def plan_of(relaxation: float) -> DoubleArray:
     return solve(relaxation)[0]
 
 
-@pytest.mark.parametrize("relaxation", [0.0, 0.01, 0.1, 1.0, math.inf])
-def test_every_sample_gives_all_of_its_weight(relaxation: float) -> None:
-    for iterations in (1, 20_000):
-        plan, _ = solve(relaxation, iterations)
-        assert (plan >= 0).all()
-        np.testing.assert_allclose(plan.sum(1), np.full(N, 1 / N), atol=1e-15, rtol=0)
+@pytest.mark.parametrize("relaxation", [0.0, 0.1, math.inf])
+def test_every_sample_gives_all_of_its_weight_however_early_it_ends(relaxation: float) -> None:
+    plan, _ = solve(relaxation, 1)
+    assert (plan >= 0).all()
+    np.testing.assert_allclose(plan.sum(1), np.full(N, 1 / N), atol=1e-15, rtol=0)
 
 
 def test_an_infinite_price_is_the_balanced_transport() -> None:
@@ -98,13 +96,17 @@ def shifted(sizes: list[list[int]]) -> tuple[list[FloatArray], list[np.ndarray]]
     return domains, truths
 
 
-def run(domains: list[FloatArray], width: int = 64) -> FeatureClusters:
-    return cluster_domains(domains, K, np.random.default_rng(0), width=width, choices=USUAL.with_starts(2))
-
-
-def test_what_it_gives_fits_together() -> None:
-    domains, _ = shifted([[20] * K, [15] * K, [9] * K])
-    found = run(domains, width=5)
+def test_domains_share_their_clusters_and_have_proportions_of_their_own() -> None:
+    sizes = np.array([[40, 20, 12, 8], [8, 14, 24, 34]])
+    domains, truths = shifted(sizes.tolist())
+    choices = USUAL.with_starts(2)
+    found = cluster_domains(domains, K, np.random.default_rng(0), width=5, choices=choices)
+    labels, truth = found.assignments.argmax(1), np.concatenate(truths)
+    assert adjusted_rand_score(truth, labels) == 1  # each domain is seen from its own mean
+    names = match(truth, labels)
+    np.testing.assert_allclose(found.proportions[:, [names[k] for k in range(K)]], sizes / 80, atol=0.05)
+    np.testing.assert_allclose(found.proportions, found.assignments.reshape(2, 80, K).mean(1), atol=1e-6)
+    np.testing.assert_allclose(found.assignments.sum(1), np.ones(160), rtol=1e-5)
     assert found.axes.shape == (8, 5)
     gram = found.axes.T @ found.axes
     np.testing.assert_allclose(gram, np.diag(np.diag(gram)), atol=1e-5)  # axes, of lengths that fall
@@ -112,19 +114,6 @@ def test_what_it_gives_fits_together() -> None:
     assert (np.diff(np.diag(gram)) > 0).all()
     np.testing.assert_allclose(np.linalg.norm(found.prototypes, axis=0), np.ones(K), rtol=1e-5)
     np.testing.assert_allclose(found.mean, np.mean([unit_rows(d).mean(0) for d in domains], 0), atol=1e-6)
-    np.testing.assert_allclose(found.assignments.sum(1), np.ones(176), rtol=1e-5)
-    parts = np.split(found.assignments, [80, 140])
-    np.testing.assert_allclose(found.proportions, [part.mean(0) for part in parts], atol=1e-6)
-
-
-def test_domains_share_their_clusters_and_have_proportions_of_their_own() -> None:
-    sizes = np.array([[40, 20, 12, 8], [8, 14, 24, 34]])
-    domains, truths = shifted(sizes.tolist())
-    found, truth = run(domains), np.concatenate(truths)
-    labels = found.assignments.argmax(1)
-    assert adjusted_rand_score(truth, labels) == 1  # each domain is seen from its own mean
-    names = match(truth, labels)
-    np.testing.assert_allclose(found.proportions[:, [names[k] for k in range(K)]], sizes / 80, atol=0.05)
 
 
 def directions(groups: int, width: int, seed: int = 0) -> FloatArray:

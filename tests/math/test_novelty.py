@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
+from scipy.spatial.distance import cdist
 from scipy.stats import binom
 
 from ucds.math.consensus import memberships
-from ucds.math.novelty import GROUP_ALARMS, conformal, fit_alone, fit_together, reject, scan
+from ucds.math.novelty import GROUP_ALARMS, conformal, fit, fit_alone, fit_together, reject, scan
 
 K, WIDTH = 6, 16
 
@@ -30,13 +31,26 @@ def test_rejections_follow_benjamini_and_hochberg() -> None:
     assert reject(np.empty(0)).shape == (0,)
 
 
-@pytest.mark.parametrize("count", [100, 400])
+def test_a_sample_by_itself_is_as_far_as_its_nearest_old_one() -> None:
+    old, new = draw(np.random.default_rng(0), 50, K)[0], draw(np.random.default_rng(1), 20, K + 2)[0]
+    apart = cdist(old, old, "cosine") + 9 * np.eye(50)
+    expected = conformal(cdist(new, old, "cosine").min(1), apart.min(1))
+    np.testing.assert_array_equal(fit_alone(old, new), expected)
+
+
+@pytest.mark.parametrize(("count", "together"), [(31, False), (32, True)])
+def test_from_32_new_samples_on_they_are_seen_together(count: int, together: bool) -> None:
+    old, new = draw(np.random.default_rng(0), 50, K)[0], draw(np.random.default_rng(1), count, K + 2)[0]
+    expected = fit_together(old, new, K, np.random.default_rng(2)) if together else fit_alone(old, new)
+    np.testing.assert_array_equal(fit(old, new, K, np.random.default_rng(2)), expected)
+
+
 @pytest.mark.parametrize("together", [False, True])
-def test_false_alarms_are_at_most_as_frequent_as_stated(together: bool, count: int) -> None:
+def test_false_alarms_are_at_most_as_frequent_as_stated(together: bool) -> None:
     rates = []
     for seed in range(40):
         rng = np.random.default_rng(seed)
-        old, new = draw(rng, count, K)[0], draw(rng, 60, K)[0]
+        old, new = draw(rng, 100, K)[0], draw(rng, 60, K)[0]
         found = fit_together(old, new, K, rng) if together else fit_alone(old, new)
         rates.append((found <= 0.05).mean())
     # The old samples of a draw are the same for all its new ones: draws are independent, and samples are not.
@@ -54,7 +68,7 @@ def test_samples_of_a_new_kind_are_found(together: bool) -> None:
 
 def test_many_samples_are_compared_with_some_of_them() -> None:
     rng = np.random.default_rng(0)
-    old, (new, kind) = draw(rng, 3500, K)[0], draw(rng, 3500, K + 2)
+    old, (new, kind) = draw(rng, 1000, K)[0], draw(rng, 3300, K + 2)
     found = fit_together(old, new, K, rng)
     assert (found[kind >= K] <= 0.05).mean() > 0.9
     assert (found[kind < K] <= 0.05).mean() < 0.08
@@ -85,12 +99,12 @@ def test_the_scan_finds_the_groups_that_are_new_and_no_others() -> None:
 @pytest.mark.parametrize("alarms", [GROUP_ALARMS, 0.6])
 def test_the_scan_finds_a_group_where_none_is_new_at_most_as_often_as_stated(alarms: float) -> None:
     found = 0
-    for seed in range(40):
+    for seed in range(20):
         rng = np.random.default_rng(seed)
         kind = rng.integers(K, size=100)
         votes = memberships([vote(kind, rng) for _ in range(8)])
         found += bool(scan(votes, rng.permutation(100) < 35, K, rng, alarms))
-    assert found <= binom.ppf(0.99, 40, alarms)
+    assert found <= binom.ppf(0.99, 20, alarms)
 
 
 @pytest.mark.parametrize("new", [0, 2, 59, 60])

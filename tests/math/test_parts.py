@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ucds.math.consensus import memberships
-from ucds.math.parts import divide, divide_by_features, make_ladder
+from ucds.math.parts import Groups, divide, divide_by_features, make_ladder
 
 KINDS = np.repeat(np.arange(4), 10)
 PAIRS = KINDS // 2
@@ -34,8 +34,14 @@ def test_samples_that_differ_in_their_features_alone_are_divided_by_these() -> N
     assert len(divide_by_features(directions, np.arange(5), 3)) == 1  # they are all alike
 
 
-def test_a_ladder_leads_from_leaves_by_the_present_clusters_to_few() -> None:
-    ladder = make_ladder(VOTES, KINDS, PAIRS, [])
+def test_a_relation_is_1_between_groups_that_are_as_close_as_each_by_itself() -> None:
+    groups = Groups(VOTES, [np.arange(5), np.arange(5, 10), np.array([0]), np.arange(10, 20)])
+    np.testing.assert_allclose(groups.relations(groups)[0], [1, 1, 1, 0.5], rtol=1e-6)
+
+
+@pytest.mark.parametrize("clusters", [PAIRS, KINDS])
+def test_a_ladder_leads_from_leaves_by_the_present_clusters_to_few(clusters: np.ndarray) -> None:
+    ladder = make_ladder(VOTES, KINDS, clusters, [])
     assert ladder.range == (1, 4)
     for n, expected in ((4, KINDS), (2, PAIRS), (1, np.zeros(40))):
         assert len(np.unique(np.stack([ladder.groups(n), expected]), axis=1).T) == n

@@ -25,37 +25,25 @@ def normal(n: int, width: int, seed: int = 0) -> FloatArray:
     return (scales * np.random.default_rng(seed).normal(size=(n, width))).astype(np.float32)
 
 
-def test_rows_get_unit_length_and_a_row_of_zeros_stays() -> None:
+def test_the_centre_is_that_of_directions_unless_another_is_given() -> None:
     vectors = np.array([[3, 4], [0, 0], [-2, 0]], dtype=np.float32)
     np.testing.assert_allclose(unit_rows(vectors), [[0.6, 0.8], [0, 0], [-1, 0]], atol=1e-7)
-
-
-def test_the_centre_is_that_of_directions() -> None:
     root = np.sqrt(0.5)
     by_hand = [[root, -root], [-root, root]]
     np.testing.assert_allclose(centre(np.array([[5, 0], [0, 1]], dtype=np.float32)), by_hand, atol=1e-6)
-
-
-def test_another_mean_can_be_given() -> None:
     vectors, mean = normal(20, 4), np.array([0.1, 0.2, -0.3, 0.4], dtype=np.float32)
     np.testing.assert_allclose(centre(vectors, mean), unit_rows(unit_rows(vectors) - mean), atol=1e-6)
-    np.testing.assert_array_equal(centre(vectors, unit_rows(vectors).mean(0)), centre(vectors))
 
 
 @pytest.mark.parametrize(("n", "width"), [(60, 8), (5, 8)])
 def test_axes_and_scales_are_those_of_the_singular_value_decomposition(n: int, width: int) -> None:
-    vectors = normal(n, width)
+    vectors, count = normal(n, width), min(n, width)
     axes, scales = principal_axes(vectors, 100)
     _, singular, right = np.linalg.svd(vectors.astype(np.float64), full_matrices=False)
     np.testing.assert_allclose(scales, singular, rtol=1e-5)
-    np.testing.assert_allclose(np.abs(axes.T @ right.T), np.eye(min(n, width)), atol=1e-4)
-    np.testing.assert_allclose(axes.T @ axes, np.eye(min(n, width)), atol=1e-5)
-
-
-def test_the_sign_of_an_axis_is_that_of_its_largest_entry() -> None:
-    axes, _ = principal_axes(normal(50, 6), 6)
-    assert (axes[np.abs(axes).argmax(0), np.arange(6)] > 0).all()
-    np.testing.assert_allclose(principal_axes(-normal(50, 6), 6)[0], axes, atol=1e-5)
+    np.testing.assert_allclose(np.abs(axes.T @ right.T), np.eye(count), atol=1e-4)
+    np.testing.assert_allclose(axes.T @ axes, np.eye(count), atol=1e-5)
+    assert (axes[np.abs(axes).argmax(0), np.arange(count)] > 0).all()  # so that signs are no chance
 
 
 def test_axes_are_as_many_as_asked_for_and_as_the_data_has() -> None:
@@ -141,7 +129,7 @@ def test_where_lengths_count_the_space_of_features_keeps_all_distances() -> None
         assert np.ptp(np.linalg.norm(spaces[name], axis=1)) > 0.5, name  # type: ignore[index]
 
 
-@pytest.mark.parametrize(("n", "width"), [(498, 640), (1500, 300)])
+@pytest.mark.parametrize(("n", "width"), [(498, 640), (1300, 300)])
 def test_the_number_of_threads_changes_no_bit(n: int, width: int) -> None:
     found = []
     for threads in (1, 2):
