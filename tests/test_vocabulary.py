@@ -8,9 +8,8 @@ import pytest
 
 import ucds
 from ucds.cli import main  # noqa: F401  (it defines all commands)
-from ucds.cli.options import OPTIONS, app
+from ucds.cli.options import app
 from ucds.config import ConsensusSettings, PCDSettings
-from ucds.labels import wire
 
 GROUPS = (ucds.EncoderOptions, ucds.RunOptions, ucds.Compute, ucds.BulkOptions)
 """Objects that a function takes in place of some options of its command."""
@@ -32,34 +31,6 @@ ESTIMATOR_ALONE = {
     "random_state": "scikit-learn's name of `seed`",
     "verbose": "scikit-learn's name of what `reporter` does",
 }
-SPELLED_OTHERWISE = {
-    "n_clusters": ("--clusters", "scikit-learn's name in Python"),
-    "output": ("--encoder-output", "beside --out, --output would be misread"),
-    "settings": ("--set", "one setting at a time"),
-    "limits": ("--limit", "one limit at a time"),
-    "signers": ("--signer", "one at a time"),
-    "hosts": ("--host", "one at a time"),
-    "archives": ("--archive", "one at a time"),
-    "networks": ("--from", "one at a time: where a key is used from"),
-    "form": ("--format", "`format` is a function of Python"),
-    "effort": ("--quick", "the one other effort"),
-    "pictures": ("--images", "the command has IMAGES as well, and they are samples"),
-    "groups": ("--dp-group", "of differential privacy; --group is a column of --about"),
-}
-SERVICE_ALONE = {
-    "accepts": "a client's samples are of one kind anyway",
-    "width": "a client's samples have one",
-    "balance": "of a key: its budget, and what `ucds keys list` shows beside it",
-    "used": "counted by the ledger",
-    "remaining": "counted by the ledger",
-    "calibration": "what `calibrate` has made: the number of its samples and their digest",
-    "fewest_to_calibrate": "a bound of the model, which nobody sets",
-    "model_digest": "of the weights; `provider` names the model",
-    "privacy": "a guarantee that the model carries; options set its parts",
-    "receipt": "in the journal of a query",
-    "unusable": "samples that files of labels leave out",
-}
-"""Fields of the label service that are no arguments: what it counts and what its model says of itself."""
 OTHER_DEFAULTS = {
     ("label", "out"): "a command without a file would have no result",
     ("predict", "out"): "a command without a file would have no result",
@@ -109,32 +80,3 @@ def test_a_command_and_its_function_have_the_same_defaults(name: str) -> None:
 def test_estimators_name_arguments_as_functions_do(estimator: Any) -> None:
     known = grouped().keys() | defaults_of(ucds.train_source).keys() | defaults_of(ucds.train_target).keys()
     assert estimator().get_params().keys() - known == ESTIMATOR_ALONE.keys()
-
-
-def test_options_are_spelled_as_arguments_are() -> None:
-    usual = {name: {"--" + name.replace("_", "-"), name.upper()} for name in OPTIONS}
-    found = {name: option for name, option in OPTIONS.items() if option not in usual[name]}
-    assert found == {name: option for name, (option, _) in SPELLED_OTHERWISE.items()}
-
-
-@pytest.mark.parametrize("message", [wire.LabelAnswer, wire.ServiceInfo, wire.Balance])
-def test_the_label_service_names_fields_as_arguments(message: type[wire.Message]) -> None:
-    objects = (ucds.ClusterLabels, ucds.Limits)
-    known = OPTIONS.keys() | grouped().keys() | {field.name for one in objects for field in fields(one)}
-    assert message.model_fields.keys() - known <= SERVICE_ALONE.keys()
-    assert not known & SERVICE_ALONE.keys()
-
-
-@pytest.mark.torch
-def test_a_seed_has_no_third_name() -> None:
-    public = [getattr(ucds, name) for name in ucds.__all__]
-    names = {name for one in public if callable(one) and one.__doc__ for name in signature_of(one)}
-    assert {name for name in names if "seed" in name or "random" in name} == {"seed", "random_state"}
-
-
-def signature_of(called: Any) -> set[str]:
-    """Names of the arguments of a function or a class, if Python knows them."""
-    try:
-        return set(inspect.signature(called).parameters)
-    except ValueError:
-        return set()
