@@ -2,14 +2,12 @@
 
 import csv
 import io
-import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from unittest import mock
 
 import numpy as np
@@ -105,12 +103,6 @@ def draw_domain(root: Path, colours: tuple[str, str], seed: int, count: int = 8)
     for shape in SHAPES:
         for i in range(count):
             draw(root / shape / f"{i}.png", shape, 1000 * seed + i, colours)
-
-
-def write_labels(path: Path, ids: Sequence[str], labels: Sequence[int], **more: Any) -> None:
-    """Write a label file of four clusters, with further entries."""
-    content = {"format": "ucds-labels/1", "provider": "p", "n_clusters": 4, "ids": ids, "labels": labels}
-    path.write_text(json.dumps(content | more))
 
 
 def tree(root: Path) -> dict[str, bytes | None]:
