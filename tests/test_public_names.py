@@ -2,7 +2,6 @@
 
 import ast
 import importlib.metadata
-import inspect
 import subprocess
 import sys
 from importlib import import_module
@@ -12,8 +11,6 @@ from pkgutil import iter_modules
 import pytest
 
 import ucds
-import ucds.cli
-from ucds.cli.options import app
 
 WHAT_IMPORTS_LOAD = """
 import sys
@@ -52,15 +49,3 @@ def test_type_checkers_see_the_public_names_where_they_are() -> None:
     assert seen.keys() == set(ucds.__all__)
     for name, module in seen.items():
         assert getattr(ucds, str(name)) is getattr(import_module(f"ucds.{module}"), str(name))
-
-
-# They print what the package holds, keep the service's books, or run what lies in the repository.
-WITHOUT_FUNCTION = {"settings", "sort", "demo", "benchmark", "table"}
-COMMANDS = {str(command.name) for command in app.registered_commands}
-
-
-@pytest.mark.parametrize("command", sorted(COMMANDS ^ WITHOUT_FUNCTION))
-def test_each_command_has_a_public_function_of_its_name(command: str) -> None:
-    function = getattr(ucds, command.replace("-", "_"))
-    assert inspect.isfunction(function)
-    assert f"``ucds {command}`` does the same" in " ".join(str(function.__doc__).split())

@@ -149,7 +149,7 @@ CASES = [
     pytest.param(name, kind, marks=[pytest.mark.torch] if name in OF_NETWORKS else [])
     for name in USES
     for kind in KINDS
-    if kind in EVERYWHERE or name in ("run.json", "votes.npz", "answers.jsonl", "ledger.sqlite")
+    if kind in EVERYWHERE or name in ("run.json", "answers.jsonl", "ledger.sqlite")
 ]
 
 

@@ -39,11 +39,10 @@ OTHER_DEFAULTS = {
     ("audit", "run"): "a command audits `run` or `url`, a function `run` or `client`",
     ("audit", "url"): "a command audits `run` or `url`, a function `run` or `client`",
 }
-COMMANDS = {
-    command.name.replace("-", "_"): command.callback
-    for command in app.registered_commands
-    if command.name and command.callback and command.name.replace("-", "_") in ucds.__all__
-}
+WITHOUT_FUNCTION = {"settings", "sort", "demo", "benchmark", "table"}
+"""Commands that print what the package holds, or run what lies in the repository."""
+CALLBACKS = {str(command.name).replace("-", "_"): command.callback for command in app.registered_commands}
+COMMANDS = {name: called for name, called in CALLBACKS.items() if name not in WITHOUT_FUNCTION}
 
 
 def defaults_of(called: Any) -> dict[str, Any]:
