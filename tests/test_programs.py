@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import ucds
-from ucds import ConsensusSettings, InputError, SourceClustering, TargetClustering
+from ucds import ConsensusSettings, InputError, TargetClustering
 
 CPU = ucds.Compute("cpu")
 QUICK = {"starts": 1}
@@ -29,9 +29,11 @@ def run(x: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_functions_and_estimators_do_the_same_with_a_mapping_or_an_object(x: Any, run: Path) -> None:
     function = ucds.load(run).stored.arrays
-    fitted = TargetClustering(4, settings=ConsensusSettings(starts=1), random_state=0).fit(x).stored_.arrays
+    target = TargetClustering(4, settings=ConsensusSettings(starts=1), random_state=0).fit(x)
+    fitted = target.stored_.arrays
     assert function.keys() == fitted.keys()
     assert all(np.array_equal(array, fitted[name]) for name, array in function.items())
+    assert target.transform(x).shape == (len(x), len(target.get_feature_names_out()))
 
 
 WRONG: list[tuple[Callable[[Any, Path], object], str]] = [
@@ -70,11 +72,3 @@ def test_a_run_is_loaded_asked_printed_and_pickled(run: Path, x: Any) -> None:
         assert " at 0x" not in repr(result)
     again = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(again.predict(x), found.clusters)
-
-
-def test_provider_and_client_meet_in_arrays(x: Any) -> None:
-    provider = SourceClustering(4, settings=QUICK, random_state=0).fit(x)
-    answers = provider.label(x, provider="north")
-    client = TargetClustering(4, settings=QUICK, random_state=0).fit(x, source_labels=answers)
-    assert client.transform(x).shape == (len(x), len(client.get_feature_names_out()))
-    assert len(set(zip(client.labels_.tolist(), answers.labels.tolist(), strict=True))) == 4
