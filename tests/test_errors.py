@@ -42,12 +42,14 @@ def test_no_part_of_a_database_address_is_in_an_error(address: str) -> None:
 @pytest.mark.parametrize("words", WORDS)
 def test_no_key_of_a_command_line_is_in_an_error(words: tuple[str, ...], tmp_path: Path) -> None:
     place = ("--ledger", str(tmp_path)) if words[0] == "keys" else ()
-    if place:
+    if "revoke" in words:
         Ledger(tmp_path, create=True).close()
+    before = sorted(tmp_path.iterdir())
     done = run_command(*words, *place)
     assert done.status == 2
     assert done.err
     assert KEY not in done.err + done.out
+    assert sorted(tmp_path.iterdir()) == before
 
 
 @pytest.mark.parametrize(
@@ -103,6 +105,6 @@ def test_a_value_is_shown_in_eighty_characters_of_one_line(value: object) -> Non
 def test_a_message_keeps_its_end_whatever_was_given() -> None:
     assert str(UserError(f"{'word ' * 600} is no file: give one")).endswith(" is no file: give one")
     assert str(UserError(f"{'word' * 600} is no file")) == "word" * 19 + "w... is no file"
-    assert [len(shown(text, 20)) for text in ("x" * 20, "x" * 21)] == [20, 20]
-    assert [one_line(ValueError(text), 20)[-4:] for text in ("x" * 20, "x" * 21)] == ["xxxx", "x..."]
+    for text, told in (("x" * 20, "x" * 20), ("x" * 21, "x" * 17 + "...")):
+        assert one_line(ValueError(text), 20) == shown(text, 20) == told
     assert one_line(ValueError(" ")) == "ValueError"
