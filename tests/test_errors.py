@@ -1,13 +1,14 @@
-"""No error holds a secret that was typed in a wrong place."""
+"""No error holds a secret that was typed in a wrong place, or repeats long data."""
 
 import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from cli_kit import run_command
 
-from ucds.errors import InputError, UserError, without_secrets
+from ucds.errors import InputError, UserError, brief, one_line, shown, without_secrets
 from ucds.labels.client import LabelClient
 from ucds.serving.ledger import Ledger
 
@@ -41,12 +42,14 @@ def test_no_part_of_a_database_address_is_in_an_error(address: str) -> None:
 @pytest.mark.parametrize("words", WORDS)
 def test_no_key_of_a_command_line_is_in_an_error(words: tuple[str, ...], tmp_path: Path) -> None:
     place = ("--ledger", str(tmp_path)) if words[0] == "keys" else ()
-    if place:
+    if "revoke" in words:
         Ledger(tmp_path, create=True).close()
+    before = sorted(tmp_path.iterdir())
     done = run_command(*words, *place)
     assert done.status == 2
     assert done.err
     assert KEY not in done.err + done.out
+    assert sorted(tmp_path.iterdir()) == before
 
 
 @pytest.mark.parametrize(
@@ -82,3 +85,26 @@ def test_the_rest_of_a_message_stays() -> None:
     assert str(InputError(f"no {KEY}")) == "no ucds_..."
     with pytest.raises(InputError, match=r"ucds_\.\.\."):
         LabelClient(f"http://labels.example.org/{KEY}")
+
+
+LONG: dict[str, object] = {
+    "array": np.linspace(0, 1, 900).reshape(300, 3),
+    "list": list(range(500)),
+    "text": "word " * 600,
+    "number": 10**300,
+}
+
+
+@pytest.mark.parametrize("value", LONG.values(), ids=LONG)
+def test_a_value_is_shown_in_eighty_characters_of_one_line(value: object) -> None:
+    assert len(brief(value)) == 80
+    assert brief(value).endswith("...")
+    assert "\n" not in brief(value)
+
+
+def test_a_message_keeps_its_end_whatever_was_given() -> None:
+    assert str(UserError(f"{'word ' * 600} is no file: give one")).endswith(" is no file: give one")
+    assert str(UserError(f"{'word' * 600} is no file")) == "word" * 19 + "w... is no file"
+    for text, told in (("x" * 20, "x" * 20), ("x" * 21, "x" * 17 + "...")):
+        assert one_line(ValueError(text), 20) == shown(text, 20) == told
+    assert one_line(ValueError(" ")) == "ValueError"

@@ -2,13 +2,11 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
 from quick import quick
 
 from ucds.data.folders import scan_domains
@@ -19,68 +17,45 @@ from ucds.source.train import train_source
 from ucds.training.loaded import load
 from ucds.training.options import Compute, EncoderOptions
 
-ENCODER = EncoderOptions("ucds/oriented_edges", "none")
-
-
-def report(**changes: Any) -> RunScores:
-    scores = ClusteringScores(0.75, 0.5, 0.25)
-    values: dict[str, Any] = {
-        "run": "clinic",
-        "samples": 1234,
-        "n_clusters": 3,
-        "n_classes": 2,
-        "overall": scores,
-        "domains": {"a": scores, "longer": ClusteringScores(1.0, 1.0, 1.0)},
-    }
-    return RunScores(**values | changes)
+ENCODER, CPU = EncoderOptions("ucds/oriented_edges", "none"), Compute("cpu", cache=None)
 
 
 def test_a_report_in_words() -> None:
-    assert report().summary().splitlines() == [
-        "clinic: 1,234 samples, 3 clusters, 2 classes",
+    scores, whole = ClusteringScores(0.75, 0.5, 0.25), ClusteringScores(1.0, 1.0, 1.0)
+    report = RunScores("clinic", 1234, 3, 2, scores, {"a": scores, "longer": whole})
+    head, *rows = report.summary().splitlines()
+    assert head == "clinic: 1,234 samples, 3 clusters, 2 classes"
+    assert rows == [
         "  all     accuracy  75.0  NMI  50.0  ARI  25.0",
         "  a       accuracy  75.0  NMI  50.0  ARI  25.0",
         "  longer  accuracy 100.0  NMI 100.0  ARI 100.0",
     ]
-    one = report(domains={"a": ClusteringScores(0.75, 0.5, 0.25)})
+    one = replace(report, domains={"a": scores})
     assert len(one.summary().splitlines()) == 2  # a single domain is not told twice
 
 
-@pytest.fixture
-def root(tmp_path: Path, write_images: Callable[..., list[Path]]) -> Path:
-    """Two domains of unequal size, with two classes of pictures, and a run on them."""
+def test_scores_are_those_of_the_models_predictions_domain_by_domain(
+    tmp_path: Path, write_images: Callable[..., list[Path]]
+) -> None:
+    data, run = tmp_path / "data", tmp_path / "run"
     places = [("one", number) for number in range(24)] + [("two", number) for number in range(16)]
-    names = (f"{domain}/{'bright' if number % 3 else 'dark'}/{number}.png" for domain, number in places)
-    write_images(tmp_path / "data", names)
-    given: Any = {"settings": quick(bottleneck_width=8), "compute": Compute("cpu", cache=None)}
-    train_source(tmp_path / "data", tmp_path / "run", 3, encoder=ENCODER, **given)
-    return tmp_path
+    write_images(data, (f"{domain}/{'bright' if n % 3 else 'dark'}/{n}.png" for domain, n in places))
+    train_source(data, run, 3, encoder=ENCODER, settings=quick(bottleneck_width=8), compute=CPU)
 
-
-def evaluated(root: Path, data: str = "data", out: Path | None = None) -> RunScores:
-    return evaluate(root / "run", root / data, out, compute=Compute("cpu", cache=root / "cache"))
-
-
-def test_scores_are_those_of_the_models_predictions_domain_by_domain(root: Path) -> None:
-    labels = load(root / "run", compute=Compute("cpu")).predict(root / "data")
+    labels = load(run, compute=CPU).predict(data)
     assert len(set(labels.tolist())) > 1
-    classes = np.array([int("dark" in name) for name in scan_domains(root / "data").ids])
-    found = evaluated(root)
+    classes = np.array([int("dark" in name) for name in scan_domains(data).ids])
+    found = evaluate(run, data, compute=CPU)
     assert found.overall == score(labels, classes)
     assert found.domains == {
         "one": score(labels[:24], classes[:24]),
         "two": score(labels[24:], classes[24:]),
     }
     assert (found.run, found.samples, found.n_clusters, found.n_classes) == ("run", 40, 3, 2)
-    assert json.loads((root / "run" / "evaluation.json").read_text()) == asdict(found)
-    assert evaluated(root, out=root / "scores.json") == found
-    assert json.loads((root / "scores.json").read_text()) == asdict(found)
-
-
-def test_data_without_classes_cannot_be_scored(root: Path) -> None:
-    for i in range(2):
-        path = root / "flat" / f"domain{i}" / "x.png"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        Image.new("RGB", (40, 40), (50 * i, 0, 0)).save(path)
+    assert json.loads((run / "evaluation.json").read_text()) == asdict(found)
+    assert evaluate(run, data, tmp_path / "scores.json", compute=CPU) == found
+    assert json.loads((tmp_path / "scores.json").read_text()) == asdict(found)
+    for path in (data / "one/dark/0.png", data / "two/dark/0.png"):
+        path.rename(path.parents[1] / "outside.png")
     with pytest.raises(UserError, match="has no class folders to score against"):
-        evaluated(root, "flat")
+        evaluate(run, data, compute=CPU)

@@ -51,9 +51,7 @@ def results() -> list[type]:
 
 def test_every_kind_of_result_has_a_line_and_a_table() -> None:
     kinds = results()
-    assert {"Predictions", "ClusterLabels", "Model", "TrainedRun", "Near", "UpdatedRun"} <= {
-        kind.__name__ for kind in kinds
-    }
+    assert {ucds.ClusterLabels, ucds.Model, Predictions, UpdatedRun} <= {*kinds}
     assert [kind.__name__ for kind in kinds if not hasattr(kind, "_repr_html_")] == []
 
 
@@ -93,7 +91,11 @@ def test_a_table_has_a_row_for_each_sample_or_figure_and_holds_no_markup_of_othe
     assert "<td>2</td>" in page
     assert "<b>" not in page
     shown = UpdatedRun(Path("run"), 5, 0, (), (), 2, (), 4)
-    assert "<tr><td>joined</td><td>5</td></tr>" in shown._repr_html_()
+    page = shown._repr_html_()
+    assert "<caption>UpdatedRun</caption><tr></tr><tr><td>path</td>" in page
+    assert "<tr><td>joined</td><td>5</td></tr>" in page
+    one_array: Any = ucds.ClusterLabels(IDS, MANY, 3, "clinic")
+    assert "9,990 more rows" in one_array._repr_html_()
 
 
 def test_a_model_says_how_it_was_made(stored_model: Any) -> None:

@@ -15,10 +15,8 @@ OUT = Path("made")  # in the folder of each test
 CPU = Compute("cpu", cache=None)
 CALLS: dict[str, Callable[[Path, Path], object]] = {
     "features": lambda images, _: ucds.features(images, OUT / "features", compute=CPU),
-    "predict": lambda images, run: ucds.predict(run, images, compute=CPU),
-    "report": lambda images, run: ucds.report(run, images, out=OUT / "report.html", compute=CPU),
     "Model.predict": lambda images, run: ucds.load(run, compute=CPU).predict(images),
-    "TargetClustering.fit": lambda images, _: ucds.TargetClustering(2, settings=quick()).fit(images),
+    "scikit-learn": lambda images, _: ucds.TargetClustering(2, settings=quick()).fit_predict(images),
 }
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
+from cli_kit import run_command
 
 HIDDEN = ("torch", "torchvision", "timm", "lightning_fabric", "onnx", "onnxscript", "pandas", "numba")
 """Packages that the plain installation does without."""
@@ -30,48 +30,37 @@ def hide(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delitem(sys.modules, name, raising=False)
 
 
-TARGET = ("train-target", "x.npy", "--clusters", "3", "--out", "run")
-IMAGES = ("train-target", "images", "--clusters", "3", "--out", "run")
-CROSSINGS = {
-    "PCD": ("--method pcd", (*TARGET, "--method", "pcd")),
-    "PCD of the provider": (
-        "--method pcd",
-        ("train-source", "x.npz", "--clusters", "3", "--out", "run", "--method", "pcd"),
-    ),
-    "a whole encoder": ("--tune full", (*IMAGES, "--method", "pcd", "--tune", "full")),
-    "a network by its name": ("--backbone resnet18", (*IMAGES, "--backbone", "resnet18")),
-    "a network in bulk": (
-        "--backbone resnet18",
-        ("features", "images", "--out", "run", "--backbone", "resnet18"),
-    ),
-    "a GPU": ("--accelerator cuda", (*TARGET, "--accelerator", "cuda")),
-    "a benchmark": ("ucds benchmark", ("benchmark", "x.toml", "--data", "images", "--results", "run")),
-    "a table": ("ucds table", ("table", "x.toml", "--results", "run")),
-}
-"""What asks for tensors: the words that the refusal begins with, and the command."""
+TARGET = "train-target x.npy --clusters 3 --out run"
+IMAGES = "train-target images --clusters 3 --out run"
+CROSSINGS = [
+    ("--method pcd", f"{TARGET} --method pcd"),
+    ("--method pcd", "train-source x.npz --clusters 3 --out run --method pcd"),
+    ("--tune full", f"{IMAGES} --method pcd --tune full"),
+    ("--backbone resnet18", f"{IMAGES} --backbone resnet18"),
+    ("--backbone resnet18", "features images --out run --backbone resnet18"),
+    ("--accelerator cuda", f"{TARGET} --accelerator cuda"),
+    ("ucds benchmark", "benchmark x.toml --data images --results run"),
+    ("ucds table", "table x.toml --results run"),
+]
+"""Words that a refusal begins with, and a command that asks for tensors."""
 
 
-@pytest.mark.parametrize(("words", "command"), CROSSINGS.values(), ids=CROSSINGS)
+@pytest.mark.parametrize(("words", "line"), CROSSINGS)
 def test_who_asks_for_tensors_is_told_in_one_line_what_to_install(
     words: str,
-    command: tuple[str, ...],
-    run: Callable[..., int],
+    line: str,
+    write_images: Callable[..., list[Path]],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     hide(monkeypatch)
-    Path("images").mkdir()
-    for i in range(6):
-        Image.new("RGB", (32, 32), (40 * i, 0, 0)).save(f"images/{i}.png")
+    write_images(tmp_path / "images", [f"{i}.png" for i in range(6)])
     np.save("x.npy", np.random.default_rng(0).normal(size=(30, 4)).astype(np.float32))
     np.savez("x.npz", a=np.load("x.npy"))
     Path("x.toml").touch()
-    assert run(*command) == 2
-    assert (
-        "".join(capsys.readouterr()) == f"error: {words} needs further packages: pip install 'ucds[torch]'\n"
-    )
+    told = f"error: {words} needs further packages: pip install 'ucds[torch]'\n"
+    assert run_command(*line.split()) == (2, "", told)
     assert not Path("run").exists()
 
 

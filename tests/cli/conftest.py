@@ -11,30 +11,28 @@ import pytest
 
 sys.path.append(str(Path(__file__).parent))  # pytest's import mode leaves helpers beside tests unfound
 
-from cli_kit import EDGES, draw_domain, run_successfully, write_labels
+from cli_kit import EDGES, draw_domain, run_successfully
+
+from ucds.labels.cluster_labels import ClusterLabels
 
 
 @pytest.fixture(scope="session")
 def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """``source/{day,night}/<shape>/*.png`` and ``target/<shape>/*.png``."""
     root = tmp_path_factory.mktemp("pictures")
-    draw_domain(root / "source" / "day", ("white", "black"), 1)
-    draw_domain(root / "source" / "night", ("navy", "yellow"), 2)
-    draw_domain(root / "target", ("green", "white"), 3)
+    for seed, name in enumerate(("source/day", "source/night", "target")):
+        draw_domain(root / name, seed)
     return root
 
 
 @pytest.fixture(scope="session")
 def vectors(tmp_path_factory: pytest.TempPathFactory, blobs: Callable[..., dict[str, Any]]) -> Path:
-    """``source.npz`` of two domains, ``target.npy``, and label files for the target."""
+    """``source.npz`` of two domains, ``target.npy``, and a label file for the target."""
     root = tmp_path_factory.mktemp("vectors")
     made = blobs({"a": 40, "b": 30, "t": 36})
     np.save(root / "target.npy", made.pop("t"))
     np.savez(root / "source.npz", **made)
-    np.save(root / "wide.npy", np.zeros((9, 99), np.float32) + np.arange(9)[:, None])
-    ids = [str(i) for i in range(36)]
-    write_labels(root / "labels.json", ids, (np.arange(36) % 4).tolist())
-    write_labels(root / "foreign.json", [f"x{i}" for i in range(36)], [0] * 36)
+    ClusterLabels(tuple(map(str, range(36))), np.arange(36) % 4, 4, "p").save(root / "labels.json")
     return root
 
 

@@ -6,11 +6,12 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_kit import EDGES, SHAPES, draw, read_rows, run_command, run_successfully, tree
+from cli_kit import EDGES, SHAPES, read_rows, run_command, run_successfully, tree
 
 from ucds.training.model_file import load_model
 from ucds.training.progress import Lines
@@ -48,17 +49,18 @@ def test_a_finished_run_is_left_as_it_is(runs: Path, vectors: Path) -> None:
     assert tree(runs / "source") == before
 
 
-def test_sorting_keeps_files_apart_whatever_their_names(tmp_path: Path) -> None:
+def test_sorting_keeps_files_apart_whatever_their_names(
+    tmp_path: Path, write_images: Callable[..., list[Path]]
+) -> None:
     images = tmp_path / "images"
     names = [b"a_/b.png", b"a/_b.png", b"a/b.png", b"a__b.png", b"a/__b.png", b"a__/b.png", b"\xff.png"]
-    for seed, name in enumerate(names):
-        draw(images / os.fsdecode(name), "disc", seed, ("white", "black"))
+    paths = write_images(images, map(os.fsdecode, names))
     run = tmp_path / "run"
     run_successfully("train-target", images, "--clusters", 2, "--out", run, *EDGES, *BRIEF)
     sort = ("--sort-into", tmp_path / "sorted")
     run_successfully("predict", run, images, "--out", tmp_path / "p.csv", *sort)
     contents = {path.read_bytes() for path in tmp_path.glob("sorted/*/*")}
-    assert contents == {(images / os.fsdecode(name)).read_bytes() for name in names}
+    assert contents == {path.read_bytes() for path in paths}
 
 
 def test_a_signal_stops_with_saved_work_and_resume_finishes(

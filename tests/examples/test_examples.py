@@ -1,7 +1,6 @@
 """Every example runs as it stands, and finds what it was written to find."""
 
 import ast
-import os
 import re
 import runpy
 import subprocess
@@ -76,7 +75,9 @@ print(others.index(doubtful) + 1 if doubtful in others else "new")
 """
 
 
-def test_a_program_answers_and_the_reviewed_run_has_the_kinds(tmp_path: Path) -> None:
+def test_a_program_answers_and_the_reviewed_run_has_the_kinds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     rng, images = np.random.default_rng(0), tmp_path / "images"
     rows, columns = np.indices((32, 32))
     stripes = {"level": rows, "upright": columns, "rising": rows + columns, "falling": rows - columns}
@@ -90,9 +91,10 @@ def test_a_program_answers_and_the_reviewed_run_has_the_kinds(tmp_path: Path) ->
     run = ucds.train_target(images, tmp_path / "run", **given).folder
     (tmp_path / "program.py").write_text(PROGRAM)
     program = [sys.executable, "-IS", tmp_path / "program.py"]
-    command = [sys.executable, *map(str, [EXAMPLES / "answers_by_program.py", run, images, *program])]
-    environment = os.environ | {"PYTHONPATH": str(Path(ucds.__file__).parents[1])}
-    said = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+    command = [EXAMPLES / "answers_by_program.py", run, images, *program]
+    monkeypatch.setattr(sys, "argv", [str(word) for word in command])
+    runpy.run_path(str(command[0]), run_name="__main__")
+    said = capsys.readouterr().out
     assert f"{run}-reviewed written" in said
     before, after = (ucds.Review(folder) for folder in (run, f"{run}-reviewed"))
     kinds = np.unique([Path(name).parent.name for name in before.start.ids], return_inverse=True)[1]
