@@ -115,6 +115,15 @@ def test_a_method_of_a_review_refuses_another_kind_by_name(method: str) -> None:
         (lambda: ucds.ClusterLabels(["a"], np.array([0]), 1, 3), "provider"),
         (lambda: Seen.members(None, 0, "doubt"), "order"),
         (lambda: ucds.TargetClustering(3, cache=3).fit(np.ones((9, 2))), "cache"),
+        (lambda: ucds.TargetClustering.load(3), "run"),
+        (lambda: ucds.TargetClustering.load("run", accelerator="gpu"), "accelerator"),
+        (lambda: ucds.TargetClustering.load("run", backbone=3), "backbone"),
+        (lambda: ucds.ClusterLabels("ab", np.array([0, 1]), 2, "provider"), "ids"),
+        (lambda: ucds.RunOptions(devices=0), "devices"),
+        (lambda: ucds.LabelClient("http://127.0.0.1:1", timeout=0), "timeout"),
+        (lambda: ucds.LabelClient("http://127.0.0.1:1", patience=float("nan")), "patience"),
+        (lambda: ucds.Effort(shadows=0), "shadows"),
+        (lambda: ucds.Model(3), "stored"),
     ],
 )
 def test_an_object_refuses_another_kind_by_name(make: Callable[[], object], argument: str) -> None:

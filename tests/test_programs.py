@@ -54,6 +54,9 @@ WRONG: list[tuple[Callable[[Any, Path], object], str]] = [
     (lambda x, run: TargetClustering(4).fit(x, source_labels=[0.5] * len(x)), "source_labels"),
     (lambda x, run: TargetClustering("many").fit(x), "'auto'"),
     (lambda x, run: TargetClustering(4, backbone="resnet18").fit(x), "backbone"),
+    (lambda x, run: TargetClustering(4).fit(np.arange(900.0)), "^Expected 2D array, .*: Reshape your data"),
+    (lambda x, run: ucds.load(run, encoder=ucds.FunctionEncoder(abs, 6)), "holds its encoder"),
+    (lambda x, run: ucds.EncoderOptions(image_size=0), "1 to 1024 pixels, not 0"),
 ]
 
 

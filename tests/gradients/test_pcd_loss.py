@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ucds.config import PCDSettings
+from ucds.errors import InputError
 from ucds.gradients.mixing import Mixture, mix
 from ucds.gradients.pcd_loss import PCDLoss, mutual_information_loss, smooth_labels, transport_loss
 from ucds.gradients.transport import cosine_cost, solve_transport
@@ -31,6 +32,33 @@ def batch(n: int = N) -> tuple[Tensor, Tensor, Tensor]:
 
 def loss_of(counts: tuple[int, ...] = (N,), targets: Tensor | None = None, **settings: Any) -> PCDLoss:
     return PCDLoss(counts, K, PCDSettings(**settings), targets=targets)
+
+
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    [
+        ("counts", ()),
+        ("counts", (6, 0)),
+        ("counts", (2.5,)),
+        ("n_clusters", 0),
+        ("settings", 3),
+        ("targets", torch.zeros(N, K + 1)),
+    ],
+)
+def test_what_cannot_be_used_is_refused_by_name(argument: str, value: Any) -> None:
+    with pytest.raises(InputError, match=f"^`{argument}` must be"):
+        PCDLoss(**{"counts": (N,), "n_clusters": K, argument: value})
+
+
+def test_a_batch_that_does_not_fit_is_refused() -> None:
+    features, prototypes, logits = batch(5)
+    with pytest.raises(InputError, match="`counts` add up to 6 rows, but the batch has 5"):
+        loss_of()(features, prototypes, logits)
+    with pytest.raises(InputError, match=r"`logits` must be \(n, 4\), not \(6, 3\)"):
+        loss_of()(*batch()[:2], batch()[2][:, :3])
+    with pytest.raises(InputError, match="no targets to update"):
+        loss_of().update_targets(logits)
+    assert PCDLoss((N,), K, {"transport_weight": 0}).transport(features, prototypes) == 0
 
 
 def mixed(features: Tensor, prototypes: Tensor) -> tuple[Mixture, Tensor]:

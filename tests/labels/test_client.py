@@ -89,6 +89,10 @@ def test_nothing_is_repeated_after_a_stop(service: FakeService) -> None:
         client.ask(BODY, 1)
     assert time.monotonic() - started < 30
     assert service.requests == 1
+    with client:
+        client.info()
+    with pytest.raises(InputError, match="this client is closed"):
+        client.info()
 
 
 def test_information_is_checked_and_the_key_of_the_receipts_may_be_named_before(service: FakeService) -> None:

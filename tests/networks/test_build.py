@@ -152,6 +152,9 @@ def test_unknown_names_are_refused_with_a_suggestion(name: str, suggestion: str)
 def test_an_impossible_input_size_is_refused() -> None:
     with pytest.raises(UserError, match="'torchvision/vit_b_32' for inputs of 100 pixels"):
         build_network("torchvision/vit_b_32", weights="none", input_size=100)
+    for size in (0, 1025):
+        with pytest.raises(UserError, match=f"1 to 1024 pixels, not {size}"):
+            build_network("torchvision/vit_b_32", weights="none", input_size=size)
 
 
 @pytest.mark.usefixtures("offline")

@@ -1,6 +1,7 @@
 """Tests of networks as encoders, by their modules."""
 
 import pickle
+from typing import Any
 
 import numpy as np
 import pytest
@@ -50,6 +51,12 @@ def test_module_must_return_rows_of_floats(output: object, message: str) -> None
     odd.register_forward_hook(lambda *given: output)
     with pytest.raises(UserError, match=message):
         module_encoder(odd, example=torch.randn(2, 4))
+
+
+@pytest.mark.parametrize(("argument", "value"), [("module", abs), ("width", "3"), ("mean", 0.5)])
+def test_another_kind_is_refused_by_name(argument: str, value: Any) -> None:
+    with pytest.raises(UserError, match=f"^`{argument}` must be"):
+        module_encoder(**{"module": nn.Identity(), "width": 3, argument: value})
 
 
 def network() -> NetworkEncoder:
