@@ -177,3 +177,4 @@ def test_too_few_samples_are_refused() -> None:
     with pytest.raises(InputError, match="at least 2 samples"):
         make_sampler(VectorSamples(np.ones((1, 4), dtype=np.float32)), opened())
     assert sum(make_sampler(DATA.samples, opened()).counts) == 8
+    make_sampler(VectorSamples(np.ones((2, 4), dtype=np.float32)), opened())
