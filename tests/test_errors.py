@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from cli_kit import run_command
 
-from ucds.errors import InputError, UserError, brief, one_line, shown, without_secrets
+from ucds.errors import InputError, UserError, brief, one_line, printable, shown, without_secrets
 from ucds.labels.client import LabelClient
 from ucds.serving.ledger import Ledger
 
@@ -108,3 +108,4 @@ def test_a_message_keeps_its_end_whatever_was_given() -> None:
     for text, told in (("x" * 20, "x" * 20), ("x" * 21, "x" * 17 + "...")):
         assert one_line(ValueError(text), 20) == shown(text, 20) == told
     assert one_line(ValueError(" ")) == "ValueError"
+    assert printable("a\x1bb") == r"a\x1bb"

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from unittest import mock
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageDraw
 
 import ucds.cli
 
@@ -82,14 +82,27 @@ def in_subprocess(*arguments: object, env: dict[str, str] | None = None) -> Resu
     return Result(done.returncode, done.stdout, done.stderr)
 
 
-def draw_domain(root: Path, seed: int, count: int = 8) -> None:
-    """Draw several pictures of each class, in class folders: noise that is coarse, finer or fine."""
+def draw(path: Path, shape: str, seed: int, colours: tuple[str, str]) -> None:
+    """Draw a shape somewhere on a picture."""
     rng = np.random.default_rng(seed)
-    for fineness, shape in enumerate(SHAPES):
-        (root / shape).mkdir(parents=True)
+    image = Image.new("RGB", (40, 40), colours[0])
+    pen = ImageDraw.Draw(image)
+    x, y = (int(v) for v in rng.integers(14, 26, 2))
+    if shape == "disc":
+        pen.ellipse((x - 10, y - 10, x + 10, y + 10), fill=colours[1])
+    else:
+        pen.line((x - 12, y, x + 12, y), fill=colours[1], width=4)
+    if shape == "cross":
+        pen.line((x, y - 12, x, y + 12), fill=colours[1], width=4)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    image.save(path)
+
+
+def draw_domain(root: Path, colours: tuple[str, str], seed: int, count: int = 8) -> None:
+    """Draw every shape several times, in class folders."""
+    for shape in SHAPES:
         for i in range(count):
-            coarse = rng.integers(256, size=(3 << fineness, 3 << fineness, 3), dtype=np.uint8)
-            Image.fromarray(coarse).resize((40, 40)).save(root / shape / f"{i}.png")
+            draw(root / shape / f"{i}.png", shape, 1000 * seed + i, colours)
 
 
 def tree(root: Path) -> dict[str, bytes | None]:

@@ -20,8 +20,9 @@ from ucds.labels.cluster_labels import ClusterLabels
 def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """``source/{day,night}/<shape>/*.png`` and ``target/<shape>/*.png``."""
     root = tmp_path_factory.mktemp("pictures")
-    for seed, name in enumerate(("source/day", "source/night", "target")):
-        draw_domain(root / name, seed)
+    draw_domain(root / "source" / "day", ("white", "black"), 1)
+    draw_domain(root / "source" / "night", ("navy", "yellow"), 2)
+    draw_domain(root / "target", ("green", "white"), 3)
     return root
 
 

@@ -63,6 +63,17 @@ def test_sorting_keeps_files_apart_whatever_their_names(
     assert contents == {path.read_bytes() for path in paths}
 
 
+def test_features_tell_how_many_images_cannot_be_used_and_what_was_made_before(
+    write_images: Callable[..., list[Path]], tmp_path: Path
+) -> None:
+    write_images(tmp_path / "images", ["a.png", "b.png"])
+    (tmp_path / "images" / "torn.png").write_bytes(b"no image")
+    command = ("features", tmp_path / "images", "--out", tmp_path / "features", *EDGES[:4])
+    told = f"features of 2 images written to {tmp_path / 'features'} in 1 parts"
+    assert f"{told}; 1 cannot be used, see skipped.csv\n" in run_successfully(*command).err
+    assert f"{told}, 1 of them finished before; 1 cannot" in run_successfully(*command).err
+
+
 def test_a_signal_stops_with_saved_work_and_resume_finishes(
     vectors: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,7 +19,7 @@ BARE = EDGES[:4]  # the encoder alone
 def sorted_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Shapes in a folder without class folders, sorted."""
     place = tmp_path_factory.mktemp("my photos")
-    draw_domain(place / "drawn", 3, count=10)
+    draw_domain(place / "drawn", ("green", "white"), 3, count=10)
     (place / "photos").mkdir()
     for number, path in enumerate(sorted((place / "drawn").rglob("*.png"))):
         shutil.copy(path, place / f"photos/IMG_{number}.png")
