@@ -11,7 +11,9 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
+from ucds.choices import IMAGENET_MEAN, IMAGENET_STD
 from ucds.data import images
+from ucds.data.dataset import ImageView
 from ucds.data.decode import UnusableImageError, decode_image
 from ucds.data.folders import scan_domains, scan_folder
 from ucds.data.image_files import map_ahead, read_image_bytes
@@ -289,3 +291,16 @@ def test_a_full_disk_costs_what_is_remembered_only(tmp_path, make_images, monkey
     monkeypatch.setattr(os, "fsync", full)
     assert len(opened(tmp_path, limit_bytes=0)) == 2
     assert known.read_bytes() == before
+
+
+def test_an_encoder_sees_the_centre_of_an_image():
+    raw = np.random.default_rng(0).integers(256, size=(4, 3, 41, 41), dtype=np.uint8)
+    before = raw.copy()
+    mean, std = (np.array(values).reshape(3, 1, 1) for values in (IMAGENET_MEAN, IMAGENET_STD))
+    seen = ImageView(crop=24).test(raw)
+    assert seen.dtype == np.float32
+    np.testing.assert_allclose(seen, (raw[..., 8:32, 8:32] / 255 - mean) / std, atol=2e-6)
+    assert np.array_equal(raw, before)
+    assert ImageView(crop=41).test(raw).shape == raw.shape
+    with pytest.raises(ValueError, match="cannot be cropped"):
+        ImageView(crop=42).test(raw)

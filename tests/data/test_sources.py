@@ -2,6 +2,7 @@
 
 import io
 import warnings
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -62,10 +63,10 @@ def test_embeddings_are_the_same_in_every_form(tmp_path: Path) -> None:
     # A matrix is what a dense copy of a sparse one is: its rows have two dimensions.
     bare = [VECTORS, np.asmatrix(VECTORS), VECTORS.tolist(), list(VECTORS), frame.drop(columns="id")]
     bare += [tmp_path / "bare.csv", str(tmp_path / "x.npy")]
-    for source in (*named, *bare):
+    for source, ids in [*zip(named, repeat(tuple(IDS))), *zip(bare, repeat(("0", "1", "2", "3")))]:
         found = vectors_of(source)
         np.testing.assert_allclose(found.read(np.arange(len(VECTORS))), VECTORS, rtol=1e-6)
-        assert found.ids == (tuple(IDS) if any(source is one for one in named) else ("0", "1", "2", "3"))
+        assert found.ids == ids
 
 
 def test_paths_are_the_same_in_every_form(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,6 +47,12 @@ def test_other_numbers_become_float32(kind):
     assert samples.read(np.array([1])).dtype == np.float32
 
 
+def test_double_precision_is_kept_where_single_precision_would_blur():
+    array = np.random.default_rng(0).normal(size=(2500, 3))
+    assert VectorSamples(array).read(np.arange(2)).dtype == np.float32
+    assert VectorSamples(array + 2.0**30).read(np.arange(2)).dtype == np.float64
+
+
 def test_keys_and_fingerprint_change_with_content_ids_and_domains():
     keys = VectorSamples(rows(3)[[0, 1, 0]]).keys
     assert keys[0] == keys[2] != keys[1]

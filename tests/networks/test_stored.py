@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from memory_kit import check
+from safetensors.torch import save
 from torch import nn
 
 from ucds.encoders.encoder import IdentityEncoder
@@ -49,6 +51,11 @@ def test_a_network_that_does_not_fit_its_description_is_refused() -> None:
         stored(network, spec=EncoderSpec("test_vit", 64, 64))
     with pytest.raises(DamagedFileError, match=r"model\.safetensors does not fit its own description"):
         stored(network, content=b"no weights")
+
+
+def test_a_network_is_not_built_for_weights_that_are_not_there() -> None:
+    giant, content = EncoderSpec("vit_large_patch16_224", 1024, 224), save({"w": torch.zeros(1)})
+    check(lambda: stored_network(giant, "none", content, FILE, None), "does not fit its own description")
 
 
 def test_a_module_of_the_callers_own_is_to_be_given() -> None:

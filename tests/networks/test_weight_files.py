@@ -6,6 +6,7 @@ import re
 import socket
 import threading
 import time
+import zipfile
 from collections.abc import Callable, Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -13,10 +14,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from memory_kit import measure
 from torch import Tensor, nn
 
 from ucds.encoders.hub import require_reachable
 from ucds.errors import UserError
+from ucds.files import write_sealed
+from ucds.gradients.checkpoint import read_checkpoint
 from ucds.networks import weight_files
 from ucds.networks.weight_files import load_file, read_state_dict
 
@@ -121,6 +125,21 @@ def test_files_without_named_weights_are_refused(content: object, message: str, 
         save(content, path)
     with pytest.raises(UserError, match=message):
         read_state_dict(path)
+
+
+def test_packed_tensors_are_measured_before_they_are_unpacked(tmp_path: Path) -> None:
+    whole, packed = save({"a": torch.zeros(20 * 2**20)}, tmp_path / "whole.pth"), tmp_path / "packed.pth"
+    with (
+        zipfile.ZipFile(whole) as plain,
+        zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive,
+    ):
+        for name in plain.namelist():
+            archive.writestr(name, plain.read(name))
+    write_sealed(tmp_path / "checkpoint.pt", "ucds-checkpoint/1", packed.read_bytes())
+    for read in (lambda: read_state_dict(packed), lambda: read_checkpoint(tmp_path)):
+        needed, refusal = measure(read)
+        assert "it names more tensors than it holds" in refusal
+        assert needed < 50
 
 
 class Silent(SimpleHTTPRequestHandler):
