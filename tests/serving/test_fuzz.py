@@ -60,7 +60,7 @@ def fuzz(url: str, key: str, count: int) -> Counter[int]:
 
 
 @pytest.mark.parametrize(
-    "count", [pytest.param(10, id="some"), pytest.param(1500, id="many", marks=pytest.mark.slow)]
+    "count", [pytest.param(6, id="some"), pytest.param(1500, id="many", marks=pytest.mark.slow)]
 )
 @pytest.mark.parametrize(("kind", "most"), [(FakeImageLabeller, 5), (FakeMeanLabeller, 32)])
 @pytest.mark.timeout(1800)
