@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 from ledger_kit import Provider, postgresql
 from serving_kit import SMALL, FakeImageLabeller, FakeLabeller, Service, running
+from sqlalchemy import create_engine
 
+from ucds.serving.database import ledger_url
 from ucds.serving.ledger import Ledger
 from ucds.serving.limits import Limits
 from ucds.serving.signing import Signer
@@ -28,10 +30,19 @@ def provider(ledger: Ledger, tmp_path: Path) -> Iterator[Provider]:
     made.ledger.close()
 
 
-@pytest.fixture(scope="module")
-def postgres_url() -> Iterator[str]:
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[str]:
     with postgresql() as url:
         yield url
+
+
+@pytest.fixture(scope="module")
+def postgres_url(postgres: str, request: pytest.FixtureRequest) -> str:
+    """An empty database for the tests of a module."""
+    name = request.module.__name__.rpartition(".")[2]
+    with create_engine(ledger_url(postgres), isolation_level="AUTOCOMMIT").connect() as connection:
+        connection.exec_driver_sql(f"CREATE DATABASE {name}")
+    return postgres.rpartition("/")[0] + f"/{name}"
 
 
 @pytest.fixture(scope="module")

@@ -83,13 +83,13 @@ async def test_a_file_that_takes_too_long_is_given_up_and_paid_for_once(
 ) -> None:
     monkeypatch.setattr("ucds.serving.decoding._PATIENCE", 100)  # other work may keep the processors
     waste = Waste(1000, clock=lambda: 0.0)
-    async with decoding(waste, decode_seconds=0.5) as decoder:
+    async with decoding(waste, decode_seconds=0.3) as decoder:
         before = children()
-        assert await one(decoder, slow) == "not decoded within 0.5 seconds"
+        assert await one(decoder, slow) == "not decoded within 0.3 seconds"
         debt = waste.debt(ANNA)
-        assert 0.5 < debt < 3
+        assert 0.3 < debt < 2
         assert not children() >= before  # its process is gone
-        assert await one(decoder, slow) == "not decoded within 0.5 seconds"
+        assert await one(decoder, slow) == "not decoded within 0.3 seconds"
         assert waste.debt(ANNA) == debt
 
 

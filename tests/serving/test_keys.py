@@ -215,8 +215,9 @@ BAD = {
     "ledger accept-loss": [["--checkpoints", "{junk}"], ["--checkpoints", "{folder}/absent"]],
     "ledger archive": [["--out", "{junk}"], ["--out", "{folder}"], ["--out", "{folder}/new"]],
 }
-PLACES = ("", "{junk}", "{folder}/no/ledger", "{folder}/none", "mysql://host/name", "postgresql://h:port/x")
-PLACES += ("sqlite://", "sqlite:///no/such/folder/ledger.sqlite", "postgresql://anna:geheim@127.0.0.1:1/none")
+PLACES = ("", "mysql://host/name", "postgresql://h:port/x", "postgresql://anna@host/geheim@x", "sqlite://")
+PLACES += ("sqlite:///no/such/folder/ledger.sqlite", "postgresql://anna:geheim@127.0.0.1:1/none")
+PLACES += ("{junk}", "{folder}/no/ledger", "{folder}/none")
 
 
 @pytest.mark.parametrize("command", BAD)
@@ -234,8 +235,8 @@ def test_what_cannot_be_is_refused_in_one_line(tmp_path: Path, command: str) -> 
 
     for words in BAD[command]:
         refuse(*words, "--ledger", "{folder}")
-    for place in PLACES if command in ("keys set", "ledger verify") else PLACES[:3]:
-        refuse(*BAD[command][0], "--ledger", place)
+    for place in PLACES if command == "ledger verify" else ():
+        refuse("--ledger", place)
     assert Ledger(tmp_path).state() == before
     names = {path.name for path in tmp_path.iterdir()}
     assert names <= {"junk", "ledger.sqlite", "ledger.sqlite-wal", "ledger.sqlite-shm"}

@@ -26,6 +26,7 @@ from ucds.labels.wire import digest_of_contents
 from ucds.serving.labeller import Batcher, ModelLabeller
 from ucds.serving.ledger import Ledger
 from ucds.serving.limits import Limits
+from ucds.serving.problems import Refusal
 from ucds.serving.verify import verify
 from ucds.training.loaded import FEWEST_TO_CENTRE, Model
 from ucds.training.options import Compute, EncoderOptions
@@ -91,6 +92,21 @@ def test_a_key_with_many_samples_delays_another_one_by_a_batch() -> None:
     batcher.close()
     assert done_after[0] <= 2  # one that had begun, and one that they share
     assert labeller.batches >= 100
+
+
+def test_a_queue_that_is_closed_refuses_what_waits_and_what_comes() -> None:
+    labeller = FakeLabeller()
+    labeller.gate.clear()
+    batcher = Batcher(labeller)  # type: ignore[arg-type]
+    waiting = batcher.submit(np.zeros((80, WIDTH), np.float32), 1)
+    assert batcher.alive
+    threading.Timer(0.1, labeller.gate.set).start()
+    batcher.close()
+    assert not batcher.alive
+    for use in (waiting.result, lambda: batcher.submit(np.zeros((1, WIDTH), np.float32), 1)):
+        with pytest.raises(Refusal) as caught:
+            use()
+        assert caught.value.kind == "stopping"
 
 
 RECENTRING = source_model(IdentityEncoder(WIDTH), 12, recentres=True, unit_features=True)

@@ -131,16 +131,20 @@ def test_each_column_changed_exchanged_or_of_another_type(
     contents = [content(number) for number in (1, 2, 3)]
     where = "number = 4" if name == "log" else "key = 1"
 
-    def ask() -> dict[bytes, int]:
+    def ask() -> tuple[dict[bytes, int], list[float]]:
         with closing(Ledger(tampering.place)) as book:
-            return book.find_answers(book.list_keys()[0], MODELS[0], contents).labels
+            key = book.list_keys()[0]
+            mean = book.mean(key, "c" * 32)
+            return book.find_answers(key, MODELS[0], contents).labels, [] if mean is None else mean.tolist()
 
     def change(value: object, connection: Connection) -> None:
         connection.exec_driver_sql(f"UPDATE OR REPLACE {name} SET {column} = ? WHERE {where}", (value,))
 
     def use() -> None:
         with suppress(UserError):
-            assert ask().items() <= good.items()
+            labels, mean = ask()
+            assert labels.items() <= good[0].items()
+            assert mean == good[1]
 
     good = ask()
     for value in ("x", b"x", 0.5, 7, 2**62):
@@ -398,6 +402,7 @@ def test_archived_entries_are_read_from_their_files(provider: Provider, tmp_path
     whole = verify(tmp_path, signers=signers, receipts=receipts, checkpoints=[provider.marks], archives=files)
     assert (whole.faults, whole.first, whole.agreed) == ((), 1, 5)
     assert "give the archives" in verify(tmp_path, signers=signers, receipts=receipts).faults[0]
+    assert "give the archives" in verify(tmp_path, signers=signers, checkpoints=[provider.marks]).faults[0]
     later_alone = verify(tmp_path, signers=signers, archives=files[1:])
     assert (later_alone.faults, 1 < later_alone.first < without.first) == ((), True)
     assert "is missing" in verify(tmp_path, signers=signers, archives=files[:1]).faults[0]
