@@ -42,7 +42,9 @@ def opened(browser: Any) -> Iterator[Opened]:
     assert troubles == []
 
 
-def test_every_picture_of_the_chosen_clusters_loads(opened: Opened, page_file: Path) -> None:
+def test_every_picture_of_the_chosen_clusters_loads_and_one_is_found_by_its_id(
+    opened: Opened, page_file: Path
+) -> None:
     page = opened(page_file)
     assert page.locator("#grid [role=option]").count() == 37
     page.click(".pick >> nth=0")
@@ -56,10 +58,6 @@ def test_every_picture_of_the_chosen_clusters_loads(opened: Opened, page_file: P
            }))"""
     )
     assert set(widths) == {16 * 128}
-
-
-def test_clusters_are_found_by_the_id_of_a_sample(opened: Opened, page_file: Path) -> None:
-    page = opened(page_file)
     page.fill("#search", "<IMG SRC")
     expect(page.locator(".pick")).to_have_count(1)
     page.fill("#search", "no such thing")
@@ -80,13 +78,13 @@ def test_pictures_are_looked_at_with_the_keyboard_alone(opened: Opened, page_fil
     assert page.locator(".near li").count() == 5
     page.keyboard.press("Control+a")
     page.locator("#side h2", has_text="37 images chosen").wait_for()
+    page.keyboard.press("x")  # a file changes nothing, and says what does
+    assert page.locator("#side button").all_inner_texts() == ["Like this (L)"]
+    assert page.locator("#undo, #open-finish, #move-to").count() == 0
+    assert "ucds review shapes" in page.inner_text("header")
     page.keyboard.press("Escape")
     expect(page.locator("[aria-selected=true]")).to_have_count(0)
-
-
-def test_the_choice_of_the_map_is_that_of_the_grid(opened: Opened, page_file: Path) -> None:
-    page = opened(page_file)
-    page.keyboard.press("k")
+    page.keyboard.press("k")  # the choice of the map is that of the grid
     page.locator("#map .label").first.wait_for()
     page.keyboard.press("ArrowRight")
     page.keyboard.press("Space")
@@ -94,16 +92,6 @@ def test_the_choice_of_the_map_is_that_of_the_grid(opened: Opened, page_file: Pa
     name = page.inner_text("#side .id")
     page.keyboard.press("g")
     assert page.locator("[aria-selected=true]").get_attribute("title").startswith(name)
-
-
-def test_a_file_changes_nothing_and_says_what_does(opened: Opened, page_file: Path) -> None:
-    page = opened(page_file)
-    assert "ucds review shapes" in page.inner_text("header")
-    page.keyboard.press("Control+a")
-    page.locator("#side h2", has_text="37 images chosen").wait_for()
-    page.keyboard.press("x")
-    assert page.locator("#side button").all_inner_texts() == ["Like this (L)"]
-    assert page.locator("#undo, #open-finish, #move-to").count() == 0
 
 
 def test_a_phone_has_three_screens_within_its_width_and_in_the_dark_a_dark_ground(

@@ -110,6 +110,7 @@ def test_samples_are_moved_to_a_cluster_or_become_a_new_one(review: ucds.Review)
     assert review.move(np.array(ids(0, 1, 150)), other) == other
     new = review.move(iter(ids(5, 160)), "new")
     assert new == K
+    assert (review.run / ANSWERS_FILE).stat().st_mode & 0o777 == 0o600
     expected = before.copy()
     expected[[0, 1, 150]], expected[[5, 160]] = other, new
     assert review.partition.tolist() == expected.tolist()

@@ -38,13 +38,16 @@ def rand_index(agreed: Agreed) -> float:
     return float(adjusted_rand_score(TRUTH, agreed.partition))
 
 
-def test_clear_groups_are_found_alone() -> None:
+def test_clear_groups_are_found_alone_and_noise_without_groups_is_doubted() -> None:
     found = run(CLEAR, starts=2)
     assert found.evidence is None
     assert rand_index(found) == 1
     assert found.partition.dtype == np.int64
     assert found.own.agreement == pytest.approx(1)
     np.testing.assert_allclose(found.shares, np.eye(K)[found.partition], atol=1e-6)
+    noise = np.random.default_rng(0).normal(size=(150, 40)).astype(np.float32)
+    without_groups = agree(noise, K, quick(), np.random.default_rng(0))
+    assert without_groups.own.agreement < GROUPLESS < SETTLED < found.own.agreement  # limits of doubt
 
 
 def test_a_review_that_changes_no_cluster_fits_a_model_to_the_same_shares() -> None:
@@ -52,12 +55,6 @@ def test_a_review_that_changes_no_cluster_fits_a_model_to_the_same_shares() -> N
     partitions = np.array(found.own.partitions)
     remembered = Remembered(tuple(map(str, range(N))), partitions, found.partition, K, keys=())
     np.testing.assert_allclose(remembered.shares(found.partition, K), found.shares, atol=1e-6)
-
-
-def test_noise_without_groups_agrees_less_than_the_limit_of_doubt() -> None:
-    noise = np.random.default_rng(0).normal(size=(150, 40)).astype(np.float32)
-    found = agree(noise, K, quick(), np.random.default_rng(0))
-    assert found.own.agreement < GROUPLESS < SETTLED < run(CLEAR, starts=2).own.agreement
 
 
 def test_right_labels_help_the_more_the_more_they_weigh() -> None:

@@ -169,16 +169,12 @@ def test_a_name_stays_with_its_cluster_and_comes_into_the_reviewed_run(
     assert review.names == {}
     with pytest.raises(ucds.InputError, match="at most 80"):
         review.name(number, 81 * "x")
-
-
-def test_of_two_named_clusters_that_are_joined_the_name_of_the_one_that_stays_is_kept(review: Review) -> None:
-    one, other = sorted(set(review.clusters.values()))[:2]
-    names = {one: "cats", other: "dogs"}
-    for number, name in names.items():
-        review.name(number, name)
-    review.join([one, other])
-    (stayed,) = {one, other} & set(review.clusters.values())
-    assert review.names == {stayed: names[stayed]}
+    names = {number: "both", (third := max(review.clusters.values())): "dogs"}
+    for named, name in names.items():
+        review.name(named, name)
+    review.join([number, third])
+    (stayed,) = {number, third} & set(review.clusters.values())
+    assert review.names == {stayed: names[stayed]}  # the name of the one that stays
 
 
 def test_a_question_has_the_records_of_its_answers(review: Review, tmp_path: Path) -> None:

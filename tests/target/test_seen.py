@@ -38,9 +38,8 @@ def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def trained(photographs: Path) -> Path:
     encoder = ucds.EncoderOptions("ucds/oriented_edges", "none")
     run = photographs.with_name("run")
-    return ucds.train_target(
-        photographs, run, n_clusters=K, encoder=encoder, settings=quick(), compute=CPU
-    ).folder
+    given = {"encoder": encoder, "settings": quick(), "compute": CPU}
+    return ucds.train_target(photographs, run, n_clusters=K, **given).folder
 
 
 @pytest.fixture
@@ -88,11 +87,10 @@ def test_a_provider_s_labels_are_known_by_sample(tmp_path: Path) -> None:
     vectors = np.random.default_rng(0).normal(size=(40, 8)).astype(np.float32)
     np.save(tmp_path / "x.npy", vectors)
     labels = ucds.ClusterLabels(tuple(map(str, range(10, 40))), np.arange(30) % 2, 2, "a provider")
-    with pytest.warns(ucds.UcdsWarning):
-        run = ucds.train_target(
-            tmp_path / "x.npy", tmp_path / "run", labels=labels, settings=quick(), compute=CPU
-        ).folder
-    found = ucds.Review(run).labels
+    given = {"labels": labels, "settings": quick(), "compute": CPU}
+    with pytest.warns(ucds.UcdsWarning, match="30 of 40 samples have a label"):
+        run = ucds.train_target(tmp_path / "x.npy", tmp_path / "run", **given)
+    found = ucds.Review(run.folder).labels
     assert found is not None
     assert found.tolist() == [-1] * 10 + [0, 1] * 15
 

@@ -81,16 +81,10 @@ def test_a_run_with_other_labels_is_not_resumed(samples: Path, tmp_path: Path) -
         ucds.train_target(**given, labels=others, options=resumed)
 
 
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        ({"options": ucds.RunOptions(devices=2)}, "the method consensus runs in one process"),
-        ({"settings": {"transfer": "equal"}}, "'transfer' has no effect without labels: leave it out$"),
-    ],
-)
-def test_what_this_training_has_no_use_for_is_refused(
-    samples: Path, tmp_path: Path, given: dict[str, Any], words: str
-) -> None:
-    with pytest.raises(ucds.InputError, match=words):
-        ucds.train_target(samples, tmp_path / "run", n_clusters=4, **given)
+def test_what_this_training_has_no_use_for_is_refused(samples: Path, tmp_path: Path) -> None:
+    given: dict[str, Any] = {"images": samples, "out": tmp_path / "run", "n_clusters": 4}
+    with pytest.raises(ucds.InputError, match="the method consensus runs in one process"):
+        ucds.train_target(**given, options=ucds.RunOptions(devices=2))
+    with pytest.raises(ucds.InputError, match="'transfer' has no effect without labels: leave it out$"):
+        ucds.train_target(**given, settings={"transfer": "equal"})
     assert not (tmp_path / "run").exists()
