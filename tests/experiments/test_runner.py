@@ -20,7 +20,7 @@ FULL = {"tune": 'tune = "full"', "backbone": 'backbone = "test_resnet"\nimage_si
 """A small network that is trained as a whole, so that its stages are saved."""
 
 FAILING = """
-from ucds.errors import UcdsWarning, UserError
+from ucds.errors import UserError
 from ucds.experiments.methods import METHODS
 
 def fail(pipeline):
