@@ -62,6 +62,16 @@ def test_the_papers_methods_are_lists_of_stages(outcomes: dict[str, Outcome]) ->
             assert outcome.seconds == sum(stage.seconds for stage in outcome.stages)
 
 
+def test_parameters_and_images_are_counted(outcomes: dict[str, Outcome]) -> None:
+    # Bottleneck 6 x 16 + 16, its normalisation 2 x 16, prototypes 16 x 4.
+    assert {o.parameters for name, o in outcomes.items() if name != "kmeans"} == {112 + 32 + 64}
+    steps = {name: sum(stage.evaluations[-1].step for stage in o.stages) for name, o in outcomes.items()}
+    # 50 target samples make batches of 50; the source has 104 less a tenth, in batches of 64.
+    assert steps == {"kmeans": 0, "po": 0, "to": 3, "so": 6, "ao": 9, "pcd": 12}
+    images = {name: outcome.images for name, outcome in outcomes.items()}
+    assert images == {"kmeans": 0, "po": 0, "to": 150, "so": 384, "ao": 534, "pcd": 684}
+
+
 @pytest.mark.parametrize("method", PAPER_METHODS)
 def test_a_method_alone_is_the_method_among_all(
     method: str, task: Task, outcomes: dict[str, Outcome]
@@ -128,7 +138,8 @@ def test_ground_truth_cannot_leak(tune: str, tmp_path: Path) -> None:
     for domain in (tmp_path / "two").iterdir():
         for picture in sorted((domain / "y").iterdir())[:4]:  # all pictures stay in their order
             picture.rename(domain / "x" / f"9{picture.name}")
-    options = replace(changed(tune=tune), compute=Compute("cpu", cache=tmp_path / "cache"))
+    short = changed(tune=tune, source_epochs=1, clustering_epochs=1, refinement_epochs=1)
+    options = replace(short, compute=Compute("cpu", cache=tmp_path / "cache"))
     one, two = (picture_task(tmp_path / name, tmp_path / "cache", "neon") for name in ("one", "two"))
     assert one.target.samples.ids != two.target.samples.ids
     assert np.array_equal(*(task.target.samples.read(np.arange(18)) for task in (one, two)))

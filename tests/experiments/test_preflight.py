@@ -57,6 +57,7 @@ def test_nothing_is_missing(tmp_path: Path) -> None:
     decode_all(cells, found, machine)
     weights, (data,) = found.weights[EncoderOptions("ucds/oriented_edges")], set(found.data.values())
     assert found.origin(cells[0]) == {"weights": weights, "source_weights": weights, "data": data}
+    assert len(data) == 16
 
 
 def test_a_precision_that_no_cell_would_use_is_refused(tmp_path: Path) -> None:

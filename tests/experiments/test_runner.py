@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from grid_kit import VARIANTS, small, write_pictures
 
-from ucds.errors import UserError
+from ucds.errors import UcdsWarning, UserError
 from ucds.experiments.cells import UNFINISHED, group_cells
 from ucds.experiments.jobs import VISIBLE
 from ucds.experiments.preflight import Machine
@@ -89,7 +89,9 @@ def test_what_can_be_run_is_run_and_what_other_data_would_change_is_run_again(
     assert run_benchmark(asked, tmp_path, machine) == 1
     assert {record["target"] for record in read_records(tmp_path / FILE)} == {"a"}
     write_pictures(tmp_path / "data", ["c"])  # also one more source
-    assert run_benchmark(asked, tmp_path, machine) == 2
+    with pytest.warns(UcdsWarning, match="duplicate") as told:
+        assert run_benchmark(asked, tmp_path, machine) == 2
+    assert len(told) == 1  # although the images are opened again and again
 
 
 SWEEP = '[[sweeps]]\nsetting = "ensemble_momentum"\nvalues = [0.6, 1.0]\n'

@@ -70,7 +70,8 @@ def test_methods_without_stages_have_no_oracle() -> None:
 
 
 def test_a_score_of_zero_counts_in_means_and_zero_seconds_do_not() -> None:
-    record = {"accuracy": 0.5, "nmi": 0.0, "ari": 0.25, "seconds": 0.0, "parameters": 0}
-    shown = [column_of(record, name) for name in (*record, "oracle_accuracy")]
-    assert shown == [50.0, 0.0, 25.0, None, None, None]
+    scores = {"accuracy": 0.5, "nmi": 0.25, "ari": 0.125, "oracle_accuracy": 0.0}
+    record = scores | {"seconds": 0.0, "parameters": 0}
+    shown = [column_of(record, name) for name in (*record, "uniform_l1")]
+    assert shown == [50.0, 25.0, 12.5, 0.0, None, None, None]
     assert column_of({"images_per_second": 32.0}, "seconds_per_batch") == 2

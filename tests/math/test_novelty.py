@@ -7,6 +7,7 @@ from scipy.stats import binom
 
 from ucds.math.consensus import memberships
 from ucds.math.novelty import GROUP_ALARMS, conformal, fit, fit_alone, fit_together, reject, scan
+from ucds.math.spaces import principal_space
 
 K, WIDTH = 6, 16
 
@@ -36,6 +37,15 @@ def test_a_sample_by_itself_is_as_far_as_its_nearest_old_one() -> None:
     apart = cdist(old, old, "cosine") + 9 * np.eye(50)
     expected = conformal(cdist(new, old, "cosine").min(1), apart.min(1))
     np.testing.assert_array_equal(fit_alone(old, new), expected)
+
+
+def test_samples_together_have_a_share_of_new_ones_among_their_nearest() -> None:
+    old, new = draw(np.random.default_rng(0), 500, K)[0], draw(np.random.default_rng(1), 100, K + 2)[0]
+    space, is_new = principal_space(np.concatenate([old, new]))[0], np.arange(600) >= 500
+    nearest = np.argsort(cdist(space, space) + 9 * np.eye(600), axis=1)[:, :20]
+    shares = is_new[nearest].mean(1)
+    expected = conformal(shares[is_new], shares[~is_new])
+    np.testing.assert_array_equal(fit_together(old, new, K, np.random.default_rng(2)), expected)
 
 
 @pytest.mark.parametrize(("count", "together"), [(31, False), (32, True)])
