@@ -22,6 +22,7 @@ def test_identity_returns_its_inputs() -> None:
     inputs = np.ones((3, 5), np.float32)
     encoder = IdentityEncoder(5)
     assert encoder(inputs) is inputs
+    assert len(encoder.digest) == 64  # none would say that nothing tells what it computes
     assert encoder.spec == EncoderSpec("identity", 5)
 
 

@@ -74,7 +74,9 @@ def test_features_of_edges_are_those_of_the_formula(images: np.ndarray) -> None:
     cells = energy.reshape(-1, 8, 4, 7, 4, 7).mean((3, 5))
     length = np.sqrt((cells**2).sum(1, keepdims=True))
     wanted = cells / (length + 0.5 * length.mean((2, 3), keepdims=True) + 1e-6)
-    np.testing.assert_allclose(found(EDGES, image_size=28)(images), wanted.reshape(-1, 128), atol=1e-6)
+    encoder = found(EDGES, image_size=28)
+    np.testing.assert_allclose(encoder(images), wanted.reshape(-1, 128), atol=1e-6)
+    assert (encoder.spec.mean, encoder.spec.std) == ((0.5,) * 3, (0.25,) * 3)
 
 
 def test_an_encoder_of_the_package_has_no_options_of_other_graphs() -> None:

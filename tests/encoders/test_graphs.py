@@ -74,9 +74,8 @@ def test_the_last_weights_have_one_row_a_feature(kind: str) -> None:
     operator, _, transposed = kind.partition(" ")
     weights = {"w": rows[..., None, None] if kind == "Conv" else rows if transposed else rows.T}
     flat = node("ReduceMean", ["x"], ["flat"], axes=[2, 3], keepdims=0)
-    layer = node(
-        operator, ["x" if kind == "Conv" else "flat", "w"], ["y"], **({"transB": 1} if transposed else {})
-    )
+    named = {"transB": int(bool(transposed))} if operator == "Gemm" else {}
+    layer = node(operator, ["x" if kind == "Conv" else "flat", "w"], ["y"], **named)
     graph = graph_file(
         [layer] if kind == "Conv" else [flat, layer, node("Relu", ["y"], ["z"])], {"y": ["n", 4]}, weights
     )

@@ -172,7 +172,11 @@ def test_offline_is_told_at_once_and_nothing_random_is_made(
 
 
 @pytest.mark.usefixtures("offline")
-def test_forbidden_downloads_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_forbidden_downloads_and_weights_that_nobody_published_are_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with pytest.raises(UserError, match="timm has no pre-trained weights for 'resnetblur18'"):
+        build_network("resnetblur18")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(UserError, match="HF_HUB_OFFLINE forbids"):
         build_network(SMALL)

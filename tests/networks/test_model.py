@@ -33,6 +33,7 @@ def test_resnet18_has_the_papers_size() -> None:
 
 def test_output_is_features_and_their_products_with_the_prototypes() -> None:
     model = small_model().eval()
+    assert (model.n_clusters, model.bottleneck_width) == (5, 6)
     inputs = torch.randn(4, 12)
     output = model(inputs)
     linear = model.encoder.bottleneck.linear
