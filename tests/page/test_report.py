@@ -159,6 +159,7 @@ def test_with_class_folders_the_scores_are_those_of_evaluate(
     overall = ucds.evaluate(client, pictures, client / "scores.json", compute=CPU).overall
     text = text_of(page_file.read_text())
     assert f"Accuracy {overall.accuracy:.1%} NMI {overall.nmi:.3f} ARI {overall.ari:.3f}" in text
+    assert f"{overall.accuracy:.1%} are in the cluster that matches their folder" in text
 
 
 def test_the_uniform_line_is_one_over_the_number_of_clusters(page_file: Path) -> None:
