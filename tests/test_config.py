@@ -82,6 +82,7 @@ def test_impossible_values_are_refused_by_name(name: str, value: Any) -> None:
 def test_the_ends_of_ranges_are_accepted() -> None:
     ends = {"weight_decay": 0, "momentum": 0, "ensemble_momentum": 0, "batch_size": 2}
     ends |= {"transport_weight": 0, "label_smoothing": 1, "validation_fraction": 0, "most_samples": 100}
+    ends |= dict.fromkeys(("source_epochs", "clustering_epochs", "refinement_epochs", "bottleneck_width"), 1)
     settings = PCDSettings(**ends).model_dump()
     assert settings | ends == settings
     ends = {"most_samples": 100, "whitening": 1, "starts": 1, "dp_epsilon": 1e-3, "bottleneck_width": 1}

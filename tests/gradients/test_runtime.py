@@ -31,13 +31,14 @@ def test_one_process_is_the_first_and_works_on_everything(runtime: Runtime) -> N
     assert [runtime.any_of(asked) for asked in (True, False)] == [True, False]
 
 
+@pytest.mark.parametrize("momentum", [0.1, None])
 def test_a_normalisation_over_processes_is_that_of_all_their_rows(
-    runtime: Runtime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    momentum: float | None, runtime: Runtime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Here one process, which is told that there are more, has all the rows."""
     monkeypatch.setattr(Runtime, "processes", 2)
     inputs = torch.randn(5, 3, 2, 2, generator=torch.Generator().manual_seed(0))
-    plain = nn.BatchNorm2d(3, eps=0.1)
+    plain = nn.BatchNorm2d(3, eps=0.1, momentum=momentum)
     nn.init.normal_(plain.weight)
     spanning = copy.deepcopy(plain)
     placed, _ = runtime.place(spanning, torch.optim.SGD(spanning.parameters()))
