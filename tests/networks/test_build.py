@@ -12,6 +12,7 @@ from ucds.errors import UserError
 from ucds.networks.build import build_network
 from ucds.networks.encoder import NetworkEncoder
 from ucds.networks.weight_files import REMEDY
+from ucds.training.options import Compute, EncoderOptions
 
 pytestmark = pytest.mark.torch
 
@@ -147,6 +148,11 @@ def test_unknown_names_are_refused_with_a_suggestion(name: str, suggestion: str)
     with pytest.raises(UserError) as refusal:
         build_network(name, weights="none")
     assert suggestion in str(refusal.value)
+
+
+def test_a_graph_is_no_network_that_could_be_trained() -> None:
+    with pytest.raises(UserError, match="trains only a network by name, but ucds/oriented_edges is an ONNX"):
+        EncoderOptions("ucds/oriented_edges", "none").network(Compute("cpu", cache=None))
 
 
 def test_an_impossible_input_size_is_refused() -> None:
