@@ -1,4 +1,4 @@
-"""Each option of a command arrives at the function that the command calls."""
+"""Each option of a command arrives at the function that the command calls, and there are not too many."""
 
 import sys
 from collections.abc import Iterable, Mapping
@@ -73,3 +73,11 @@ def test_each_option_arrives(name: str, tmp_path: Path, monkeypatch: pytest.Monk
         assert done.status == 0, done.err
         assert got[-1] != got[0] or not words, words
         assert words[-1:] not in (["text"], ["17"]) or words[-1] in got[-1], words
+
+
+def test_no_command_has_more_options_than_one_can_survey() -> None:
+    counts = {
+        name: sum(parameter.param_type_name == "option" for parameter in command.params)
+        for name, command in typer.main.get_command(app).commands.items()  # type: ignore[attr-defined]
+    }
+    assert {name: count for name, count in counts.items() if count > 20} == {}

@@ -207,6 +207,14 @@ def test_a_run_whose_samples_are_gone_asks_for_them(client: Path, tmp_path: Path
         ucds.report(run)
 
 
+def test_a_damaged_file_of_the_run_is_named(client: Path, pictures: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(client, tmp_path / "run")
+    (run / "transfer.json").write_text("{half")
+    with pytest.raises(ucds.DamagedFileError, match=r"transfer.json is damaged: delete it"):
+        ucds.report(run, pictures, tmp_path / "never.html")
+    assert not (tmp_path / "never.html").exists()
+
+
 def test_thumbnails_are_compressed_until_all_sheets_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     noise = np.random.default_rng(0).integers(256, size=(300, 32, 32, 3), dtype=np.uint8)
     best = sum(map(len, thumbnails.lay_out(noise)))

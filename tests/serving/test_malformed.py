@@ -8,7 +8,7 @@ from itertools import islice
 
 import httpx
 import numpy as np
-from picture_kit import png
+from picture_kit import chunk, png
 from serving_kit import MULTIPART, Service, npy, picture, refused, vector
 
 from ucds.labels.wire import PROBLEM_TYPE
@@ -22,18 +22,31 @@ def multipart(*contents: bytes, name: str = "images", end: bytes = b"--b--\r\n")
     return b"".join(head + content + b"\r\n" for content in contents) + end
 
 
-def bad_requests() -> dict[str, Request]:
-    """What harms a decoder is tried on it alone, for every format."""
-    good = picture(1)
-    images = {
+def bad_images() -> dict[str, bytes]:
+    large_text = chunk(b"zTXt", b"Comment\0\0" + zlib.compress(bytes(80 * 2**20), 9))
+    return {
         "nothing": b"",
+        "script": b'<svg xmlns="http://www.w3.org/2000/svg"><script/></svg>',
+        "eps": b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n",
         "bomb, announced": png(60_000, 60_000, zlib.compress(bytes(10_000))),
         "bomb, just over": picture(1, side=1001),
+        "bomb, jpeg": picture(1, "JPEG", side=2000),
+        "bomb, in a text": png(40, 40, zlib.compress(bytes(40 * 121)), extra=large_text)[:-60],
+        "png, no pixels": png(0, 0, b""),
         "png, more pixels than data": png(900, 900, zlib.compress(bytes(100))),
         "tiff that points at itself": b"II*\x00\x08\x00\x00\x00\x00\x00\x08\x00\x00\x00",
         "webp of nonsense": b"RIFF\xff\xff\xff\xffWEBPVP8 " + b"\xff" * 100,
+        "jpeg2000 of nonsense": b"\x00\x00\x00\x0cjP  \r\n\x87\n" + b"\xff" * 100,
     }
-    return {f"image: {name}": (multipart(data), MULTIPART) for name, data in images.items()} | {
+
+
+def bad_requests() -> dict[str, Request]:
+    good = picture(1)
+    images = {f"image: {name}": (multipart(data), MULTIPART) for name, data in bad_images().items()}
+    return images | {
+        "no boundary": (multipart(good), {"Content-Type": "multipart/form-data"}),
+        "another boundary": (multipart(good), {"Content-Type": "multipart/form-data; boundary=other"}),
+        "long boundary": (multipart(good), {"Content-Type": "multipart/form-data; boundary=" + "x" * 300}),
         "no end": (multipart(good, end=b""), MULTIPART),
         "no parts": (b"--b--\r\n", MULTIPART),
         "another field": (multipart(good, name="image"), MULTIPART),
@@ -46,9 +59,6 @@ def bad_requests() -> dict[str, Request]:
         "far too long": (multipart(*[bytes(190_000)] * 6), MULTIPART),
         "noise": (random.Random(0).randbytes(5000), MULTIPART),
     }
-
-
-BOUNDARIES = ("=other", "=" + "x" * 300, "*=undefined''x", "*0=b", "=\xff", "", "=;", '="b')
 
 
 def header(words: str, data: bytes = b"", magic: bytes = b"\x93NUMPY\x01\x00") -> bytes:
@@ -118,9 +128,6 @@ def check_no_label(answer: httpx.Response, name: str) -> None:
 def test_hostile_images(pictures: Service) -> None:
     for name, (body, headers) in bad_requests().items():
         check_no_label(pictures.send(body, headers), name)
-    for text in ("", *(f"; boundary{part}" for part in BOUNDARIES)):
-        told = {"Content-Type": f"multipart/form-data{text}".encode("latin-1")}
-        refused(pictures.send(multipart(picture(1)), told), 422, "malformed")  # type: ignore[arg-type]
     answer = pictures.ask(picture(4)).json()
     assert (answer["labels"], answer["balance"]["used"]) == ([4], 1)
 

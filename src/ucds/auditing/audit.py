@@ -56,8 +56,9 @@ class Effort:
         """Refuse numbers with which nothing could be measured."""
         require_fields(self)
         for name, number in vars(self).items():
-            if number < (name != "steps"):
-                raise InputError(f"`{name}` must be at least {int(name != 'steps')}, not {number}")
+            least = 0 if name == "steps" else 1
+            if number < least:
+                raise InputError(f"`{name}` must be at least {least}, not {number}")
 
 
 QUICK = Effort(samples=100, variants=4, boundary=8, steps=0, shadows=8)
